@@ -1,0 +1,66 @@
+# Everything a developer does here, by name. `make` alone lists it.
+#
+#   make test PYTHON=python3.11 WORKERS=4
+
+PYTHON  ?= python3
+WORKERS ?= 2
+
+BIN   := .venv/bin
+READY := .venv/ready
+QUICK := quick or not (slow or browser or database or network)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-quick lint bench docs lock release clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+
+setup: $(READY) ## make .venv with fdtr and its tools (at once when nothing changed)
+
+demo: setup ## run a whole federated study on built-in data, into ./fdtr-demo/
+	@$(BIN)/fdtr demo
+	@echo "The report: fdtr-demo/report.html"
+
+test: lint ## lint, type-check and run every test
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+test-quick: setup ## run the tests that answer within two minutes
+	$(BIN)/python -m pytest -n $(WORKERS) -m "$(QUICK)"
+
+lint: setup ## check style, types and the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: setup ## measure the figures in benchmarks/RESULTS.md on this machine
+	$(BIN)/python benchmarks/run.py
+
+docs: setup ## run the examples in docs/ and follow every relative link
+	$(BIN)/python -m pytest tests/test_docs.py $(wildcard docs)
+
+lock: ## rewrite constraints.txt with the newest versions that fit together
+	@scripts/system-packages $(PYTHON)
+	@scripts/lock $(PYTHON)
+
+release: setup ## build twice, compare, try the wheel in a fresh environment; leaves dist/
+	@scripts/release $(PYTHON)
+
+clean: ## remove .venv, dist and caches (fdtr-demo/ stays: it may hold your edits)
+	rm -rf .venv dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests scripts benchmarks -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The stamp holds the folder .venv was made for: in a copied or moved one it would run the code of the old.
+MADE_FOR := $(shell cat $(READY) 2>/dev/null)
+ifneq ($(MADE_FOR),$(CURDIR))
+.PHONY: $(READY)
+CLEAR := $(if $(MADE_FOR),--clear)
+endif
+
+$(READY): pyproject.toml constraints.txt
+	@scripts/system-packages $(PYTHON)
+	@echo "Setting up .venv; the first time takes a minute or two."
+	@rm -f $@
+	@$(PYTHON) -m venv $(CLEAR) .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@printf '%s\n' '$(CURDIR)' > $@

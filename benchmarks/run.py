@@ -1,0 +1,233 @@
+"""Measure the figures in RESULTS.md: each a ratio of two times taken side by side in one run.
+
+make bench                 prints them
+python benchmarks/run.py --write     also rewrites RESULTS.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import reference
+
+import fdtr
+from fdtr.algebra.pessimism import LowerBound
+from fdtr.algebra.ridge import factor
+from fdtr.algebra.threads import one_blas_thread, thread_count
+from fdtr.learners.sweep import sweep
+from fdtr.site import fit_federated, fit_local, read_trajectories
+from fdtr.study import Study
+from fdtr.summary import combine
+
+SEPSIS = ["noicu", "flow", "weight", "temperature", "sbp", "hemoglobin", "potassium"]
+
+
+@dataclass
+class Figure:
+    """One line of the results."""
+
+    what: str
+    measured: str
+    asked: str
+    holds: bool
+
+
+def sepsis_study(horizon: int) -> Study:
+    """The shape of the paper's Section 5.2: 2 + 5 covariates, (1, a, a²), three actions, no intercept: d = 21."""
+    return Study.model_validate(
+        {
+            "name": "bench",
+            "horizon": horizon,
+            "actions": {"levels": [0, 1, 2]},
+            "covariates": [{"name": n, "effect": "shared" if i < 2 else "specific"} for i, n in enumerate(SEPSIS)],
+            "features": {"intercept": "none"},
+        }
+    )
+
+
+def random_table(rng: np.random.Generator, sites: int, n: int, horizon: int) -> pa.Table:
+    rows = sites * n * horizon
+    columns: dict[str, object] = {
+        "site": np.repeat([f"unit-{k}" for k in range(sites)], n * horizon),
+        "patient": np.char.add("p", np.repeat(np.arange(sites * n), horizon).astype(str)),
+        "step": np.tile(np.arange(horizon), sites * n),
+        "action": rng.integers(0, 3, rows),
+        "reward": rng.random(rows),
+    }
+    return pa.table(columns | {name: rng.random(rows) for name in SEPSIS})
+
+
+def paired(first: Callable[[], object], second: Callable[[], object], times: int) -> tuple[float, float]:
+    """Median seconds of both, taken alternately so that a busy machine hits both."""
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for _ in range(times):
+        for function, into in zip((first, second), seconds, strict=True):
+            start = time.perf_counter()
+            function()
+            into.append(time.perf_counter() - start)
+    return statistics.median(seconds[0]), statistics.median(seconds[1])
+
+
+def import_time() -> Figure:
+    def start(statement: str) -> Callable[[], object]:
+        return lambda: subprocess.run([sys.executable, "-c", statement], check=True)
+
+    # Over the interpreter's own start, which both pay.
+    bare, numeric = paired(start("pass"), start("import numpy, scipy.linalg"), 15)
+    bare2, ours = paired(start("pass"), start("import fdtr, numpy, scipy.linalg"), 15)
+    ratio = (ours - bare2) / (numeric - bare)
+    alone_bare, alone = paired(start("pass"), start("import fdtr"), 15)
+    return Figure(
+        "`import fdtr` beside `import numpy, scipy.linalg`",
+        f"{(alone - alone_bare) / (numeric - bare):.2f}× alone, {ratio:.2f}× both together",
+        "at most 1.6×",
+        ratio <= 1.6,
+    )
+
+
+def read_parquet() -> Figure:
+    rng = np.random.default_rng(0)
+    study = sepsis_study(5)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "table.parquet"
+        table = random_table(rng, 8, 25_000, 5)
+        pq.write_table(table, path)
+        columns = table.column_names
+        plain, ours = paired(lambda: pq.read_table(path, columns=columns), lambda: read_trajectories(path, study), 15)
+    return Figure(
+        "Read 1,000,000 rows of Parquet, all checks included, beside `pyarrow.parquet.read_table`",
+        f"{ours / plain:.1f}× ({ours * 1e3:.0f} ms)", "at most 8×", ours <= 8 * plain,
+    )  # fmt: skip
+
+
+def local_pass() -> list[Figure]:
+    rng = np.random.default_rng(0)
+    n = 1_000_000
+    study = sepsis_study(2)
+    features = study.feature_map
+    rows = read_trajectories(random_table(rng, 1, n, 2), study)
+    d = features.n_features
+    half = rng.normal(size=(d, d))
+    rule = LowerBound.of_penalised(
+        rng.normal(size=d), factor(half @ half.T + np.eye(d)), features.embeddings, 0.1, 0.0, 1.0
+    )
+    whole = next(rows.step(0).chunks(n))
+
+    def read_once() -> object:
+        return whole.states.sum() + whole.next_states.sum()
+
+    def one_pass() -> object:
+        with one_blas_thread():
+            return sweep(rows.step(0), features, rule)
+
+    one_pass()
+    plain, ours = paired(read_once, one_pass, 25)
+    tracemalloc.start()
+    one_pass()
+    peak = tracemalloc.get_traced_memory()[1] / 2**20
+    tracemalloc.stop()
+    return [
+        Figure(
+            "Local pass, sepsis shape, 1,000,000 patients, one step, all cores, beside one thread's `x.sum()`",
+            f"{ours / plain:.1f}× ({ours * 1e3:.0f} ms on {thread_count()} cores)", "at most 12×", ours <= 12 * plain,
+        ),
+        Figure("Its peak extra memory", f"{peak:.1f} MiB", "under 64 MiB", peak < 64),
+    ]  # fmt: skip
+
+
+def whole_study() -> Figure:
+    rng = np.random.default_rng(0)
+    n_sites, n, horizon = 9, 2840, 5
+    study = sepsis_study(horizon)
+    table = random_table(rng, n_sites, n, horizon)
+    sites = read_trajectories(table, study).by_site()
+
+    def ours() -> None:
+        fits = {site: fit_local(study, rows) for site, rows in sites.items()}
+        total = combine(fit.summary for fit in fits.values())
+        for site, rows in sites.items():
+            fit_federated(study, rows, total, fits[site].summary)
+
+    arrays = []
+    scale = 1 / np.sqrt(21)  # the package divides φ by its largest norm
+    for k in range(n_sites):
+        part = slice(k * n * horizon, (k + 1) * n * horizon)
+        states = np.stack([table[name].to_numpy()[part] for name in SEPSIS], axis=1).reshape(n, horizon, 7)
+        actions = table["action"].to_numpy()[part].reshape(n, horizon) / 2
+        rewards = table["reward"].to_numpy()[part].reshape(n, horizon)
+        arrays.append((states.swapaxes(0, 1) * scale, actions.T, rewards.T))
+    learning = study.learning
+    start = time.perf_counter()
+    reference.all_sites(
+        arrays, np.array([0.0, 0.5, 1.0]), 2, learning.pessimism, learning.ridge, learning.failure_probability
+    )
+    slow = time.perf_counter() - start
+    ours()
+    fast = statistics.median(paired(ours, lambda: None, 7)[:1])
+    return Figure(
+        "LDTR + messages + FDTR, K = 9, n = 2840, H = 5, beside the row-by-row reference",
+        f"{slow / fast:.0f}× faster ({fast * 1e3:.0f} ms against {slow:.1f} s)", "at least 50×", slow >= 50 * fast,
+    )  # fmt: skip
+
+
+def acting() -> list[Figure]:
+    rng = np.random.default_rng(0)
+    study = sepsis_study(1)
+    policy = fit_local(study, read_trajectories(random_table(rng, 1, 2840, 1), study)).policy
+    one, many = rng.random((1, 7)), rng.random((1_000_000, 7))
+    policy.act(many, 0)
+    times = []
+    for _ in range(2000):
+        start = time.perf_counter()
+        policy.act(one, 0)
+        times.append(time.perf_counter() - start)
+    single = statistics.median(times)
+    bulk = statistics.median(paired(lambda: policy.act(many, 0), lambda: None, 9)[:1])
+    return [
+        Figure("`policy.act` for one patient", f"{single * 1e6:.0f} µs", "under 200 µs", single < 200e-6),
+        Figure(
+            "`policy.act` for 1,000,000 patients", f"{1 / bulk:.1f} million decisions a second",
+            "at least 5 million", bulk <= 0.2,
+        ),
+    ]  # fmt: skip
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--write", action="store_true", help="rewrite RESULTS.md")
+    write = options.parse_args().write
+    figures = [import_time(), read_parquet(), *local_pass(), whole_study(), *acting()]
+    for figure in figures:
+        print(f"{'ok  ' if figure.holds else 'MISS'} {figure.what}: {figure.measured} (asked: {figure.asked})")
+    if write:
+        versions = f"fdtr {fdtr.__version__}, NumPy {np.__version__}, PyArrow {pa.__version__}"
+        versions += f", Python {platform.python_version()}"
+        lines = [
+            "# Benchmarks",
+            "",
+            "Ratios of two times taken side by side in one run, so that they mean the same on any machine. Medians.",
+            f"Made by `python benchmarks/run.py --write` with {versions}, on {thread_count()} cores.",
+            "",
+            "| what | measured | asked |",
+            "|---|---|---|",
+            *(f"| {f.what} | {f.measured}{'' if f.holds else ' – **missed**'} | {f.asked} |" for f in figures),
+        ]
+        Path(__file__).with_name("RESULTS.md").write_text("\n".join(lines) + "\n")
+    sys.exit(0 if all(figure.holds for figure in figures) else 1)
+
+
+if __name__ == "__main__":
+    main()

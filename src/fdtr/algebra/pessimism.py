@@ -1,0 +1,133 @@
+"""The penalty Γ and the lower bound φᵀθ − Γ by which a policy acts."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import qr
+
+from fdtr.algebra.ridge import half_solve
+
+Array = NDArray[np.float64]
+
+
+def log_term(n_features: int, horizon: int, n: float, failure_probability: float) -> float:
+    """ζ = log(2 d H N / ξ), the paper's (13).
+
+    `n_features` is d, `n` is N (n_k for a local fit), `failure_probability` is ξ.
+    """
+    return math.log(2 * n_features * horizon * n / failure_probability)
+
+
+def penalty_scale(pessimism: float, n_features: int, horizon: int, zeta: float) -> float:
+    """α = c d H √ζ, the paper's (13). `pessimism` is c, `zeta` comes from `log_term`.
+
+    >>> penalty_scale(0.005, n_features=20, horizon=5, zeta=4.0)
+    1.0
+    """
+    return pessimism * n_features * horizon * math.sqrt(zeta)
+
+
+def misspecified(alpha: float, misspecification: float, horizon: int, n: float) -> tuple[float, float]:
+    """Scale and offset of the widened penalty of Section 4.1: α + √N (H+1) η, and (H+1) η.
+
+    `alpha` is α, `misspecification` is η, the largest error of the linear model, `n` is N.
+
+    >>> misspecified(1.0, misspecification=0.1, horizon=4, n=100)
+    (6.0, 0.5)
+    """
+    offset = (horizon + 1) * misspecification
+    return alpha + math.sqrt(n) * offset, offset
+
+
+def penalty(phi: Array, factor: Array, scale: float) -> Array:
+    """How much is taken off the estimate at each row of `phi`: Γ = α √(φᵀ Σ⁻¹ φ).
+
+    `phi` (n, d) holds one φ(x, a) a row, `factor` is the lower triangular L with Σ = L Lᵀ, `scale` is α.
+
+    >>> penalty(np.array([[0.6, 0.8]]), np.eye(2), scale=3.0)
+    array([3.])
+    """
+    widths = half_solve(factor, phi.T)
+    squares: Array = np.einsum("dn,dn->n", widths, widths)
+    return scale * np.sqrt(squares)
+
+
+@dataclass(frozen=True, slots=True)
+class LowerBound:
+    """φᵀθ − Γ of one step for every action, as functions of the state basis ψ.
+
+    `coefficients` (A, m) stacks B_aᵀθ; `roots` (A·m, m) stacks R_a with R_aᵀR_a = B_aᵀΣ⁻¹B_a, so that the
+    penalty's quadratic form needs m columns instead of d (None: no penalty); Γ = `scale`·√… + `offset`.
+    Values are truncated to [`floor`, `cap`].
+    """
+
+    coefficients: Array
+    roots: Array | None
+    scale: float
+    offset: float
+    floor: float
+    cap: float
+
+    @classmethod
+    def of_penalised(
+        cls, theta: Array, factor: Array, embeddings: Array, scale: float, offset: float, cap: float
+    ) -> Self:
+        """From θ (d,), the Cholesky factor L of Σ and the stacked B_a (A, d, m)."""
+        # The triangular factor of L⁻¹B_a itself: forming B_aᵀΣ⁻¹B_a first would square its condition.
+        roots = [qr(half_solve(factor, embedding), mode="r")[0][: embedding.shape[1]] for embedding in embeddings]
+        return cls(theta @ embeddings, np.concatenate(roots), scale, offset, 0.0, cap)
+
+    @classmethod
+    def of_plain(cls, theta: Array, embeddings: Array) -> Self:
+        """No penalty and no truncation: the estimate itself, as Q-learning uses it."""
+        return cls(theta @ embeddings, None, 0.0, 0.0, -math.inf, math.inf)
+
+    def estimates(self, psi: Array) -> Array:
+        """φᵀθ for every action, (A, n). `psi` (m, n) holds ψ(x), a column for each state."""
+        estimates: Array = np.dot(self.coefficients, psi)
+        return estimates
+
+    def penalties(self, psi: Array) -> Array:
+        """Γ for every action, (A, n)."""
+        n_actions = len(self.coefficients)
+        if self.roots is None:
+            return np.zeros((n_actions, psi.shape[1]))
+        images = np.dot(self.roots, psi).reshape(n_actions, len(psi), -1)
+        widths: Array = np.einsum("amn,amn->an", images, images)
+        np.sqrt(widths, out=widths)
+        widths *= self.scale
+        widths += self.offset
+        return widths
+
+    def bounds(self, psi: Array) -> Array:
+        """φᵀθ − Γ for every action, untruncated, (A, n)."""
+        bounds = self.estimates(psi)
+        if self.roots is not None:
+            bounds -= self.penalties(psi)
+        return bounds
+
+    def values(self, psi: Array) -> Array:
+        """V(x) = max_a Q(x, a), truncated, (n,). Truncation is monotone, so the maximum may come first."""
+        best: Array = np.maximum.reduce(self.bounds(psi), axis=0)
+        if self.floor > -math.inf or self.cap < math.inf:
+            np.clip(best, self.floor, self.cap, out=best)
+        return best
+
+
+def argmax_first(bounds: Array, order: Sequence[int] | NDArray[np.intp]) -> NDArray[np.intp]:
+    """Row with the largest value in every column; among equals the one that comes first in `order`.
+
+    >>> argmax_first(np.array([[1.0, 2.0], [1.0, 3.0]]), [1, 0])
+    array([1, 1])
+    """
+    best = bounds[order[0]].copy()
+    choice = np.full(bounds.shape[1], order[0], dtype=np.intp)
+    for row in order[1:]:
+        better = bounds[row] > best
+        np.copyto(best, bounds[row], where=better)
+        choice[better] = row
+    return choice

@@ -1,0 +1,40 @@
+"""The command line: parse, call a role, print."""
+
+import logging
+import sys
+
+from fdtr.errors import FdtrError
+
+
+def main() -> None:
+    """Run `fdtr`. Exit codes: 0 done, 1 refused or failed with a sentence to act on, 2 wrong usage."""
+    from fdtr.cli.app import app
+    from fdtr.cli.show import fail
+
+    # These two may stand anywhere, as people type them.
+    debug = _take("--debug")
+    if _take("--verbose"):
+        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
+    try:
+        app()
+    except FdtrError as error:
+        if debug:
+            raise
+        fail(str(error))
+    except (KeyboardInterrupt, BrokenPipeError):
+        fail("Stopped. Nothing half-written was left behind.")
+    except Exception as error:
+        if debug:
+            raise
+        # The text of an unforeseen error may quote data, so only its kind is shown.
+        fail(
+            f"fdtr failed in a way nobody foresaw ({type(error).__name__}). Run the same command with --debug to see "
+            "where; its output may quote data, so read it before you pass it on."
+        )
+
+
+def _take(flag: str) -> bool:
+    """Whether `flag` was given; it is removed from the arguments."""
+    given = flag in sys.argv[1:]
+    sys.argv = [argument for argument in sys.argv if argument != flag]
+    return given

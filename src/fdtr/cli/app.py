@@ -1,0 +1,137 @@
+"""The commands of `fdtr`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fdtr import __version__
+from fdtr.cli import show
+from fdtr.cli.roles import hub_app, policy_app, site_app
+
+app = typer.Typer(
+    name="fdtr",
+    help="Hospitals learn a treatment rule together. Each sends sums over its patients, never a row. "
+    "Research software, not for bedside use.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+study_app = typer.Typer(help="The study file itself.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(site_app, name="site")
+app.add_typer(hub_app, name="hub")
+app.add_typer(policy_app, name="policy")
+app.add_typer(study_app, name="study")
+
+StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (TOML).")]
+DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="A table: CSV, Parquet, or a folder of Parquet files.")]
+Json = Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        show.line(f"fdtr {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from; may quote data.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Say what is being done.")] = False,
+) -> None:
+    """Options that every command takes."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("fdtr-demo"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Overwrite an edited study or table there.")] = False,
+) -> None:
+    """The whole story on built-in data: five simulated hospitals, fitted alone and together.
+
+    Writes the study, the table, every hospital's policy and a report into a folder, and prints what each method's
+    policies are worth on fresh patients. Nothing leaves this machine.
+    """
+    from fdtr.pipeline.demo import run_demo
+
+    with show.progress() as progress:
+        made = run_demo(out, fresh=fresh, progress=progress)
+    show.demo(made)
+
+
+@app.command()
+def init(
+    data: DataPath,
+    out: Annotated[Path, typer.Option(help="The study file to write.")] = Path("study.toml"),
+    name: Annotated[str, typer.Option(help="What to call the study.")] = "my-study",
+) -> None:
+    """Draft a study file from a table, with comments on what you have to decide.
+
+    Reads the table, writes one file, sends nothing. An existing file is not overwritten.
+    """
+    from fdtr.container import write_atomically
+    from fdtr.errors import OutputExists
+    from fdtr.pipeline.draft import draft_study
+
+    if out.exists():
+        raise OutputExists(f"{out} exists already. Nothing was written. Name another file with --out.")
+    write_atomically(out, draft_study(data, name).encode())
+    show.line(f"Wrote {out}. Read its comments, decide, then run: fdtr check {out} {data}")
+
+
+@app.command()
+def check(
+    study: StudyPath,
+    data: DataPath,
+    site: Annotated[str | None, typer.Option(help="Check this site only, or name the table's one site.")] = None,
+    json: Json = False,
+) -> None:
+    """What the table holds, what it can identify, and what disclosure would say. Writes and sends nothing."""
+    from fdtr.site import check as check_site
+    from fdtr.site import read_trajectories
+    from fdtr.study import Study
+
+    loaded = Study.load(study)
+    rows = read_trajectories(data, loaded, site).by_site()
+    show.checks(loaded, [check_site(loaded, part) for part in rows.values()], json)
+
+
+@app.command()
+def run(
+    study: StudyPath,
+    data: DataPath,
+    out: Annotated[Path, typer.Option(help="The folder for policies, coefficients and report.")],
+    json: Json = False,
+) -> None:
+    """All sites in one table: fit every site alone and together, with baselines, and write a report.
+
+    For tables that may lie in one place. Nothing is released: what disclosure would say is shown, not enforced.
+    """
+    from fdtr.pipeline.results import run as run_study
+    from fdtr.site import read_trajectories
+    from fdtr.study import Study
+
+    loaded = Study.load(study)
+    with show.progress() as progress:
+        results = run_study(loaded, read_trajectories(data, loaded), progress=progress)
+    results.save(out)
+    show.results(results, out, json)
+
+
+@study_app.command()
+def schema() -> None:
+    """Print the JSON Schema of a study file, for editors that check and complete TOML."""
+    from fdtr.study import Study
+
+    show.as_json(Study.model_json_schema())
+
+
+@study_app.command()
+def fingerprint(study: StudyPath) -> None:
+    """Print a study's fingerprint: two sites have the same study when these are the same."""
+    from fdtr.study import Study
+
+    show.line(Study.load(study).fingerprint)

@@ -1,0 +1,126 @@
+"""The commands of the two roles, site and hub, and of a policy."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fdtr.cli import show
+from fdtr.errors import FdtrError, InvalidStates
+
+site_app = typer.Typer(help="A hospital's part.", no_args_is_help=True, rich_markup_mode=None)
+hub_app = typer.Typer(help="The hub's part.", no_args_is_help=True, rich_markup_mode=None)
+policy_app = typer.Typer(help="Use a policy.", no_args_is_help=True, rich_markup_mode=None)
+
+StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (TOML).")]
+DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="This site's table.")]
+SiteName = Annotated[str | None, typer.Option("--site", help="This site's name; needed where the table has none.")]
+
+
+@site_app.command()
+def summarize(
+    study: StudyPath,
+    data: DataPath,
+    out: Annotated[Path, typer.Option(help="The message to write.")],
+    site: SiteName = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before writing.")] = False,
+) -> None:
+    """Compute this site's message and write one file: sums over patients, never a row. Nothing is sent.
+
+    Refuses where a disclosure rule does, and then writes nothing. A copy is kept at home, because the site has to
+    subtract exactly what it sent.
+    """
+    from fdtr.exchange.kept import keep
+    from fdtr.exchange.wire import write_message
+    from fdtr.site import read_trajectories
+    from fdtr.site import summarize as summarize_site
+    from fdtr.study import Study
+
+    loaded = Study.load(study)
+    message = summarize_site(loaded, read_trajectories(data, loaded, site))
+    show.message(loaded, message.summary)
+    if not yes and not _agreed(f"Write this to {out}?"):
+        raise FdtrError("Nothing was written.")
+    kept = keep(message)
+    write_message(message, out)
+    show.line(f"Wrote {out}. Give it to the hub. A copy stays at home: {kept}")
+
+
+def _agreed(question: str) -> bool:
+    """Ask on a terminal; elsewhere the answer has to be --yes."""
+    if not sys.stdin.isatty():
+        raise FdtrError("Nothing was written: there is no terminal to ask on. Add --yes to answer beforehand.")
+    return typer.confirm(question)
+
+
+@site_app.command()
+def fit(
+    study: StudyPath,
+    data: DataPath,
+    total: Annotated[Path, typer.Argument(metavar="TOTAL", help="The hub's answer.")],
+    out: Annotated[Path, typer.Option(help="The policy to write; confidential to this site.")],
+    site: SiteName = None,
+) -> None:
+    """Finish this site's policy at home from the hub's total. Writes one file, readable by you alone."""
+    from fdtr.exchange.kept import find_kept
+    from fdtr.exchange.wire import read_total
+    from fdtr.site import fit_federated, read_trajectories
+    from fdtr.study import Study
+
+    loaded = Study.load(study)
+    answer = read_total(total)
+    rows = read_trajectories(data, loaded, site)
+    fitted = fit_federated(loaded, rows, answer, find_kept(answer, rows.site))
+    fitted.policy.save(out)
+    show.line(f"Wrote {out}: the policy of {rows.site}, learnt with {len(answer.sites) - 1} other sites. Keep it here.")
+
+
+@hub_app.command()
+def combine(
+    study: StudyPath,
+    messages: Annotated[list[Path], typer.Argument(metavar="MESSAGE...", help="One file from every site.")],
+    out: Annotated[Path, typer.Option(help="The total to write.")],
+    json: Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")] = False,
+) -> None:
+    """Add the sites' messages into one total and write one file, to be given to every site."""
+    from fdtr.exchange.wire import read_message, write_total
+    from fdtr.hub import combine_messages, pooled_coefficients
+    from fdtr.study import Study
+
+    loaded = Study.load(study)
+    total = combine_messages(loaded, [read_message(path) for path in messages])
+    write_total(total, out)
+    show.total(loaded, total, pooled_coefficients(total), out, json)
+
+
+@policy_app.command()
+def recommend(
+    policy: Annotated[Path, typer.Argument(metavar="POLICY", help="A policy file.")],
+    state: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="The patient's state, in raw units.")],
+    step: Annotated[int, typer.Option(help="Which decision, from 0.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")] = False,
+) -> None:
+    """Show what a policy would do for one state, and why: for every action the estimate, the penalty, the bound.
+
+    Writes and sends nothing. Research software: not for bedside use.
+    """
+    from fdtr.policy import Policy
+
+    loaded = Policy.load(policy)
+    show.recommendation(loaded, loaded.explain(_parse_state(state, loaded.features.covariates), step), json)
+
+
+def _parse_state(pairs: list[str], known: tuple[str, ...]) -> dict[str, float]:
+    state: dict[str, float] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InvalidStates(f"Give the state as NAME=VALUE; {name!r} has no value.")
+        if name not in known:
+            raise InvalidStates(f"The policy knows no {name!r}. It needs {', '.join(known)}.")
+        try:
+            state[name] = float(value)
+        except ValueError:
+            raise InvalidStates(f"The value of {name!r} is not a number.") from None
+    return state

@@ -1,0 +1,260 @@
+"""What the commands print: tables for people, JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fdtr.pipeline.demo import Demo
+    from fdtr.pipeline.results import Progress as Report
+    from fdtr.pipeline.results import Results
+    from fdtr.policy import Explanation, Policy
+    from fdtr.site import SiteCheck
+    from fdtr.study import Study
+    from fdtr.summary import SiteSummary, Total
+
+_out = Console(highlight=False, markup=False, soft_wrap=True)
+_err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+SMALL_P = 0.01
+
+
+def line(text: str = "") -> None:
+    """One line of plain text."""
+    _out.print(text)
+
+
+def fail(text: str) -> NoReturn:
+    """Print what went wrong and leave with exit code 1."""
+    _err.print(text)
+    sys.exit(1)
+
+
+def as_json(value: Any) -> None:
+    """Print a machine's view."""
+    _out.print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table: words to the left, numbers to the right."""
+    view = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for number, column in enumerate(columns):
+        numeric = rows and all(row[number][:1] in "-0123456789." for row in rows if row[number])
+        view.add_column(column, justify="right" if numeric else "left", no_wrap=number == 0)
+    for row in rows:
+        view.add_row(*row)
+    _out.print(view)
+    _out.print()
+
+
+@contextmanager
+def progress() -> Iterator[Report]:
+    """A bar on a terminal, plain lines on standard error elsewhere."""
+    if not _err.is_terminal:
+        yield lambda what, done, of: _err.print(f"{done}/{of} {what}")
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=_err, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of)
+
+
+def demo(made: Demo) -> None:
+    """What `fdtr demo` says."""
+    study = made.results.study
+    checks = made.results.checks
+    patients = sum(found.n_patients for found in checks.values())
+    line(f"{len(checks)} simulated hospitals, {patients:,} patients, {study.horizon} decisions each.")
+    line("Each hospital fits a rule alone, sends one message of sums, and finishes with everybody's totals.")
+    line()
+    sites = list(checks)
+    table(
+        f"Value of each method: expected sum of {study.horizon} rewards, at most {study.horizon}, with 95% intervals",
+        ["method", "value", "95% interval", *sites],
+        [
+            [v.method, f"{v.value:.3f}", f"[{v.low:.3f}, {v.high:.3f}]", *(f"{v.by_site[s]:.2f}" for s in sites)]
+            for v in made.values
+        ],
+    )
+    line(
+        "Clinicians: what was done. FDTR: learnt together. LDTR and Q-learn: each hospital alone; MV: a majority vote."
+    )
+    line()
+    state = ", ".join(f"{name} {value:g}" for name, value in made.example.state.items())
+    rows = []
+    for site, found in made.example.by_site.items():
+        bounds = "  ".join(f"{a.label} {a.bound:.2f}" for a in found.actions)
+        rows.append([site, found.chosen.label, bounds])
+    table(f"One patient ({state}): what each hospital would do", ["hospital", "action", "lower bounds"], rows)
+    line(f"Study, table, policies and report are in {made.folder}/. Open report.html there; edit and re-run:")
+    line(f"  fdtr run {made.folder}/study.toml {made.folder}/table.csv --out {made.folder}-mine")
+
+
+def results(found: Results, folder: Path, machine: bool) -> None:
+    """What `fdtr run` says."""
+    if machine:
+        as_json(found.as_json())
+        return
+    rows = []
+    for site, check in found.checks.items():
+        practice = found.practice[site]
+        refused = sorted({v.rule.rule for v in check.verdicts if not v.holds})
+        rows.append([site, f"{check.n_patients:,}", f"{practice.agreement:.0%}", ", ".join(refused) or "may release"])
+    table(found.study.name, ["site", "patients", "agrees with practice", "disclosure"], rows)
+    _coefficients("Shared coefficients, averaged over sites", found.shared_names, found.shared_coefficients)
+    line(f"Policies, coefficients and report are in {folder}/.")
+
+
+def checks(study: Study, found: Sequence[SiteCheck], machine: bool) -> None:
+    """What `fdtr check` says."""
+    if machine:
+        as_json({check.site: _check_json(study, check) for check in found})
+        return
+    labels = study.actions.labels
+    table(
+        f"{study.name}: {study.horizon} steps, {study.feature_map.n_features} features "
+        f"({study.feature_map.n_shared} shared), fingerprint {study.fingerprint[:12]}…",
+        ["site", "patients", "rows", "clipped", "filled"],
+        [[c.site, f"{c.n_patients:,}", f"{c.n_rows:,}", _counts(c.clipped), _counts(c.filled)] for c in found],
+    )
+    table(
+        "Patients by action",
+        ["site", "step", *labels],
+        [[c.site, str(h), *(f"{n:,}" for n in row)] for c in found for h, row in enumerate(c.action_counts.tolist())],
+    )
+    _identified(study, found)
+    _transitions(found)
+    broken = [(c.site, v.sentence) for c in found for v in c.verdicts if not v.holds]
+    if broken:
+        table("Disclosure would refuse", ["site", "why"], [list(row) for row in broken])
+    else:
+        line("Disclosure: every site may release its sums.")
+
+
+def _identified(study: Study, found: Sequence[SiteCheck]) -> None:
+    if not study.feature_map.n_shared:
+        line('No covariate is shared: nothing is learnt from other sites. Set effect = "shared" where that is meant.')
+        line()
+        return
+    rows = [
+        [c.site, i.feature, f"{i.retained:.1%}", f"no information: {i.reason}" if i.reason else ""]
+        for c in found
+        for i in c.identified
+    ]
+    table(
+        "Shared features: what is left of them once the site's own effects are free",
+        ["site", "feature", "left", ""],
+        rows,
+    )
+
+
+def _transitions(found: Sequence[SiteCheck]) -> None:
+    tests = [(c.site, h, t) for c in found for h, t in enumerate(c.transitions) if math.isfinite(t.p_value)]
+    if not tests:
+        return
+    # Bonferroni over all tests shown: a single small p among many says little.
+    small = [(site, h, t) for site, h, t in tests if t.p_value < SMALL_P / len(tests)]
+    rows = [[site, str(h), f"{t.statistic:.2f}", f"{t.p_value:.2g}"] for site, h, t in small]
+    if rows:
+        table("Shared features predict the next value, given the site's own", ["site", "step", "F", "p"], rows)
+        line('This breaks the model\'s transitions (1), as a static covariate does. Consider share = "reward", or make')
+        line("the covariate specific. Whether effects on the reward are common is another question (Cochran's Q).")
+    else:
+        line(f"Transitions: in {len(tests)} F tests, shared features predict no next value beyond the site's own.")
+    line()
+
+
+def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:
+    return {
+        "patients": check.n_patients,
+        "rows": check.n_rows,
+        "clipped": check.clipped,
+        "filled": check.filled,
+        "actions": {
+            str(h): dict(zip(study.actions.labels, row, strict=True))
+            for h, row in enumerate(check.action_counts.tolist())
+        },
+        "shared_features": {i.feature: {"retained": i.retained, "reason": i.reason} for i in check.identified},
+        "transitions": [
+            {"step": h, "F": _finite(t.statistic), "df": [t.df_model, t.df_residual], "p": _finite(t.p_value)}
+            for h, t in enumerate(check.transitions)
+        ],
+        "disclosure": [
+            {"rule": v.rule.rule, "step": v.step, "holds": v.holds, "measured": v.measured, "asked": v.asked}
+            for v in check.verdicts
+        ],
+    }
+
+
+def message(study: Study, summary: SiteSummary) -> None:
+    """What a message holds, before it is written."""
+    sums = summary.sums
+    numbers = sum(array.size for array in sums.packed().values())
+    line(f"The message of site {summary.site} for the study {study.name}:")
+    line(f"  {numbers} sums over {int(sums.n[0]):,} patients, {sums.horizon} steps, {sums.n_shared} shared features.")
+
+
+def total(study: Study, found: Total, coefficients: NDArray[np.float64], out: Path, machine: bool) -> None:
+    """What `fdtr hub combine` says."""
+    names = study.feature_map.names[: study.feature_map.n_shared]
+    if machine:
+        columns = {name: coefficients[:, j].tolist() for j, name in enumerate(names)}
+        as_json({"sites": list(found.sites), "patients": int(found.sums.n[0]), "shared_coefficients": columns})
+        return
+    line(f"Added the sums of {len(found.sites)} sites: {', '.join(found.sites)}; {int(found.sums.n[0]):,} patients.")
+    _coefficients("Shared coefficients of the totals, S⁺s", names, coefficients)
+    line(f"Wrote {out}. Give it to every site.")
+
+
+def recommendation(policy: Policy, found: Explanation, machine: bool) -> None:
+    """What a policy would do for one state, and why."""
+    if machine:
+        actions = [vars(action) for action in found.actions]
+        as_json(
+            {
+                "site": policy.site,
+                "method": policy.method,
+                "step": found.step,
+                "action": found.chosen.action,
+                "actions": actions,
+            }
+        )
+        return
+    line(f"{policy.method} of {policy.site}, step {found.step}: {found.chosen.label} (code {found.chosen.action:g})")
+    line()
+    table(
+        f"Expected sum of rewards from here on, at most {policy.horizon - found.step}",
+        ["action", "estimate", "of it shared", "of it this site's own", "penalty", "lower bound"],
+        [
+            [a.label, *(f"{x:.3f}" for x in (a.estimate, a.shared, a.specific, a.penalty, a.bound))]
+            for a in found.actions
+        ],
+    )
+    line("The action with the largest lower bound is taken. Research software: not for bedside use.")
+
+
+def _coefficients(title: str, names: Sequence[str], values: NDArray[np.float64]) -> None:
+    if names:
+        rows = [[name, *(f"{x:.3f}" for x in values[:, j])] for j, name in enumerate(names)]
+        table(title, ["feature", *(f"step {h}" for h in range(len(values)))], rows)
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {n:,}" for name, n in counts.items() if n) or "none"
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

@@ -1,0 +1,146 @@
+"""Everything that can go wrong for a user, as one tree of exceptions.
+
+    FdtrError
+    ├── StudyError
+    │   └── InvalidStudy            the study file contradicts itself or has an unknown key
+    ├── DataError
+    │   ├── InvalidTable            faults in a table of trajectories, all of them at once
+    │   ├── InvalidStates           states given to a policy lack a column, hold text or gaps
+    │   ├── UnknownSite             the table has no rows of the site that was asked for
+    │   └── SeveralSites            one site is needed, the table holds more
+    ├── FileError
+    │   ├── UnreadableFile          missing, truncated, or not what its name says
+    │   ├── ForeignFile             a sound file of another kind or format version
+    │   └── OutputExists            would overwrite something this command did not make
+    ├── ExchangeError
+    │   ├── OtherStudy              fingerprints differ
+    │   ├── OtherShape              horizons or dimensions differ
+    │   ├── SiteTwice               a site would be counted twice
+    │   ├── SiteAbsent              the total does not contain the site
+    │   └── ChangedSummary          the site's summary is not the one it sent
+    ├── DisclosureError
+    │   ├── TooFewPatients          rule N
+    │   ├── TooManyFeatures         rule RATIO
+    │   ├── TooFewPerAction         rule ACTION
+    │   ├── OutOfBounds             rule BOUND
+    │   └── TooFewSites             rule SITES
+    └── SingularSystem              a linear system cannot be solved as the study asks
+
+A message says what, where, and what to do next. It never holds a patient's value.
+"""
+
+
+class FdtrError(Exception):
+    """Root of every error a person can act on; the command line prints it and exits with 1."""
+
+
+class StudyError(FdtrError, ValueError):
+    """About the study file."""
+
+
+class InvalidStudy(StudyError):
+    """The study file contradicts itself, lacks a field or has an unknown one."""
+
+
+class DataError(FdtrError, ValueError):
+    """About a table of trajectories or states."""
+
+
+class InvalidTable(DataError):
+    """Faults in a table of trajectories; `faults` lists them, most important first."""
+
+    def __init__(self, message: str, faults: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.faults = faults
+
+
+class InvalidStates(DataError):
+    """States given to a policy lack a column, hold text or have gaps."""
+
+
+class UnknownSite(DataError):
+    """The table has no rows of the site that was asked for."""
+
+
+class SeveralSites(DataError):
+    """One site is needed and the table holds more."""
+
+
+class FileError(FdtrError):
+    """About a file on disk."""
+
+
+class UnreadableFile(FileError):
+    """A file is missing, truncated, or not what its name says."""
+
+
+class ForeignFile(FileError):
+    """A sound file of another kind or format version."""
+
+
+class OutputExists(FileError):
+    """Writing would overwrite something this command did not make."""
+
+
+class ExchangeError(FdtrError, ValueError):
+    """About messages between sites and hub."""
+
+
+class OtherStudy(ExchangeError):
+    """Two parts carry different study fingerprints."""
+
+
+class OtherShape(ExchangeError):
+    """Two parts have different horizons or dimensions."""
+
+
+class SiteTwice(ExchangeError):
+    """A site would be counted twice."""
+
+
+class SiteAbsent(ExchangeError):
+    """The total does not contain the site."""
+
+
+class ChangedSummary(ExchangeError):
+    """A site's summary is not the one that went into the total."""
+
+
+class DisclosureError(FdtrError):
+    """A disclosure rule refused; nothing was released. `rule` is its code."""
+
+    rule = ""
+
+
+class TooFewPatients(DisclosureError):
+    """Rule N."""
+
+    rule = "N"
+
+
+class TooManyFeatures(DisclosureError):
+    """Rule RATIO."""
+
+    rule = "RATIO"
+
+
+class TooFewPerAction(DisclosureError):
+    """Rule ACTION."""
+
+    rule = "ACTION"
+
+
+class OutOfBounds(DisclosureError):
+    """Rule BOUND."""
+
+    rule = "BOUND"
+
+
+class TooFewSites(DisclosureError):
+    """Rule SITES."""
+
+    rule = "SITES"
+
+
+class SingularSystem(FdtrError, ArithmeticError):
+    """A linear system cannot be solved as the study asks."""

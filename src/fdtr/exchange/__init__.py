@@ -1,0 +1,1 @@
+"""How messages travel: their wire format, and the copies a site keeps of what it sent."""

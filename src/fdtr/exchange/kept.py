@@ -1,0 +1,38 @@
+"""The copies a site keeps of its own messages: what it later subtracts from the total must be what it sent."""
+
+import os
+from pathlib import Path
+
+from fdtr.disclosure import Message
+from fdtr.errors import UnreadableFile
+from fdtr.exchange.wire import read_message, write_message
+from fdtr.summary import SiteSummary, Total
+
+
+def state_folder() -> Path:
+    """Where a site keeps what is its own: `FDTR_STATE`, else the user's state folder."""
+    chosen = os.environ.get("FDTR_STATE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fdtr"
+
+
+def keep(message: Message) -> Path:
+    """Keep a copy under its digest, so that it is found again by what the total says went in."""
+    folder = state_folder() / "sent"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise UnreadableFile(
+            f"No copy of the message can be kept in {folder}: {error.strerror}. Set FDTR_STATE to a folder of your own."
+        ) from None
+    path = folder / f"{message.summary.digest}.fdtr"
+    write_message(message, path)
+    return path
+
+
+def find_kept(total: Total, site: str) -> SiteSummary | None:
+    """The summary of `site` as it went into `total`, where a copy was kept."""
+    digest = dict(total.members).get(site)
+    path = state_folder() / "sent" / f"{digest}.fdtr"
+    return read_message(path) if digest and digest.isalnum() and path.exists() else None

@@ -1,0 +1,182 @@
+"""Functions of one covariate: linear, polynomial, categorical, B-spline, Fourier.
+
+A basis turns a covariate into `size` functions. `bound` is the largest possible sum of their squares over the
+covariate's range, which is what scales φ to length at most one. Everything a basis needs is public and stands in
+the study file, so that every site computes the same functions without having seen another's data.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Basis(ABC):
+    """Functions of a covariate with public range [`low`, `high`]; `unit` maps the range onto [0, 1] first."""
+
+    kind: ClassVar[str]
+    name: str
+    low: float
+    high: float
+    unit: bool
+
+    @property
+    def size(self) -> int:
+        """How many functions."""
+        return len(self.labels)
+
+    @property
+    @abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """What the functions are called."""
+
+    @property
+    def bound(self) -> float:
+        """Largest possible sum of squares of the functions, M, after the range is mapped onto [0, 1]."""
+        return 1.0
+
+    @abstractmethod
+    def fill(self, x: Array, out: Array) -> None:
+        """Write the functions of `x` (n,), already inside the range, into the rows of `out` (size, n)."""
+
+    def scaled(self, x: Array, out: Array) -> Array:
+        """z = (x − lo)/(hi − lo) where the study scales to unit ranges, else z = x, written into `out` (n,)."""
+        if not self.unit:
+            out[...] = x
+            return out
+        np.subtract(x, self.low, out=out)
+        out *= 1.0 / (self.high - self.low)
+        return out
+
+
+class Linear(Basis):
+    """z."""
+
+    kind = "linear"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The covariate's own name."""
+        return (self.name,)
+
+    def fill(self, x: Array, out: Array) -> None:
+        """One row: z."""
+        self.scaled(x, out[0])
+
+
+@dataclass(frozen=True)
+class Polynomial(Basis):
+    """z, z², …, z^degree."""
+
+    kind: ClassVar[str] = "polynomial"
+    degree: int = 2
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """sbp, sbp^2, …."""
+        return (self.name, *(f"{self.name}^{power}" for power in range(2, self.degree + 1)))
+
+    @property
+    def bound(self) -> float:
+        """Each power is at most 1."""
+        return float(self.degree)
+
+    def fill(self, x: Array, out: Array) -> None:
+        """A row for each power."""
+        self.scaled(x, out[0])
+        for power in range(1, self.degree):
+            np.multiply(out[power - 1], out[0], out=out[power])
+
+
+@dataclass(frozen=True)
+class Categorical(Basis):
+    """An indicator of each level but the first."""
+
+    kind: ClassVar[str] = "categorical"
+    levels: tuple[float, ...] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """unit=2, unit=3, …."""
+        return tuple(f"{self.name}={level:g}" for level in self.levels[1:])
+
+    def fill(self, x: Array, out: Array) -> None:
+        """A row for each level but the first."""
+        for row, level in zip(out, self.levels[1:], strict=True):
+            np.equal(x, level, out=row, casting="unsafe")
+
+
+@dataclass(frozen=True)
+class Spline(Basis):
+    """B-splines, clamped at the range, with the given interior knots; the first is left out.
+
+    All of them add up to one, so the first would be collinear with an intercept. A spline does not change when
+    range and knots are mapped together: knots are in raw units and scaling has no effect.
+    """
+
+    kind: ClassVar[str] = "spline"
+    knots: tuple[float, ...] = ()
+    degree: int = 3
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """sbp~1, sbp~2, …."""
+        return tuple(f"{self.name}~{index}" for index in range(1, len(self.knots) + self.degree + 1))
+
+    @cached_property
+    def _functions(self) -> Any:
+        from scipy.interpolate import BSpline  # heavy, and few studies need it
+
+        ends = self.degree + 1
+        knots = np.concatenate([np.full(ends, self.low), self.knots, np.full(ends, self.high)])
+        return BSpline(knots, np.eye(len(knots) - ends), self.degree)
+
+    def fill(self, x: Array, out: Array) -> None:
+        """A row for each spline but the first."""
+        out[...] = self._functions(x)[:, 1:].T
+
+
+@dataclass(frozen=True)
+class Fourier(Basis):
+    """sin 2πjz and cos 2πjz for j = 1 … order: the period is the range (1 where nothing is scaled)."""
+
+    kind: ClassVar[str] = "fourier"
+    order: int = 1
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """sin1(hour), cos1(hour), sin2(hour), …."""
+        return tuple(f"{wave}{j}({self.name})" for j in range(1, self.order + 1) for wave in ("sin", "cos"))
+
+    @property
+    def bound(self) -> float:
+        """sin² + cos² = 1 for each frequency."""
+        return float(self.order)
+
+    def fill(self, x: Array, out: Array) -> None:
+        """Two rows for each frequency."""
+        angle = 2 * np.pi * self.scaled(x, np.empty_like(x))
+        for j in range(self.order):
+            np.sin((j + 1) * angle, out=out[2 * j])
+            np.cos((j + 1) * angle, out=out[2 * j + 1])
+
+
+KINDS: dict[str, type[Basis]] = {basis.kind: basis for basis in (Linear, Polynomial, Categorical, Spline, Fourier)}
+"""Every basis by the name it has in a study file."""
+
+
+def make_basis(name: str, low: float, high: float, unit: bool, settings: Mapping[str, Any]) -> Basis:
+    """The basis that `settings` (a covariate's `basis` in the study file) describes.
+
+    >>> make_basis("sbp", 40, 220, True, {"kind": "polynomial", "degree": 3}).labels
+    ('sbp', 'sbp^2', 'sbp^3')
+    """
+    options = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items() if k != "kind"}
+    return KINDS[settings["kind"]](name, low, high, unit, **options)

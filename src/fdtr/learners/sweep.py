@@ -1,0 +1,79 @@
+"""One pass over a step's patients: chunks in, sums out."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.algebra.gram import assemble_gram, assemble_moment, grams_by_action
+from fdtr.algebra.pessimism import LowerBound
+from fdtr.algebra.threads import map_chunks
+from fdtr.features import FeatureMap
+from fdtr.trajectories import Chunk, Step
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StepStatistics:
+    """The sums of one step that every learner works from.
+
+    `gram` (d, d) is ΦᵀΦ; `reward_moment` (d,) is Φᵀr and `value_moment` (d,) is ΦᵀV_{h+1}; `reward_square`,
+    `value_square` and `cross_square` are rᵀr, VᵀV and rᵀV; `action_counts` (A,) the patients by action.
+    """
+
+    gram: Array
+    reward_moment: Array
+    value_moment: Array
+    reward_square: float
+    value_square: float
+    cross_square: float
+    action_counts: NDArray[np.int64]
+
+    @property
+    def n(self) -> int:
+        """Patients present at this step."""
+        return int(self.action_counts.sum())
+
+    @property
+    def moment(self) -> Array:
+        """ΦᵀY with Y = r + V_{h+1}."""
+        return self.reward_moment + self.value_moment
+
+
+def sweep(step: Step, features: FeatureMap, following: LowerBound | None) -> StepStatistics:
+    """All sums of a step, in one pass. `following` gives V_{h+1}; None at the last step, where V is 0."""
+    m, n_actions = features.n_functions, features.n_actions
+
+    def sums(chunk: Chunk) -> tuple[Array, NDArray[np.int64]]:
+        rows = np.empty((m + 2, len(chunk.rewards)))
+        features.psi(chunk.states, out=rows[:m])
+        rows[m] = chunk.rewards
+        rows[m + 1] = future_values(chunk, features, following)
+        counts = np.bincount(chunk.actions, minlength=n_actions)
+        return grams_by_action(rows, chunk.actions, counts), counts
+
+    grams, counts = np.zeros((n_actions, m + 2, m + 2)), np.zeros(n_actions, dtype=np.int64)
+    for gram, count in map_chunks(sums, step.chunks()):
+        grams += gram
+        counts += count
+    squares = grams[:, m:, m:].sum(axis=0)
+    return StepStatistics(
+        gram=assemble_gram(features.embeddings, grams[:, :m, :m]),
+        reward_moment=assemble_moment(features.embeddings, grams[:, :m, m]),
+        value_moment=assemble_moment(features.embeddings, grams[:, :m, m + 1]),
+        reward_square=float(squares[0, 0]),
+        value_square=float(squares[1, 1]),
+        cross_square=float(squares[0, 1]),
+        action_counts=counts,
+    )
+
+
+def future_values(chunk: Chunk, features: FeatureMap, following: LowerBound | None) -> Array:
+    """V_{h+1}(x') of patients who go on; what their end is worth for those who do not."""
+    n_next = chunk.next_states.shape[1]
+    future = np.empty(len(chunk.rewards))
+    future[n_next:] = chunk.ended_value
+    if n_next:
+        future[:n_next] = 0.0 if following is None else following.values(features.psi(chunk.next_states))
+    return future

@@ -1,0 +1,111 @@
+"""The whole story on built-in data: five hospitals, one study, what sharing sums gains."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.container import write_atomically
+from fdtr.errors import OutputExists
+from fdtr.pipeline.folders import staged_folder
+from fdtr.pipeline.results import FDTR, MARK, Progress, Results, ignore_progress, run
+from fdtr.report.study_page import Example, MethodValue
+from fdtr.simulation import sepsis
+from fdtr.site import read_trajectories
+from fdtr.study import Study
+
+SEED = 0
+FRESH_PATIENTS = 20_000
+CLINICIANS = "Clinicians"
+VALUES_NOTE = (
+    f"Each method's policies treated {FRESH_PATIENTS:,} fresh simulated patients at each hospital, the same patients "
+    "for every method; the value is the mean of their summed rewards, averaged over hospitals. The 95% intervals "
+    "cover the simulation's error, not that of drawing another training cohort."
+)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What `fdtr demo` made: the `results`, each method's value, and one example patient at every hospital."""
+
+    folder: Path
+    results: Results
+    values: tuple[MethodValue, ...]
+    example: Example
+
+
+def run_demo(folder: str | Path, *, fresh: bool = False, progress: Progress = ignore_progress) -> Demo:
+    """Simulate the cohort, fit everybody, value every policy on fresh patients, and write it all into `folder`.
+
+    A study file or table that was edited there is not overwritten, unless `fresh` asks for it.
+    """
+    target = Path(folder)
+    study_text = files("fdtr.simulation").joinpath("sepsis.toml").read_bytes()
+    table = _as_csv(sepsis.simulate_table(np.random.default_rng(SEED)))
+    if not fresh:
+        _protect_edits(target, {"study.toml": study_text, "table.csv": table})
+    with staged_folder(target, mark=MARK) as made:
+        write_atomically(made / "study.toml", study_text)
+        write_atomically(made / "table.csv", table)
+        study = Study.load(made / "study.toml")
+        results = run(study, read_trajectories(made / "table.csv", study), progress=progress)
+        values = value_methods(results)
+        by_site = {site: fit.policy.explain(sepsis.EXAMPLE_PATIENT, 0) for site, fit in results.federated.items()}
+        example = Example(sepsis.EXAMPLE_PATIENT, 0, by_site)
+        view = replace(results.view(), values=values, values_note=VALUES_NOTE, example=example)
+        results.write_files(made, view)
+    return Demo(target, results, values, example)
+
+
+def value_methods(results: Results, n: int = FRESH_PATIENTS) -> tuple[MethodValue, ...]:
+    """Every method's value on fresh patients of the same hospitals, clinicians first, then from low to high."""
+    hospitals = {hospital.name: hospital for hospital in sepsis.hospitals()}
+    clinicians = {
+        name: sepsis.clinicians(hospital, np.random.default_rng([SEED, 2, number]))
+        for number, (name, hospital) in enumerate(hospitals.items())
+    }
+    acts: dict[str, Mapping[str, Callable[..., NDArray[np.intp]]]] = {CLINICIANS: clinicians}
+    for method, policies in results.methods.items():
+        acts[method] = {site: policy.act for site, policy in policies.items()}
+    valued = [_value(method, by_site, hospitals, n) for method, by_site in acts.items()]
+    return (valued[0], *sorted(valued[1:], key=lambda value: (value.value, value.method == FDTR)))
+
+
+def _value(
+    method: str,
+    acts: Mapping[str, Callable[..., NDArray[np.intp]]],
+    hospitals: Mapping[str, sepsis.Hospital],
+    n: int,
+) -> MethodValue:
+    outcomes = {
+        name: sepsis.rollout(hospital, acts[name], n, np.random.default_rng([SEED, 1, number]))
+        for number, (name, hospital) in enumerate(hospitals.items())
+    }
+    by_site = {name: float(outcome.mean()) for name, outcome in outcomes.items()}
+    value = float(np.mean(list(by_site.values())))
+    error = float(np.sqrt(sum(outcome.var(ddof=1) / n for outcome in outcomes.values()))) / len(outcomes)
+    return MethodValue(method, value, value - 1.96 * error, value + 1.96 * error, by_site)
+
+
+def _protect_edits(target: Path, originals: Mapping[str, bytes]) -> None:
+    for name, original in originals.items():
+        place = target / name
+        if place.exists() and place.read_bytes() != original:
+            raise OutputExists(
+                f"{place} was edited and stays as it is. To run the study with your edits:\n"
+                f"  fdtr run {target}/study.toml {target}/table.csv --out {target}-mine\n"
+                "To start over, use fdtr demo --fresh, or --out with another folder."
+            )
+
+
+def _as_csv(columns: Mapping[str, NDArray[np.generic]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+    return text.getvalue().encode()

@@ -1,0 +1,185 @@
+"""Draft a study file from a table: a start to edit, with what has to be decided written beside it."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.errors import InvalidTable
+from fdtr.study import Study
+from fdtr.trajectories.tables import Columns, Covariate, Numbers, TableSpec, load, numbers, texts
+
+ROLES: dict[str, tuple[str, ...]] = {
+    "site": ("site", "hospital", "center", "centre", "unit", "careunit", "site_id", "hospital_id"),
+    "patient": ("patient", "patient_id", "subject", "subject_id", "stay_id", "id", "person_id", "hospitalization_id"),
+    "step": ("step", "stage", "time", "t", "visit", "h", "period"),
+    "action": ("action", "treatment", "dose", "a", "arm"),
+    "reward": ("reward", "outcome", "r", "y", "response"),
+    "end": ("end", "outcome_type", "disposition", "ended"),
+}
+"""Names that a column of each role commonly has."""
+
+MOST_LEVELS = 20
+
+
+@dataclass(frozen=True)
+class _Covariate:
+    name: str
+    low: float
+    high: float
+    site_level: bool
+    gaps: int
+
+
+def draft_study(source: Any, name: str) -> str:
+    """The text of a study file for the table `source`, with comments on what to decide."""
+    table = _load_everything(source)
+    roles = _find_roles(table)
+    steps, actions, rewards = (_required(table, roles, role) for role in ("step", "action", "reward"))
+    if "patient" not in roles:
+        raise InvalidTable(_missing("patient", table))
+    levels = np.unique(actions.values[np.isfinite(actions.values)])
+    if not 2 <= len(levels) <= MOST_LEVELS:
+        raise InvalidTable(
+            f'The action column "{roles["action"]}" has {len(levels)} different values; a study needs 2 to '
+            f"{MOST_LEVELS} action levels. Group doses into levels first."
+        )
+    sites = texts(table.arrow[roles["site"]]) if "site" in roles else None
+    covariates, left_out = _find_covariates(table, set(roles.values()), None if sites is None else sites.codes)
+    ends = _end_names(table, roles)
+    text = _render(name, int(np.nanmax(steps.values)) + 1, roles, levels, rewards, covariates, left_out, ends)
+    _check(text)
+    return text
+
+
+def _load_everything(source: Any) -> Columns:
+    """All columns of a table that nobody has described yet."""
+    nothing = TableSpec(horizon=1, covariates=(), action_levels=(), reward_low=0.0, reward_high=1.0)
+    every = tuple(Covariate(name, name, 0.0, 1.0) for name in load(source, nothing).names)
+    return load(source, replace(nothing, covariates=every))
+
+
+def _check(text: str) -> None:
+    import tomllib
+
+    Study.model_validate(tomllib.loads(text))
+
+
+def _find_roles(table: Columns) -> dict[str, str]:
+    by_lower = {name.lower(): name for name in reversed(table.names)}
+    found = {role: [by_lower[n] for n in names if n in by_lower] for role, names in ROLES.items()}
+    return {role: names[0] for role, names in found.items() if names}
+
+
+def _missing(role: str, table: Columns) -> str:
+    return (
+        f"No column looks like the {role} (looked for {', '.join(ROLES[role])}). The table has "
+        f"{', '.join(table.names)}. Rename one, or write the study file by hand with [columns] {role} = …."
+    )
+
+
+def _required(table: Columns, roles: dict[str, str], role: str) -> Numbers:
+    if role not in roles or roles[role] not in table.arrow:
+        raise InvalidTable(_missing(role, table))
+    found = numbers(table.arrow[roles[role]])
+    if found is None or found.text is not None or not np.isfinite(found.values).any():
+        raise InvalidTable(f'The {role} column "{roles[role]}" must hold numbers. Recode it first.')
+    return found
+
+
+def _find_covariates(
+    table: Columns, used: set[str], sites: NDArray[np.intp] | None
+) -> tuple[list[_Covariate], list[str]]:
+    found, left_out = [], []
+    for name, column in table.arrow.items():
+        if name in used:
+            continue
+        column_numbers = numbers(column)
+        values = np.array([]) if column_numbers is None else column_numbers.values
+        finite = values[np.isfinite(values)]
+        if column_numbers is None or column_numbers.text is not None or len(finite) == 0 or np.ptp(finite) == 0:
+            left_out.append(name)
+            continue
+        low, high = _round_outward(float(finite.min()), float(finite.max()))
+        gaps = len(values) - len(finite)
+        found.append(_Covariate(name, low, high, sites is not None and _constant_within(values, sites), gaps))
+    return found, left_out
+
+
+def _constant_within(values: NDArray[np.float64], sites: NDArray[np.intp]) -> bool:
+    groups = [values[sites == code] for code in np.unique(sites)]
+    return len(groups) > 1 and all(np.nanmin(group) == np.nanmax(group) for group in groups if np.isfinite(group).any())
+
+
+def _round_outward(low: float, high: float) -> tuple[float, float]:
+    """The next round numbers outside.
+
+    >>> _round_outward(43.2, 218.9)
+    (40.0, 220.0)
+    """
+    unit = 10.0 ** math.floor(math.log10(high - low) - 0.5)
+    return math.floor(low / unit) * unit, math.ceil(high / unit) * unit
+
+
+def _end_names(table: Columns, roles: dict[str, str]) -> list[str]:
+    found = texts(table.arrow[roles["end"]]) if "end" in roles and roles["end"] in table.arrow else None
+    return sorted(str(label) for label in found.labels.to_pylist() if label) if found is not None else []
+
+
+def _render(
+    name: str,
+    horizon: int,
+    roles: dict[str, str],
+    levels: NDArray[np.float64],
+    rewards: Numbers,
+    covariates: list[_Covariate],
+    left_out: list[str],
+    ends: list[str],
+) -> str:
+    low, high = _round_outward(float(np.nanmin(rewards.values)), float(np.nanmax(rewards.values)) + 1e-12)
+    lines = [
+        "# A draft made from a table. Decide, together with all sites:",
+        '#  1. which effects are the same everywhere: effect = "shared" instead of "specific";',
+        "#  2. ranges: those below are this table's own extremes, rounded. Replace them by bounds known beforehand,",
+        "#     because the study file is public and must hold at every site.",
+        "format = 1",
+        f"name = {_quoted(name)}",
+        f"horizon = {horizon}  # steps of a full trajectory",
+        "",
+        "[columns]  # how this table calls them; each site may have its own",
+        *(f"{role} = {_quoted(column)}" for role, column in roles.items() if role != "end" or ends),
+        "",
+        "[actions]",
+        f"levels = [{', '.join(_plain(level) for level in levels)}]",
+        f"labels = [{', '.join(_quoted(_plain(level)) for level in levels)}]  # names for people",
+        'basis = "polynomial"',
+        f"degree = {min(2, len(levels) - 1)}",
+    ]
+    for covariate in covariates:
+        lines += ["", "[[covariates]]", f"name = {_quoted(covariate.name)}", 'effect = "specific"']
+        lines.append(f"range = [{_plain(covariate.low)}, {_plain(covariate.high)}]")
+        if covariate.site_level:
+            lines.append('level = "site"  # constant within each site')
+        if covariate.gaps:
+            lines.append(f'# missing = "forward"  # or "range-middle": {covariate.gaps} values are missing')
+    lines += ["", "[reward]", f"range = [{_plain(low)}, {_plain(high)}]  # mapped onto [0, 1]"]
+    if ends:
+        lines += ["", "[ends]  # what each missing step is worth on [0, 1], by how a trajectory ended: decide"]
+        lines += [f"{_quoted(end)} = 0.0" for end in ends]
+    lines += ["", "[learning]", "pessimism = 0.005  # c; larger trusts the data less", "ridge = 1.0  # λ"]
+    lines += ["sharing = 1.0  # w on the other sites' sums: 1 is the paper, 0 is alone"]
+    if left_out:
+        lines += ["", f"# Left out, because they hold text or do not vary: {', '.join(left_out)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(number: float) -> str:
+    return f"{number:.10g}"
+
+
+def _quoted(text: str) -> str:
+    import json
+
+    return json.dumps(text, ensure_ascii=False)  # a TOML basic string

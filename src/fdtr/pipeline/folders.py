@@ -1,0 +1,56 @@
+"""Folders of results: made whole beside their place, then moved in."""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain, count
+from pathlib import Path
+
+from fdtr.errors import OutputExists, UnreadableFile
+
+
+@contextmanager
+def staged_folder(folder: str | Path, mark: str) -> Iterator[Path]:
+    """A folder to write into, whose files move into `folder` when the block ends without an error.
+
+    `mark` is the file by which an earlier result is known: its files are replaced. Any other folder that is not
+    empty is refused.
+    """
+    target = Path(folder)
+    if target.exists() and not target.is_dir():
+        raise OutputExists(f"{target} is a file; name a folder. Nothing was written.")
+    if target.is_dir() and any(target.iterdir()) and not (target / mark).exists():
+        raise OutputExists(
+            f"The folder {target} holds other files, and results might overwrite them. Nothing was written. "
+            "Name a new folder with --out, or empty this one."
+        )
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise UnreadableFile(f"{target} cannot be made: {error.strerror}. Nothing was written.") from None
+    try:
+        yield made
+        for file in sorted(path for path in made.rglob("*") if path.is_file()):
+            place = target / file.relative_to(made)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            file.replace(place)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def file_names(sites: Iterable[str]) -> dict[str, str]:
+    """A name for each site's file: what a file system takes of its name, told apart where two would be alike.
+
+    >>> file_names(["St. Mary's / ICU 2", "North", "north"])
+    {"St. Mary's / ICU 2": 'St.-Mary-s-ICU-2', 'North': 'North', 'north': 'north-2'}
+    """
+    names: dict[str, str] = {}
+    for site in sites:
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", site).strip("-.") or "site"
+        taken = {name.lower() for name in names.values()}
+        options = chain([stem], (f"{stem}-{number}" for number in count(2)))
+        names[site] = next(option for option in options if option.lower() not in taken)
+    return names

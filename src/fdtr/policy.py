@@ -1,0 +1,215 @@
+"""A treatment rule for one site: for a state and a step, the action with the largest lower bound φᵀθ − Γ."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr import container
+from fdtr.algebra.pessimism import LowerBound, argmax_first
+from fdtr.algebra.ridge import factor
+from fdtr.algebra.threads import map_chunks, one_blas_thread
+from fdtr.errors import InvalidStates, UnreadableFile
+from fdtr.features import FeatureMap, build_features
+from fdtr.features.states import StateBlocks, state_blocks
+
+Array = NDArray[np.float64]
+
+CONFIDENTIAL = "Confidential to its site: the precision matrices contain sums over this site's patients."
+_KIND = "policy"
+
+
+@dataclass(frozen=True)
+class ActionValue:
+    """One action for one state, on the mapped scale [0, H]: `bound` = `estimate` − `penalty`.
+
+    `shared` and `specific` are the parts of the estimate that come from shared and from site-specific effects.
+    """
+
+    action: float
+    label: str
+    estimate: float
+    penalty: float
+    bound: float
+    shared: float
+    specific: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Every action for one state, as the study lists them, and the one the policy takes."""
+
+    step: int
+    chosen: ActionValue
+    actions: tuple[ActionValue, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """A linear policy.
+
+    `study` is the public content of the study file, from which the features are rebuilt; `theta` (H, d) holds
+    (θ⁰, θᵏ) of each step on scaled features and mapped rewards; `precision` (H, d, d) is Σ, or None for a rule
+    without a penalty; the penalty is `scale`·√(φᵀΣ⁻¹φ) + `offset`.
+    """
+
+    study: Mapping[str, Any]
+    fingerprint: str
+    site: str
+    method: str
+    version: str
+    theta: Array
+    precision: Array | None
+    scale: float
+    offset: float
+
+    @property
+    def horizon(self) -> int:
+        """H, the number of steps."""
+        return len(self.theta)
+
+    @cached_property
+    def features(self) -> FeatureMap:
+        """φ, as the study describes it."""
+        return build_features(self.study["actions"], self.study["covariates"], self.study["features"])
+
+    @cached_property
+    def _by_code(self) -> NDArray[np.intp]:
+        return np.argsort(self.features.levels, kind="stable")  # ties go to the smallest code
+
+    @cached_property
+    def _rules(self) -> tuple[LowerBound, ...]:
+        embeddings = self.features.embeddings
+        if self.precision is None:
+            return tuple(LowerBound.of_plain(theta, embeddings) for theta in self.theta)
+        return tuple(
+            LowerBound.of_penalised(theta, factor(sigma), embeddings, self.scale, self.offset, self.horizon - step)
+            for step, (theta, sigma) in enumerate(zip(self.theta, self.precision, strict=True))
+        )
+
+    def lower_bound(self, states: Any, step: int) -> Array:
+        """φᵀθ − Γ, untruncated, (n, |A|); columns follow the study's action levels.
+
+        `states` is a dataframe, a mapping of columns, or an (n, q) array in the study's covariate order, in raw
+        units; values outside a public range count as its end. `step` counts from 0.
+        """
+        rule = self._rule(step)
+        blocks = self._blocks(states)
+        bounds = np.empty((self.features.n_actions, blocks.n))
+
+        def fill(start: int) -> None:
+            block = blocks.read(start)
+            bounds[:, start : start + block.shape[1]] = rule.bounds(self.features.psi(block))
+
+        _for_each_block(fill, blocks)
+        return bounds.T
+
+    def q_values(self, states: Any, step: int) -> Array:
+        """Q of the paper: the lower bound truncated to [0, H − step], (n, |A|)."""
+        return np.clip(self.lower_bound(states, step), 0.0, self.horizon - step)
+
+    def act(self, states: Any, step: int) -> NDArray[Any]:
+        """The recommended action for each state, (n,), as a code of the study.
+
+        It maximises the untruncated bound, which always maximises the truncated one too; where several actions
+        tie, the smallest code is taken.
+        """
+        rule = self._rule(step)
+        blocks = self._blocks(states)
+        features = self.features
+        actions = np.empty(blocks.n, dtype=features.levels.dtype)
+
+        def fill(start: int) -> None:
+            block = blocks.read(start)
+            choice = argmax_first(rule.bounds(features.psi(block)), self._by_code)
+            actions[start : start + len(choice)] = features.levels[choice]
+
+        _for_each_block(fill, blocks)
+        return actions
+
+    def explain(self, state: Any, step: int) -> Explanation:
+        """For one state: what each action promises, how sure that is, and where the promise comes from."""
+        rule = self._rule(step)
+        blocks = self._blocks(state)
+        if blocks.n != 1:
+            raise InvalidStates(f"One state is explained at a time; {blocks.n} were given.")
+        psi = self.features.psi(blocks.read(0))
+        phi = self.features.embeddings @ psi[:, 0]  # (A, d)
+        n_shared = self.features.n_shared
+        shared = phi[:, :n_shared] @ self.theta[step, :n_shared]
+        specific = phi[:, n_shared:] @ self.theta[step, n_shared:]
+        penalties = rule.penalties(psi)[:, 0]
+        bounds = rule.bounds(psi)
+        actions = tuple(
+            ActionValue(level, label, *(float(x) for x in parts))
+            for level, label, *parts in zip(
+                self.features.levels.tolist(), self.study["actions"]["labels"],
+                shared + specific, penalties, bounds[:, 0], shared, specific, strict=True,
+            )
+        )  # fmt: skip
+        return Explanation(step, actions[int(argmax_first(bounds, self._by_code)[0])], actions)
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy to one file, readable by its owner alone: it is confidential to its site."""
+        arrays = {"theta": self.theta}
+        if self.precision is not None:
+            arrays["precision"] = self.precision
+        header = {
+            "confidential": CONFIDENTIAL,
+            "study": dict(self.study),
+            "fingerprint": self.fingerprint,
+            "site": self.site,
+            "method": self.method,
+            "version": self.version,
+            "scale": self.scale,
+            "offset": self.offset,
+        }
+        container.write(path, _KIND, header, arrays, private=True)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Policy":
+        """Read a policy that `save` wrote; a truncated, changed or foreign file is refused with the reason."""
+        file = container.read(path, _KIND)
+        header, arrays = file.header, file.arrays
+        try:
+            policy = cls(
+                study=header["study"],
+                theta=arrays["theta"],
+                precision=arrays.get("precision"),
+                **{name: header[name] for name in ("fingerprint", "site", "method", "version", "scale", "offset")},
+            )
+            shape = (policy.study["horizon"], policy.features.n_features)
+            sound = policy.theta.shape == shape and bool(np.isfinite(policy.theta).all())
+            if policy.precision is not None:
+                sound &= policy.precision.shape == (*shape, shape[1]) and bool(np.isfinite(policy.precision).all())
+        except (KeyError, TypeError, ValueError):
+            sound = False
+        if not sound or policy.fingerprint != container.fingerprint(policy.study):
+            raise UnreadableFile(f"{path} is not a sound policy: its header and its arrays do not fit together.")
+        return policy
+
+    def _rule(self, step: int) -> LowerBound:
+        if not 0 <= step < self.horizon:
+            raise InvalidStates(f"Step {step} does not exist: steps run from 0 to {self.horizon - 1}.")
+        return self._rules[step]
+
+    def _blocks(self, states: Any) -> StateBlocks:
+        return state_blocks(states, self.features)
+
+    def __repr__(self) -> str:
+        return f"<Policy {self.method} of site {self.site!r}: {self.horizon} steps, {self.theta.shape[1]} features>"
+
+
+def _for_each_block(fill: Any, blocks: StateBlocks) -> None:
+    """Call `fill` with the start of every block, on all cores where there is more than one."""
+    if blocks.n <= blocks.size:
+        if blocks.n:
+            fill(0)
+        return
+    with one_blas_thread():
+        for _ in map_chunks(fill, range(0, blocks.n, blocks.size)):
+            pass

@@ -1,0 +1,1 @@
+"""Patients with a known truth: the built-in cohort."""

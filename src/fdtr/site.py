@@ -1,0 +1,206 @@
+"""A hospital's part: read its table, fit alone, make its message, and finish its policy from the total."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr import __version__, trajectories
+from fdtr.disclosure import Message, Rules, Verdict, judge, measure, release
+from fdtr.features import FeatureMap
+from fdtr.inference import FTest, Identified, identify, transition_test
+from fdtr.learners import federated, local, qlearning
+from fdtr.learners.backward import Fit, Settings
+from fdtr.policy import Policy
+from fdtr.study import CategoricalBasis, Study
+from fdtr.summary import SiteSummary, Total, stack_steps, summarize_step
+from fdtr.trajectories import Trajectories
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LocalFit:
+    """LDTR at one site: its `policy`, the `summary` it could send, and `theta` (H, d)."""
+
+    policy: Policy
+    summary: SiteSummary
+    fit: Fit
+
+    @property
+    def theta(self) -> Array:
+        """(θ⁰, θᵏ) of every step, (H, d)."""
+        return self.fit.theta
+
+
+@dataclass(frozen=True)
+class FederatedFit:
+    """FDTR at one site: its `policy`, `theta` (H, d) and the `shared_coefficients` (H, d0) as this site sees them."""
+
+    policy: Policy
+    fit: Fit
+
+    @property
+    def theta(self) -> Array:
+        """(θ⁰, θᵏ) of every step, (H, d)."""
+        return self.fit.theta
+
+    @cached_property
+    def shared_coefficients(self) -> Array:
+        """θ⁰ of every step, (H, d0)."""
+        return self.fit.theta[:, : self.policy.features.n_shared]
+
+
+@dataclass(frozen=True)
+class SiteCheck:
+    """What `fdtr check` shows of one site.
+
+    `action_counts` (H, A) counts patients; `clipped` and `filled` count values by covariate; `identified` says what
+    the shared features can contribute; `transitions` holds the F test of every step but the last; `verdicts` what
+    disclosure would say.
+    """
+
+    site: str
+    n_patients: int
+    n_rows: int
+    action_counts: NDArray[np.int64]
+    clipped: dict[str, int]
+    filled: dict[str, int]
+    identified: list[Identified]
+    transitions: list[FTest]
+    verdicts: list[Verdict]
+
+
+def read_trajectories(source: Any, study: Study, site: str | None = None) -> Trajectories:
+    """Read a table of trajectories: CSV, Parquet (a file or a folder), or a dataframe; it may hold many sites.
+
+    Every fault is found in one pass and reported together. `site` names the one site of a table without a site
+    column, or picks one of several.
+    """
+    return trajectories.read(source, table_spec(study), site)
+
+
+def fit_local(study: Study, rows: Trajectories) -> LocalFit:
+    """LDTR (Algorithm 1) on one site's patients."""
+    features = study.feature_map
+    fit = local.fit_local(rows, features, settings_of(study))
+    return LocalFit(_policy(study, rows.site, "LDTR", fit), _summary(study, rows.site, features, fit), fit)
+
+
+def fit_federated(study: Study, rows: Trajectories, total: Total, own: SiteSummary | None = None) -> FederatedFit:
+    """FDTR (Algorithm 2) for one site, from the total of all sites' messages.
+
+    `own` is the site's summary as it was sent; where it is None it is computed again from `rows`. `rows` may be a
+    part of the site's patients while `own` stays what was sent.
+    """
+    own = own or fit_local(study, rows).summary
+    study.check_shape(total.sums.horizon, total.sums.n_shared)
+    rest = (total - own).sums
+    others = federated.Others(rest.schur, rest.schur_moment, rest.schur_reward, float(rest.n[0]))
+    fit = federated.fit_federated(
+        rows,
+        study.feature_map,
+        settings_of(study),
+        others,
+        sharing=study.learning.sharing,
+        share=study.learning.share,
+    )
+    return FederatedFit(_policy(study, rows.site, "FDTR", fit), fit)
+
+
+def fit_q_learning(study: Study, rows: Trajectories) -> dict[str, Policy]:
+    """Q-learn (1) and Q-learn (H) on one site's patients."""
+    fit = qlearning.fit_q(rows, study.feature_map)
+    single = np.tile(fit.single, (study.horizon, 1))
+    thetas = {"Q-learn (1)": single, "Q-learn (H)": fit.per_step}
+    return {
+        method: Policy(study.public, study.fingerprint, rows.site, method, __version__, theta, None, 0.0, 0.0)
+        for method, theta in thetas.items()
+    }
+
+
+def summarize(study: Study, rows: Trajectories) -> Message:
+    """The message of one site, checked by disclosure; refuses with every reason."""
+    fitted = fit_local(study, rows)
+    return release(fitted.summary, judge_disclosure(study, rows, fitted))
+
+
+def judge_disclosure(study: Study, rows: Trajectories, fitted: LocalFit) -> list[Verdict]:
+    """What the rules say of a site's summary."""
+    asked = study.disclosure
+    bound = asked.norm_bound if asked.norm_bound is not None else (1.0 if study.features.scale == "unit" else None)
+    rules = Rules(asked.min_patients, asked.max_ratio, asked.min_action, bound)
+    return judge(measure(rows, study.feature_map, fitted.fit), rules)
+
+
+def check(study: Study, rows: Trajectories, fitted: LocalFit | None = None) -> SiteCheck:
+    """Everything there is to know about a site's table before it takes part."""
+    features = study.feature_map
+    fitted = fitted or fit_local(study, rows)
+    sums = fitted.fit.statistics
+    return SiteCheck(
+        site=rows.site,
+        n_patients=rows.n_patients,
+        n_rows=rows.n_rows,
+        action_counts=np.stack([step.action_counts for step in sums]),
+        clipped=dict(rows.clipped),
+        filled=dict(rows.filled),
+        identified=identify([step.gram for step in sums], features.names, features.n_shared, features.own_intercepts),
+        transitions=[
+            transition_test(step.gram, step.value_moment, step.value_square, step.n, features.n_shared)
+            for step in sums[:-1]
+        ],
+        verdicts=judge_disclosure(study, rows, fitted),
+    )
+
+
+def settings_of(study: Study) -> Settings:
+    """c, λ, ξ and η of the study."""
+    learning = study.learning
+    return Settings(learning.pessimism, learning.ridge, learning.failure_probability, learning.misspecification)
+
+
+def table_spec(study: Study) -> trajectories.TableSpec:
+    """What the reader has to know of the study."""
+    columns = study.columns
+    return trajectories.TableSpec(
+        horizon=study.horizon,
+        covariates=tuple(
+            trajectories.Covariate(
+                name=covariate.name,
+                column=columns.of(covariate.name),
+                low=covariate.range[0],
+                high=covariate.range[1],
+                levels=covariate.basis.levels if isinstance(covariate.basis, CategoricalBasis) else None,
+                missing=covariate.missing,
+                constant_within_site=covariate.level == "site",
+            )
+            for covariate in study.covariates
+        ),
+        action_levels=study.actions.levels,
+        reward_low=study.reward.range[0],
+        reward_high=study.reward.range[1],
+        ends=study.ends,
+        site=columns.site,
+        patient=columns.patient,
+        step=columns.step,
+        action=columns.action,
+        reward=columns.reward,
+        end=columns.end,
+    )
+
+
+def _policy(study: Study, site: str, method: str, fit: Fit) -> Policy:
+    return Policy(
+        study.public, study.fingerprint, site, method, __version__, fit.theta, fit.precision, fit.scale, fit.offset
+    )
+
+
+def _summary(study: Study, site: str, features: FeatureMap, fit: Fit) -> SiteSummary:
+    steps = [
+        summarize_step(sums.gram, sums.moment, sums.reward_moment, sums.reward_square, sums.n, features.n_shared)
+        for sums in fit.statistics
+    ]
+    return SiteSummary(site, study.fingerprint, stack_steps(steps))

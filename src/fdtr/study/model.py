@@ -1,0 +1,374 @@
+"""The study file: everything that is public and the same at every site, in one TOML file.
+
+It says what the covariates, actions and rewards are and between which bounds they lie, how the method is set, and
+what disclosure asks for. Nothing in it is learnt from data, so that one round of messages is enough. Its fingerprint
+is carried by every message and policy, and nothing combines across fingerprints.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from fdtr import container
+from fdtr.errors import InvalidStudy, OtherShape, UnreadableFile
+from fdtr.features import FeatureMap, build_features
+from fdtr.study.faults import nearest, readable
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Whole = Annotated[int, Field(strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
+Text = Annotated[str, Field(strict=True, min_length=1)]
+
+
+def _no_auto(value: Any) -> Any:
+    if value == "auto":
+        raise ValueError('"auto" needs tuning, which this version does not have yet; give a value')
+    return value
+
+
+Tunable = Annotated[Number, BeforeValidator(_no_auto)]
+
+
+def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
+    if pair[0] >= pair[1]:
+        raise ValueError(f"the lower end must lie below the upper end, and {pair[0]:g} ≥ {pair[1]:g}")
+    return pair
+
+
+class Section(BaseModel):
+    """A table of the study file; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class Columns(BaseModel):
+    """How this site's table calls its columns; covariates too, by their name. Not part of the fingerprint."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    ROLES: ClassVar[tuple[str, ...]] = ("site", "patient", "step", "action", "reward", "end")
+
+    site: Text = "site"
+    patient: Text = "patient"
+    step: Text = "step"
+    action: Text = "action"
+    reward: Text = "reward"
+    end: Text = "end"
+
+    def of(self, covariate: str) -> str:
+        """The column that holds a covariate."""
+        return str((self.model_extra or {}).get(covariate, covariate))
+
+
+class Actions(Section):
+    """The treatments and the functions p(a) of their codes."""
+
+    levels: Annotated[tuple[Number, ...], Field(description="Codes in the data, as many as there are treatments.")]
+    labels: Annotated[tuple[Text, ...], Field(description="Names for people, one for each level.")] = ()
+    basis: Annotated[
+        Literal["polynomial", "categorical"],
+        Field(description="p(a) = (1, a, …, a^degree), or 1 and an indicator for each level but the first."),
+    ] = "polynomial"
+    degree: Annotated[Whole, Field(ge=1, description="Of a polynomial basis.")] = 2
+    scale: Annotated[Literal["unit", "none"], Field(description="Map codes onto [0, 1], or use them as they are.")] = (
+        "unit"
+    )
+
+    @field_validator("levels")
+    @classmethod
+    def _check_levels(cls, levels: tuple[float, ...]) -> tuple[float, ...]:
+        twice = [level for i, level in enumerate(levels) if level in levels[:i]]
+        if twice:
+            raise ValueError(f"the level {twice[0]:g} is listed twice")
+        if len(levels) < 2:
+            raise ValueError("at least two levels are needed: with one treatment there is nothing to decide")
+        return tuple(int(x) for x in levels) if all(float(x).is_integer() for x in levels) else levels
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> Self:
+        if not self.labels:
+            object.__setattr__(self, "labels", tuple(f"{level:g}" for level in self.levels))
+        if len(self.labels) != len(self.levels):
+            raise ValueError(f"there are {len(self.levels)} levels and {len(self.labels)} labels")
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError("a label is listed twice")
+        return self
+
+
+class LinearBasis(Section):
+    """z."""
+
+    kind: Literal["linear"] = "linear"
+
+
+class PolynomialBasis(Section):
+    """z, …, z^degree."""
+
+    kind: Literal["polynomial"]
+    degree: Annotated[Whole, Field(ge=1)] = 2
+
+
+class CategoricalBasis(Section):
+    """An indicator of each level but the first."""
+
+    kind: Literal["categorical"]
+    levels: tuple[Number, ...]
+
+    @field_validator("levels")
+    @classmethod
+    def _check_levels(cls, levels: tuple[float, ...]) -> tuple[float, ...]:
+        if len(set(levels)) < len(levels):
+            raise ValueError("a level is listed twice")
+        if len(levels) < 2:
+            raise ValueError("at least two levels are needed")
+        return levels
+
+
+class SplineBasis(Section):
+    """B-splines, clamped at the range, with these interior knots in raw units."""
+
+    kind: Literal["spline"]
+    knots: tuple[Number, ...] = ()
+    degree: Annotated[Whole, Field(ge=1, le=5)] = 3
+
+
+class FourierBasis(Section):
+    """sin 2πjz and cos 2πjz, j = 1 … order; the range is the period."""
+
+    kind: Literal["fourier"]
+    order: Annotated[Whole, Field(ge=1)] = 1
+
+
+StateBasis = Annotated[
+    LinearBasis | PolynomialBasis | CategoricalBasis | SplineBasis | FourierBasis, Field(discriminator="kind")
+]
+
+
+class Covariate(Section):
+    """One column of the state."""
+
+    name: Text
+    effect: Annotated[
+        Literal["shared", "specific"],
+        Field(description="shared: one effect common to all sites (φ0); specific: each site its own (φ1)."),
+    ] = "specific"
+    range: Annotated[
+        tuple[Number, Number], Field(description="Public bounds; values outside are clipped and counted.")
+    ] = (0.0, 1.0)
+    level: Annotated[
+        Literal["patient", "site"], Field(description="site: constant within a site, and checked to be.")
+    ] = "patient"
+    basis: StateBasis = LinearBasis()
+    interacts: Annotated[Flag, Field(description="false: a main effect only, no action terms.")] = True
+    missing: Annotated[
+        Literal["refuse", "forward", "range-middle"],
+        Field(description="What to do with a gap: refuse, carry the patient's last value forward, or mid-range."),
+    ] = "refuse"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _range_of_levels(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and isinstance(given.get("basis"), Mapping):
+            levels = given["basis"].get("levels")
+            if (
+                given["basis"].get("kind") == "categorical"
+                and isinstance(levels, list | tuple)
+                and "range" not in given
+            ):
+                numbers = [x for x in levels if isinstance(x, int | float)]
+                return {**given, "range": (min(numbers), max(numbers))} if numbers else given
+        return given
+
+    @field_validator("range")
+    @classmethod
+    def _check_range(cls, pair: tuple[float, float]) -> tuple[float, float]:
+        return _ascending(pair)
+
+    @model_validator(mode="after")
+    def _check_basis(self) -> Self:
+        low, high = self.range
+        if isinstance(self.basis, SplineBasis):
+            inside = (low, *self.basis.knots, high)
+            if any(a >= b for a, b in pairwise(inside)):
+                raise ValueError(f"the knots must increase strictly inside the range [{low:g}, {high:g}]")
+        if isinstance(self.basis, CategoricalBasis):
+            if (low, high) != (min(self.basis.levels), max(self.basis.levels)):
+                raise ValueError("the range of a categorical covariate is that of its levels; leave it out")
+            if self.missing == "range-middle":
+                raise ValueError('a categorical covariate has no middle; use missing = "forward" or fill the table')
+        return self
+
+
+class Features(Section):
+    """What belongs to the feature map as a whole."""
+
+    intercept: Literal["shared", "specific", "none"] = "specific"
+    scale: Annotated[
+        Literal["unit", "none"],
+        Field(description="unit: ranges onto [0, 1] and φ divided by its largest possible norm; none: as they are."),
+    ] = "unit"
+
+
+class Reward(Section):
+    """The outcome of a step."""
+
+    range: Annotated[tuple[Number, Number], Field(description="Mapped onto [0, 1]; outside is an error.")] = (0.0, 1.0)
+
+    @field_validator("range")
+    @classmethod
+    def _check_range(cls, pair: tuple[float, float]) -> tuple[float, float]:
+        return _ascending(pair)
+
+
+class Learning(Section):
+    """Settings of the method."""
+
+    pessimism: Annotated[Tunable, Field(ge=0, description="c in α; larger trusts the data less.")] = 0.005
+    ridge: Annotated[Tunable, Field(gt=0, description="λ.")] = 1.0
+    sharing: Annotated[Tunable, Field(ge=0, le=1, description="w on the others' sums: 1 is the paper, 0 is alone.")] = (
+        1.0
+    )
+    share: Annotated[
+        Literal["value", "reward"],
+        BeforeValidator(_no_auto),
+        Field(description="What is estimated together: values (the paper) or rewards alone."),
+    ] = "value"
+    failure_probability: Annotated[Number, Field(gt=0, lt=1, description="ξ, of the confidence bound.")] = 0.99
+    misspecification: Annotated[Number, Field(ge=0, description="η, the largest error of the linear model.")] = 0.0
+    seed: Annotated[Whole, Field(ge=0, description="Of the folds.")] = 0
+
+
+class Disclosure(Section):
+    """What must hold before a site's sums may leave it."""
+
+    min_patients: Annotated[Whole, Field(ge=1, description="Rule N: patients at every step.")] = 50
+    max_ratio: Annotated[Number, Field(gt=0, le=1, description="Rule RATIO: rank of the features per patient.")] = 0.10
+    min_action: Annotated[Whole, Field(ge=1, description="Rule ACTION: patients at each action that is used.")] = 11
+    norm_bound: Annotated[
+        Number | None, Field(gt=0, description="Rule BOUND: largest ‖φ‖ where features are not scaled to 1.")
+    ] = None
+    min_sites: Annotated[Whole, Field(ge=1, description="Rule SITES, at the hub.")] = 3
+
+
+class Study(Section):
+    """A whole study file.
+
+    >>> study = Study.model_validate({
+    ...     "name": "fluids", "horizon": 5, "actions": {"levels": [0, 1]},
+    ...     "covariates": [{"name": "sbp", "range": [40, 220]}],
+    ... })
+    >>> study.learning.ridge
+    1.0
+    """
+
+    format: Literal[1] = 1
+    name: Text
+    horizon: Annotated[Whole, Field(ge=1, description="Steps of a full trajectory.")]
+    columns: Columns = Columns()
+    actions: Actions
+    covariates: tuple[Covariate, ...]
+    features: Features = Features()
+    reward: Reward = Reward()
+    ends: Annotated[
+        dict[Text, Annotated[Number, Field(ge=0, le=1)]],
+        Field(description="What each missing step is worth, on [0, 1], by how a trajectory ended."),
+    ] = {}
+    learning: Learning = Learning()
+    disclosure: Disclosure = Disclosure()
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> Self:
+        names = [covariate.name for covariate in self.covariates]
+        twice = [name for i, name in enumerate(names) if name in names[:i]]
+        if twice:
+            raise ValueError(f"covariate {twice[0]!r} is listed twice")
+        reserved = [name for name in names if name in Columns.ROLES]
+        if reserved:
+            raise ValueError(f"a covariate may not be called {reserved[0]!r}: that is a column's role")
+        if not names and self.features.intercept == "none":
+            raise ValueError("there is no feature at all, neither shared nor specific: list a covariate")
+        if self.features.intercept == "none" and not any(covariate.interacts for covariate in self.covariates):
+            raise ValueError("no feature has an action term, so no action could be preferred: let a covariate interact")
+        self._check_columns(names)
+        return self
+
+    def _check_columns(self, names: list[str]) -> None:
+        extra = self.columns.model_extra or {}
+        for key, column in extra.items():
+            if key not in names:
+                raise ValueError(f"[columns] has the unknown key {key!r}{nearest(key, [*Columns.ROLES, *names])}")
+            if not isinstance(column, str) or not column:
+                raise ValueError(f"[columns] {key}: give the name of a column")
+        used = [self.columns.of(name) for name in names]
+        used += [getattr(self.columns, role) for role in Columns.ROLES if role != "end" or self.ends]
+        twice = sorted({column for column in used if used.count(column) > 1})
+        if twice:
+            raise ValueError(f"[columns] reads the column {twice[0]!r} for two different things")
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """Build a study from a dictionary; raises InvalidStudy with one line for each fault."""
+        try:
+            return super().model_validate(obj, **options)
+        except ValidationError as error:
+            raise InvalidStudy("The study is not valid:\n" + "\n".join(readable(error, cls, obj))) from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a study file."""
+        try:
+            content = Path(path).read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+            raise UnreadableFile(f"The study file {path} could not be read: {reason}.") from None
+        try:
+            given = tomllib.loads(content)
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidStudy(f"{path} is not valid TOML: {error}.") from None
+        try:
+            return cls.model_validate(given)
+        except InvalidStudy as error:
+            raise InvalidStudy(f"{path}: {error}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write the study with all its fields, defaults included."""
+        import tomli_w
+
+        fields = {**self.public, "columns": self.columns.model_dump()}
+        ordered = {name: _without_none(fields[name]) for name in type(self).model_fields}
+        container.write_atomically(path, tomli_w.dumps(ordered).encode())
+
+    @cached_property
+    def public(self) -> dict[str, Any]:
+        """Every field but [columns], defaults included, as plain JSON values: what the fingerprint covers."""
+        dumped = self.model_dump(mode="json", exclude={"columns"})
+        return dict(json.loads(container.canonical_json(dumped)))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the canonical JSON (RFC 8785) of `public`, in hex."""
+        return container.fingerprint(self.public)
+
+    @cached_property
+    def feature_map(self) -> FeatureMap:
+        """φ, as this study describes it."""
+        return build_features(self.public["actions"], self.public["covariates"], self.public["features"])
+
+    def check_shape(self, horizon: int, n_shared: int) -> None:
+        """Refuse sums whose horizon or number of shared features is not this study's."""
+        expected = (self.horizon, self.feature_map.n_shared)
+        if (horizon, n_shared) != expected:
+            raise OtherShape(
+                f"The sums have {horizon} steps and {n_shared} shared features; the study has {expected[0]} and "
+                f"{expected[1]}. They belong to another study."
+            )
+
+
+def _without_none(value: Any) -> Any:
+    """TOML has no null: a field that is None is left out, and is None again when read."""
+    return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value

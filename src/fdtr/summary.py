@@ -1,0 +1,231 @@
+"""What a site says to the others: sums over its patients. Adding two of them is pooling.
+
+For each step h a site computes, from its Gram ΦᵀΦ and its moments ΦᵀY(Ṽ_{h+1}) and Φᵀr,
+
+    S, s, s_r    the shared features' Gram and moments with the site's own effects projected out (algebra.schur)
+    W = S/σ̂², v = s_r/σ̂², u = s_rᵀS⁺s_r/σ̂², g = rank S
+
+and n, the patients present. The first line is all that another site needs to solve the paper's (10); the second
+carries inference on the shared effects: W⁺v estimates θ⁰ with covariance W⁺, and Σu − vᵀW⁺v is Cochran's Q.
+σ̂² is the site's own residual variance of the reward: with one variance for all, Q would reject a true common
+effect whenever sites differ in noise.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.algebra.schur import eliminate, project
+from fdtr.container import digest
+from fdtr.errors import ChangedSummary, OtherShape, OtherStudy, SiteAbsent, SiteTwice
+
+Array = NDArray[np.float64]
+
+VARIANCE_FLOOR = 0.001
+"""Smallest σ̂² of a mapped reward: bounds W, v and u by 1000·n."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """The sums of every step.
+
+    `schur` (H, d0, d0) is S, `schur_moment` (H, d0) s, `schur_reward` (H, d0) s_r; `information` (H, d0, d0) is W,
+    `information_moment` (H, d0) v, `information_square` (H,) u, `rank` (H,) g; `n` (H,) counts the patients.
+    """
+
+    schur: Array
+    schur_moment: Array
+    schur_reward: Array
+    information: Array
+    information_moment: Array
+    information_square: Array
+    rank: Array
+    n: Array
+
+    @property
+    def horizon(self) -> int:
+        """H."""
+        return len(self.n)
+
+    @property
+    def n_shared(self) -> int:
+        """d0."""
+        return int(self.schur_moment.shape[1])
+
+    def __add__(self, other: Self) -> Self:
+        return self._combine(other, 1.0)
+
+    def __sub__(self, other: Self) -> Self:
+        return self._combine(other, -1.0)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sums):
+            return NotImplemented
+        return all(np.array_equal(mine, theirs) for mine, theirs in zip(self._arrays(), other._arrays(), strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def close_to(self, other: Self, tolerance: float = 1e-12) -> bool:
+        """Whether every sum agrees within `tolerance`, relative to the largest of its kind."""
+        return all(
+            mine.shape == theirs.shape
+            and np.max(np.abs(mine - theirs), initial=0.0) <= tolerance * np.max(np.abs(theirs), initial=1e-300)
+            for mine, theirs in zip(self._arrays(), other._arrays(), strict=True)
+        )
+
+    def packed(self) -> dict[str, Array]:
+        """Arrays by name, symmetric matrices as their upper triangles: d0(d0+1) + 3·d0 + 3 numbers a step."""
+        upper = np.triu_indices(self.n_shared)
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: array[:, *upper] if array.ndim == 3 else array for name, array in named.items()}
+
+    @classmethod
+    def unpacked(cls, arrays: dict[str, NDArray[Any]]) -> Self:
+        """The reverse of `packed`; raises OtherShape where the arrays do not fit together."""
+        expected = {field.name for field in fields(cls)}
+        if set(arrays) != expected or any(array.dtype != np.float64 for array in arrays.values()):
+            raise OtherShape(f"A message holds the arrays {', '.join(sorted(expected))}; this one does not.")
+        horizon, n_shared = arrays["schur_moment"].shape if arrays["schur_moment"].ndim == 2 else (-1, 0)
+        triangle = n_shared * (n_shared + 1) // 2
+        shapes = {
+            **dict.fromkeys(("schur", "information"), (horizon, triangle)),
+            **dict.fromkeys(("schur_moment", "schur_reward", "information_moment"), (horizon, n_shared)),
+            **dict.fromkeys(("information_square", "rank", "n"), (horizon,)),
+        }
+        if any(arrays[name].shape != shape for name, shape in shapes.items()):
+            raise OtherShape("The arrays of a message do not fit together: their shapes disagree.")
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise OtherShape("A message holds numbers that are not finite. Ask its sender to make it again.")
+        return cls(**{name: _full(a, n_shared) if name in _MATRICES else a for name, a in arrays.items()})
+
+    def _arrays(self) -> list[Array]:
+        return [getattr(self, field.name) for field in fields(self)]
+
+    def _combine(self, other: Self, sign: float) -> Self:
+        if (self.horizon, self.n_shared) != (other.horizon, other.n_shared):
+            raise OtherShape(
+                f"One part has {self.horizon} steps and {self.n_shared} shared features, the other {other.horizon} "
+                f"and {other.n_shared}. Only parts of the same study can be added."
+            )
+        return type(self)(*(a + sign * b for a, b in zip(self._arrays(), other._arrays(), strict=True)))
+
+
+_MATRICES = ("schur", "information")
+
+
+def _full(triangle: Array, n_shared: int) -> Array:
+    """Symmetric matrices from their upper triangles."""
+    full = np.zeros((len(triangle), n_shared, n_shared))
+    rows, columns = np.triu_indices(n_shared)
+    full[:, rows, columns] = triangle
+    full[:, columns, rows] = triangle
+    return full
+
+
+@dataclass(frozen=True)
+class SiteSummary:
+    """The sums of one site. Adding two makes a `Total`; nothing here is checked for disclosure."""
+
+    site: str
+    fingerprint: str
+    sums: Sums
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of site, study and every number: what a total remembers of it."""
+        return digest({"site": self.site, "fingerprint": self.fingerprint}, self.sums.packed())
+
+    def as_total(self) -> "Total":
+        """A total with this one member."""
+        return Total(self.fingerprint, ((self.site, self.digest),), self.sums)
+
+    def __add__(self, other: "SiteSummary | Total") -> "Total":
+        return self.as_total() + other
+
+
+@dataclass(frozen=True)
+class Total:
+    """The sums of several sites; `members` are (site, digest of its summary), sorted by site."""
+
+    fingerprint: str
+    members: tuple[tuple[str, str], ...]
+    sums: Sums
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Who is in it."""
+        return tuple(site for site, _ in self.members)
+
+    def __add__(self, other: "SiteSummary | Total") -> "Total":
+        more = other.as_total() if isinstance(other, SiteSummary) else other
+        _same_study(self.fingerprint, more.fingerprint)
+        twice = sorted(set(self.sites) & set(more.sites))
+        if twice:
+            raise SiteTwice(f"Site {twice[0]!r} is already in the total and cannot be added again.")
+        return Total(self.fingerprint, tuple(sorted(self.members + more.members)), self.sums + more.sums)
+
+    def __sub__(self, own: SiteSummary) -> "Total":
+        """The total of the others: `own` must be, bit for bit, what went in."""
+        _same_study(self.fingerprint, own.fingerprint)
+        members = dict(self.members)
+        if own.site not in members:
+            raise SiteAbsent(
+                f"The total does not contain site {own.site!r}; it holds {', '.join(map(repr, self.sites))}."
+            )
+        if members.pop(own.site) != own.digest:
+            raise ChangedSummary(
+                f"Site {own.site!r}: the summary at hand is not the one that went into the total. The data, the "
+                "study or the software changed since it was sent. Use the message as it was sent, or send a new one."
+            )
+        return Total(self.fingerprint, tuple(members.items()), self.sums - own.sums)
+
+
+def combine(summaries: Iterable[SiteSummary]) -> Total:
+    """Add the summaries of several sites, in the order of their names, so that the result does not depend on theirs."""
+    ordered = sorted(summaries, key=lambda summary: summary.site)
+    if not ordered:
+        raise SiteAbsent("There is nothing to combine: give at least one summary.")
+    total = ordered[0].as_total()
+    for summary in ordered[1:]:
+        total = total + summary
+    return total
+
+
+def summarize_step(
+    gram: Array, moment: Array, reward_moment: Array, reward_square: float, n: int, n_shared: int
+) -> Sums:
+    """The sums of one step (leading axis 1).
+
+    `gram` (d, d) is ΦᵀΦ, `moment` ΦᵀY, `reward_moment` Φᵀr, `reward_square` rᵀr, `n_shared` d0.
+    """
+    own = eliminate(gram, np.column_stack([moment, reward_moment]), n_shared)
+    kept = project(own.schur, own.moments, gram[:n_shared, :n_shared])
+    spare = n - own.rank_specific - kept.rank
+    residual = reward_square - own.explained[1] - kept.explained[1]
+    weight = 1.0 / max(residual / spare, VARIANCE_FLOOR) if spare > 0 else 0.0
+    return Sums(
+        schur=kept.schur[None],
+        schur_moment=kept.moments[None, :, 0],
+        schur_reward=kept.moments[None, :, 1],
+        information=weight * kept.schur[None],
+        information_moment=weight * kept.moments[None, :, 1],
+        information_square=np.array([weight * kept.explained[1]]),
+        rank=np.array([float(kept.rank if spare > 0 else 0)]),
+        n=np.array([float(n)]),
+    )
+
+
+def stack_steps(steps: Sequence[Sums]) -> Sums:
+    """One `Sums` over all steps from those of each."""
+    return Sums(*(np.concatenate(arrays) for arrays in zip(*(step._arrays() for step in steps), strict=True)))
+
+
+def _same_study(mine: str, other: str) -> None:
+    if mine != other:
+        raise OtherStudy(
+            f"The parts belong to different studies (fingerprints {mine[:12]}… and {other[:12]}…). "
+            "All sites must use the same study file; compare it with `fdtr study fingerprint`."
+        )

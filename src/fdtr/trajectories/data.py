@@ -1,0 +1,277 @@
+"""Trajectories: the long table, checked once, as contiguous arrays by site and step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.errors import SeveralSites
+from fdtr.trajectories.checks import Checked, check
+from fdtr.trajectories.tables import TableSpec, load
+
+CHUNK_ROWS = 8192  # a chunk of this many rows of ten covariates stays in a core's cache
+
+Floats = NDArray[np.float64]
+Array = TypeVar("Array", bound=NDArray[Any])
+
+
+# No generated repr anywhere below: it would print patients' values into logs.
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Chunk:
+    """Some rows of one step: c of them, of which the first k go on and the other c - k end here.
+
+    `states` (m, c) in raw units, clipped to their ranges; `actions` (c,) positions among the action levels;
+    `rewards` (c,) on [0,1]; `next_states` (m, k) one step later; `ended_value` (c-k,) the missing steps times
+    their worth.
+    """
+
+    states: Floats
+    actions: NDArray[np.intp]
+    rewards: Floats
+    next_states: Floats
+    ended_value: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Step:
+    """All rows of one site at one step, to be taken in chunks."""
+
+    _whole: Chunk
+
+    @property
+    def n(self) -> int:
+        """Patients at this step."""
+        return len(self._whole.actions)
+
+    @property
+    def n_next(self) -> int:
+        """Patients that go on to the next step: the first of them."""
+        return int(self._whole.next_states.shape[1])
+
+    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
+        """Views of at most `size` rows each, in order."""
+        if size < 1:
+            raise ValueError(f"A chunk has at least 1 row, not {size}.")
+        whole, n_next = self._whole, self.n_next
+        for start in range(0, self.n, size):
+            stop = min(start + size, self.n)
+            yield Chunk(
+                states=whole.states[:, start:stop],
+                actions=whole.actions[start:stop],
+                rewards=whole.rewards[start:stop],
+                next_states=whole.next_states[:, start:stop],
+                ended_value=whole.ended_value[max(start - n_next, 0) : max(stop - n_next, 0)],
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _SiteRows:
+    """One site, steps one after another: `start[h]` is where step h begins; patients longest first.
+
+    So the patients of step h are the first n_h, and row i of step h + 1 continues row i of step h.
+    """
+
+    states: Floats
+    actions: NDArray[np.intp]
+    rewards: Floats
+    start: tuple[int, ...]
+    patients: Any
+    ended_value: Floats
+    clipped: tuple[int, ...]
+    filled: tuple[int, ...]
+
+    def step(self, h: int) -> Step:
+        start, stop = self.start[h : h + 2]
+        n_next = self.start[h + 2] - stop if h + 2 < len(self.start) else 0
+        return Step(
+            Chunk(
+                states=self.states[:, start:stop],
+                actions=self.actions[start:stop],
+                rewards=self.rewards[start:stop],
+                next_states=self.states[:, stop : stop + n_next],
+                ended_value=self.ended_value[n_next : stop - start],
+            )
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trajectories:
+    """Patients' trajectories at one site or at several.
+
+    `covariates` are names, in the order of the rows of `states`. Arrays are read-only views of one block.
+    """
+
+    horizon: int
+    covariates: tuple[str, ...]
+    n_actions: int
+    _rows: Mapping[str, _SiteRows]
+
+    def __repr__(self) -> str:
+        """Sizes only, never a patient's value."""
+        where = f'site "{self.site}"' if len(self._rows) == 1 else f"{len(self._rows)} sites"
+        size = f"{self.n_patients} patients, {self.n_rows} rows, horizon {self.horizon}"
+        return f"<Trajectories: {where}, {size}>"
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites, sorted."""
+        return tuple(self._rows)
+
+    @property
+    def site(self) -> str:
+        """Name of the only site."""
+        if len(self._rows) != 1:
+            fact = f"One site is needed and the table holds {len(self._rows)}."
+            raise SeveralSites(f"{fact} Take one of by_site(), or read with site=.")
+        return next(iter(self._rows))
+
+    @property
+    def n_patients(self) -> int:
+        """Patients at step 0, over all sites."""
+        return sum(len(rows.ended_value) for rows in self._rows.values())
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the table, over all sites and steps."""
+        return sum(len(rows.actions) for rows in self._rows.values())
+
+    @property
+    def patients(self) -> Any:
+        """Ids of the only site's patients as Arrow text, in the order of step 0. They stay at the site."""
+        return self._only.patients
+
+    @property
+    def clipped(self) -> Mapping[str, int]:
+        """By covariate, how many values of the table lay outside the range; `select` keeps the counts."""
+        return self._total([rows.clipped for rows in self._rows.values()])
+
+    @property
+    def filled(self) -> Mapping[str, int]:
+        """By covariate, how many values of the table were missing and filled; `select` keeps the counts."""
+        return self._total([rows.filled for rows in self._rows.values()])
+
+    def step(self, h: int) -> Step:
+        """Rows of the only site at step `h`, counted from 0."""
+        if not 0 <= h < self.horizon:
+            raise IndexError(f"Step {h} is not one of 0 … {self.horizon - 1}.")
+        return self._only.step(h)
+
+    def by_site(self) -> dict[str, Trajectories]:
+        """Each site on its own, sorted by name; views, not copies."""
+        return {name: replace(self, _rows={name: rows}) for name, rows in self._rows.items()}
+
+    def select(self, patients: NDArray[np.bool_]) -> Trajectories:
+        """The only site's patients that are True in the mask, which follows the order of `.patients`."""
+        import pyarrow as pa
+
+        rows, mask = self._only, np.asarray(patients)
+        if mask.dtype != np.bool_ or mask.shape != (self.n_patients,):
+            raise ValueError(f"The mask must be {self.n_patients} booleans, one a patient.")
+        by_step = [mask[: stop - start] for start, stop in pairwise(rows.start)]
+        keep = np.concatenate(by_step)
+        chosen = replace(
+            rows,
+            states=_frozen(np.compress(keep, rows.states, axis=1)),
+            actions=_frozen(rows.actions[keep]),
+            rewards=_frozen(rows.rewards[keep]),
+            start=(0, *np.cumsum([part.sum() for part in by_step]).tolist()),
+            patients=rows.patients.filter(pa.array(mask)),
+            ended_value=_frozen(rows.ended_value[mask]),
+        )
+        return replace(self, _rows={self.site: chosen})
+
+    def action_counts(self) -> NDArray[np.int64]:
+        """(H, A): how often the only site took each action at each step."""
+        rows = self._only
+        steps = [rows.actions[start:stop] for start, stop in pairwise(rows.start)]
+        return np.array([np.bincount(actions, minlength=self.n_actions) for actions in steps], np.int64)
+
+    @property
+    def _only(self) -> _SiteRows:
+        return self._rows[self.site]
+
+    def _total(self, counts: list[tuple[int, ...]]) -> Mapping[str, int]:
+        return dict(zip(self.covariates, map(sum, zip(*counts, strict=True)), strict=True))
+
+
+def read(source: object, spec: TableSpec, site: str | None = None) -> Trajectories:
+    """Read a table, check it once and arrange it by site and step.
+
+    `source` is the path of a CSV file, a Parquet file or a folder of Parquet files, or a dataframe that
+    narwhals knows. `site` names the one site of a table without a site column; with one, it keeps that site's
+    rows only. All faults of the table come together in one `InvalidTable`.
+
+    >>> import pyarrow as pa
+    >>> rows = {"patient": ["p", "q"], "step": [0, 0], "action": [1, 0], "reward": [5, 10], "age": [30, 130]}
+    >>> spec = TableSpec(1, (Covariate("age", "age", 0, 120),), (0, 1), 0, 10)
+    >>> data = read(pa.table(rows), spec, site="north")
+    >>> data
+    <Trajectories: site "north", 2 patients, 2 rows, horizon 1>
+    >>> chunk, = data.step(0).chunks()
+    >>> chunk.states, chunk.actions, chunk.rewards, data.clipped
+    (array([[ 30., 120.]]), array([1, 0]), array([0.5, 1. ]), {'age': 1})
+    """
+    return _arrange(check(load(source, spec), spec, site), spec)
+
+
+def _arrange(table: Checked, spec: TableSpec) -> Trajectories:
+    import pyarrow as pa
+
+    n_sites, horizon, n_patients = len(table.sites), spec.horizon, len(table.length)
+    n_by_length = np.bincount(
+        table.patient_site * (horizon + 1) + table.length, minlength=n_sites * (horizon + 1)
+    ).reshape(n_sites, horizon + 1)
+    n_by_step = n_by_length[:, :0:-1].cumsum(axis=1)[:, ::-1]
+    start = np.concatenate(([0], np.cumsum(n_by_step)))
+    first = np.concatenate(([0], np.cumsum(n_by_step[:, 0])))
+    ranked = np.argsort(table.patient_site * (horizon + 1) - table.length, kind="stable")
+    rank = np.empty(n_patients, np.intp)
+    rank[ranked] = np.arange(n_patients) - first[table.patient_site[ranked]]
+    slot = start[(table.patient_site * horizon)[table.patient] + table.step] + rank[table.patient]
+    order = np.empty(len(slot), np.intp)
+    order[slot] = np.arange(len(slot))
+
+    states = np.empty((len(table.covariates), len(order)))
+    rewards, actions = np.empty(len(order)), np.empty(len(order), np.intp)
+    pairs = [*zip(table.covariates, states, strict=True), (table.reward, rewards), (table.action, actions)]
+    with ThreadPoolExecutor() as pool:  # mode="clip" writes to `out` directly; every index is in range
+        list(pool.map(lambda pair: np.take(pair[0], order, out=pair[1], mode="clip"), pairs))
+    ids, ended_value = table.patient_id.take(pa.array(ranked)), table.ended_value[ranked]
+
+    rows: dict[str, _SiteRows] = {}
+    for i, name in enumerate(table.sites):
+        bounds = start[i * horizon : (i + 1) * horizon + 1]
+        here, people = slice(bounds[0], bounds[-1]), slice(first[i], first[i + 1])
+        starts = tuple((bounds - bounds[0]).tolist())
+        for covariate, values in zip(spec.covariates, states[:, here], strict=True):
+            if covariate.missing == "forward":
+                _fill_forward(values, starts)
+        rows[name] = _SiteRows(
+            states=_frozen(states[:, here]),
+            actions=_frozen(actions[here]),
+            rewards=_frozen(rewards[here]),
+            start=starts,
+            patients=ids[people],
+            ended_value=_frozen(ended_value[people]),
+            clipped=tuple(table.clipped[:, i].tolist()),
+            filled=tuple(table.filled[:, i].tolist()),
+        )
+    return Trajectories(horizon, tuple(c.name for c in spec.covariates), len(spec.action_levels), rows)
+
+
+def _fill_forward(values: Floats, start: tuple[int, ...]) -> None:
+    for h in range(1, len(start) - 1):
+        now = values[start[h] : start[h + 1]]
+        before = values[start[h - 1] : start[h - 1] + len(now)]
+        np.copyto(now, before, where=np.isnan(now))
+
+
+def _frozen(array: Array) -> Array:
+    array.flags.writeable = False
+    return array

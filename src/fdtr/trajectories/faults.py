@@ -1,0 +1,71 @@
+"""Faults of a table of trajectories, gathered to be told together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.errors import InvalidTable
+
+LISTED = 5  # positions named before "…"
+
+
+def first_few(numbers: Sequence[int] | NDArray[np.intp]) -> str:
+    """The first of `numbers`, as a message lists them.
+
+    >>> first_few(range(1, 8))
+    '1, 2, 3, 4, 5, …'
+    """
+    return ", ".join(str(number) for number in numbers[:LISTED]) + (", …" if len(numbers) > LISTED else "")
+
+
+class Kind(IntEnum):
+    """What a fault is about, the most important first."""
+
+    COLUMN = 0
+    TEXT = 1
+    MISSING = 2
+    IDENTITY = 3
+    STEP = 4
+    DUPLICATE = 5
+    HOLE = 6
+    EARLY = 7
+    END = 8
+    ACTION = 9
+    REWARD = 10
+    LEVEL = 11
+    SITE_LEVEL = 12
+
+
+class Faults:
+    """A growing list of faults; `position` turns an index into the row number a person sees in the table."""
+
+    def __init__(self, label: str) -> None:
+        """Start with none, for the table called `label`."""
+        self.label = label
+        self.position: NDArray[np.intp] | None = None
+        self._found: list[tuple[Kind, str]] = []
+
+    def add(self, kind: Kind, sentence: str) -> None:
+        """Note one fault."""
+        self._found.append((kind, sentence))
+
+    def rows(self, kind: Kind, fact: str, where: NDArray[np.bool_] | None, advice: str) -> None:
+        """Note `fact` with the number of rows in `where` and the first of them, if there are any."""
+        if where is None or not where.any():
+            return
+        rows = np.flatnonzero(where)
+        numbers = (rows if self.position is None else self.position[rows]) + 1
+        self.add(kind, f"{fact} in {len(rows)} row{'s' * (len(rows) > 1)} ({first_few(numbers)}). {advice}")
+
+    def refuse(self) -> None:
+        """Raise what was found, the most important first; do nothing where nothing was."""
+        if not self._found:
+            return
+        lines = tuple(line for _, line in sorted(self._found, key=lambda fault: fault[0]))
+        count = "1 fault" if len(lines) == 1 else f"{len(lines)} faults"
+        head = f"{self.label} has {count}; rows are counted from 1, the header not counted."
+        raise InvalidTable("\n".join((head, *lines)), lines)

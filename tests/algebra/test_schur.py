@@ -1,0 +1,81 @@
+"""Elimination and rank, against projections on the dense matrices."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fdtr.algebra.schur import RANK_TOLERANCE, eliminate, project, whiten
+
+
+def by_projection(shared, own, y):
+    left = np.eye(len(own)) - own @ np.linalg.pinv(own, rcond=1e-9)
+    return shared.T @ left @ shared, shared.T @ left @ y, y @ y - y @ left @ y
+
+
+def eliminated(shared, own, y):
+    phi = np.column_stack([shared, own])
+    return eliminate(phi.T @ phi, (phi.T @ y)[:, None], shared.shape[1])
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    n=st.integers(1, 60), d0=st.integers(0, 4), d1=st.integers(0, 5), seed=st.integers(0, 10**6),
+    duplicated=st.booleans(), empty=st.booleans(),
+)  # fmt: skip
+def test_elimination_is_the_projection(n, d0, d1, seed, duplicated, empty):
+    rng = np.random.default_rng(seed)
+    shared, own, y = rng.normal(size=(n, d0)), rng.normal(size=(n, d1)), rng.normal(size=n)
+    if duplicated and d1 > 1:
+        own[:, 1] = 3 * own[:, 0]
+    if empty and d1:
+        own[:, -1] = 0  # an action never used
+    schur, moment, explained = by_projection(shared, own, y)
+    found = eliminated(shared, own, y)
+    scale = max(n, 1)
+    np.testing.assert_allclose(found.schur, schur, atol=1e-9 * scale)
+    np.testing.assert_allclose(found.moments[:, 0], moment, atol=1e-9 * scale)
+    np.testing.assert_allclose(found.explained[0], explained, atol=1e-9 * scale)
+    assert found.rank_specific == np.linalg.matrix_rank(own, tol=1e-9) if d1 else found.rank_specific == 0
+    np.testing.assert_array_equal(found.schur, found.schur.T)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6), inside=st.booleans())
+def test_schur_vanishes_exactly_when_shared_features_lie_in_the_span_of_the_own(seed, inside):
+    rng = np.random.default_rng(seed)
+    own = rng.normal(size=(80, 4))
+    shared = own @ rng.normal(size=(4, 2))
+    if not inside:
+        shared += 1e-3 * rng.normal(size=(80, 2))
+    found = eliminated(shared, own, rng.normal(size=80))
+    kept = project(found.schur, found.moments, shared.T @ shared)
+    assert (kept.rank == 0 and not kept.schur.any() and not kept.moments.any()) if inside else kept.rank == 2
+
+
+def test_projection_keeps_the_directions_that_are_identified():
+    rng = np.random.default_rng(0)
+    own = rng.normal(size=(100, 3))
+    free = rng.normal(size=100)
+    shared = np.column_stack([free, own @ [1.0, 2.0, 3.0]])  # the second is absorbed
+    y = rng.normal(size=100)
+    found = eliminated(shared, own, y)
+    kept = project(found.schur, found.moments, shared.T @ shared)
+    assert kept.rank == 1
+    np.testing.assert_allclose(kept.schur[0, 0], found.schur[0, 0], rtol=1e-9)
+    np.testing.assert_allclose(kept.explained[0], found.moments[0, 0] ** 2 / found.schur[0, 0], rtol=1e-6)
+    # s lies in the range of S, or nobody else could use it.
+    np.testing.assert_allclose(kept.schur @ np.linalg.pinv(kept.schur) @ kept.moments, kept.moments, atol=1e-10)
+
+
+@pytest.mark.parametrize(("share", "rank"), [(RANK_TOLERANCE / 3, 1), (RANK_TOLERANCE * 10, 2)])
+def test_the_rank_cut_off_is_where_it_is_said_to_be(share, rank):
+    # Two unit columns at an angle whose smaller eigenvalue is `share` of the larger (about 2).
+    cosine = 1 - 2 * share
+    assert whiten(np.array([[1, cosine], [cosine, 1]])).rank == rank
+
+
+def test_scale_of_columns_does_not_change_the_rank():
+    rng = np.random.default_rng(0)
+    design = rng.normal(size=(50, 3)) * [1e-6, 1.0, 1e6]
+    assert whiten(design.T @ design).rank == 3

@@ -1,0 +1,289 @@
+"""The commands as real processes: what they print, write, and refuse."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from fdtr.policy import Policy
+from fdtr.site import read_trajectories
+from fdtr.study import Study
+from worlds import make_study, make_table
+
+SITES = {"north": 260, "south": 200, "west": 220}
+
+
+def fdtr(*arguments: object, cwd: Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "FDTR_STATE": str(cwd / "state"), "COLUMNS": "200"}
+    command = [sys.executable, "-W", "error", "-m", "fdtr", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, input=stdin)
+
+
+def refused(result: subprocess.CompletedProcess[str], *sentences: str) -> None:
+    assert result.returncode == 1, result.stdout + result.stderr
+    for sentence in sentences:
+        assert sentence in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.fixture
+def place(tmp_path):
+    study = make_study()
+    study.save(tmp_path / "study.toml")
+    pa.csv.write_csv(make_table(study, SITES), tmp_path / "table.csv")
+    return tmp_path
+
+
+def test_two_hospital_roles_give_the_same_policy_as_run(place):
+    for site in SITES:
+        done = fdtr(
+            "site", "summarize", "study.toml", "table.csv", "--site", site, "--out", f"{site}.fdtr", "--yes", cwd=place
+        )
+        assert done.returncode == 0, done.stderr
+        assert f"sums over {SITES[site]} patients" in done.stdout
+    messages = [f"{site}.fdtr" for site in reversed(SITES)]
+    done = fdtr("hub", "combine", "study.toml", *messages, "--out", "total.fdtr", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert "3 sites: north, south, west" in done.stdout
+    done = fdtr("run", "study.toml", "table.csv", "--out", "results", cwd=place)
+    assert done.returncode == 0, done.stderr
+    for kept in (True, False):
+        if not kept:  # recomputed where no copy is left
+            for path in (place / "state" / "sent").iterdir():
+                path.unlink()
+        done = fdtr(
+            "site", "fit", "study.toml", "table.csv", "total.fdtr", "--site", "south", "--out", "s.policy", cwd=place
+        )
+        assert done.returncode == 0, done.stderr
+        through_files, at_once = Policy.load(place / "s.policy"), Policy.load(place / "results/policies/south.policy")
+        np.testing.assert_array_equal(through_files.theta, at_once.theta)
+        np.testing.assert_array_equal(through_files.precision, at_once.precision)
+
+
+def test_run_writes_what_it_says_and_can_be_repeated(place):
+    for _ in range(2):
+        done = fdtr("run", "study.toml", "table.csv", "--out", "results", "--json", cwd=place)
+        assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert printed == json.loads((place / "results/results.json").read_text())
+    assert printed["sites"]["north"]["patients"] == 260
+    assert {p.name for p in (place / "results").iterdir()} == {
+        "policies", "report.html", "results.json", "shared-coefficients.csv", "study.toml",
+    }  # fmt: skip
+    assert Study.load(place / "results/study.toml") == Study.load(place / "study.toml")
+    table = pa.csv.read_csv(place / "results/shared-coefficients.csv").to_pylist()
+    assert len(table) == 3 * 6
+    assert table[1]["feature"] == "v"
+    assert table[1]["coefficient"] == printed["shared_coefficients"]["v"]["by_step"][0]
+    assert table[1]["identified"] == "yes"
+
+
+def test_check_tells_everything_and_writes_nothing(place):
+    before = sorted(place.iterdir())
+    done = fdtr("check", "study.toml", "table.csv", cwd=place)
+    assert done.returncode == 0, done.stderr
+    for words in ("Patients by action", "Shared features", "Transitions", "every site may release"):
+        assert words in done.stdout
+    found = json.loads(fdtr("check", "study.toml", "table.csv", "--site", "west", "--json", cwd=place).stdout)
+    assert list(found) == ["west"]
+    assert sum(found["west"]["actions"]["0"].values()) == 220
+    assert {verdict["rule"] for verdict in found["west"]["disclosure"]} == {"N", "RATIO", "ACTION", "BOUND"}
+    assert sorted(place.iterdir()) == before
+
+
+def test_check_says_why_nothing_would_be_shared(place):
+    study = make_study()
+    table = make_table(study, SITES, constant_within_site=("u", "v"))
+    pa.parquet.write_table(table, place / "constant.parquet")
+    done = fdtr("check", "study.toml", "constant.parquet", cwd=place)
+    assert "it is constant within the site, so the site's own intercept absorbs it" in done.stdout
+
+
+def test_recommend_explains(place):
+    assert fdtr("run", "study.toml", "table.csv", "--out", "results", cwd=place).returncode == 0
+    policy = "results/policies/north.policy"
+    done = fdtr("policy", "recommend", policy, "--step", 1, "u=0.1", "x=4", "v=0.5", "y=0.2", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert "not for bedside use" in done.stdout
+    machine = fdtr("policy", "recommend", policy, "--step", 1, "--json", "u=0.1", "x=4", "v=0.5", "y=0.2", cwd=place)
+    found = json.loads(machine.stdout)
+    assert found["action"] == Policy.load(place / policy).act([[0.1, 4, 0.5, 0.2]], 1)[0]
+    assert [a["label"] for a in found["actions"]] == ["none", "low", "high"]
+    refused(fdtr("policy", "recommend", policy, "u=0.1", "x=4", "v=0.5", cwd=place), "lack 'y'")
+    refused(fdtr("policy", "recommend", policy, "u=0.1", "sbp=4", cwd=place), "knows no 'sbp'")
+    refused(fdtr("policy", "recommend", policy, "u", cwd=place), "NAME=VALUE")
+    refused(fdtr("policy", "recommend", policy, "u=high", cwd=place), "not a number")
+    refused(fdtr("policy", "recommend", policy, "--step", 9, "u=1", "x=1", "v=1", "y=1", cwd=place), "from 0 to 2")
+    refused(fdtr("policy", "recommend", "study.toml", "u=1", cwd=place), "not a readable fdtr policy file")
+
+
+def test_init_drafts_a_study_that_reads_its_table(place):
+    done = fdtr("init", "table.csv", "--out", "draft.toml", "--name", "trial", cwd=place)
+    assert done.returncode == 0, done.stderr
+    draft = Study.load(place / "draft.toml")
+    assert draft.horizon == 3
+    assert draft.actions.levels == (0, 1, 2)
+    assert {c.name for c in draft.covariates} == {"u", "x", "v", "y"}
+    rows = read_trajectories(place / "table.csv", draft)
+    assert rows.n_patients == sum(SITES.values())
+    assert not any(rows.clipped.values())
+    refused(fdtr("init", "table.csv", "--out", "draft.toml", cwd=place), "exists already")
+
+
+def test_study_commands(place):
+    assert fdtr("study", "fingerprint", "study.toml", cwd=place).stdout.strip() == make_study().fingerprint
+    assert "horizon" in json.loads(fdtr("study", "schema", cwd=place).stdout)["properties"]
+
+
+def change(table: pa.Table, column: str, row: int, value: object) -> pa.Table:
+    values = table[column].to_pylist()
+    values[row] = value
+    return table.set_column(table.column_names.index(column), column, pa.array(values))
+
+
+BAD_TABLES = {
+    "missing column": (lambda t: t.drop_columns(["x"]), 'Column "x" is missing'),
+    "text": (
+        lambda t: change(t.set_column(t.column_names.index("x"), "x", t["x"].cast("string")), "x", 3, "tall"),
+        '"x"',
+    ),
+    "NaN": (lambda t: change(t, "x", 3, None), '"x"'),
+    "unknown action": (lambda t: change(t, "action", 3, 7), "action"),
+    "hole": (lambda t: t.filter(pa.array([i != 1 for i in range(len(t))])), "hole"),
+    "duplicate": (lambda t: pa.concat_tables([t, t.slice(0, 1)]), "more than once"),
+    "late step": (lambda t: change(t, "step", 2, 3), "horizon"),
+    "early end": (lambda t: t.filter(pa.array([i != 2 for i in range(len(t))])), "[ends]"),
+    "reward": (lambda t: change(t, "reward", 3, 2.5), "reward"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_TABLES)
+def test_a_bad_table_is_refused_and_leaves_nothing(place, fault):
+    spoil, words = BAD_TABLES[fault]
+    pa.csv.write_csv(spoil(make_table(make_study(), SITES)), place / "bad.csv")
+    before = sorted(place.rglob("*"))
+    refused(fdtr("run", "study.toml", "bad.csv", "--out", "results", cwd=place), words)
+    refused(
+        fdtr("site", "summarize", "study.toml", "bad.csv", "--site", "north", "--out", "a.fdtr", "--yes", cwd=place)
+    )
+    assert sorted(place.rglob("*")) == before
+
+
+def test_an_empty_site_is_refused(place):
+    result = fdtr(
+        "site", "summarize", "study.toml", "table.csv", "--site", "east", "--out", "a.fdtr", "--yes", cwd=place
+    )
+    refused(result, 'no rows of site "east"', '"north", "south", "west"')
+    (place / "empty.csv").write_text("site,patient,step,action,reward,u,x,v,y\n")
+    refused(fdtr("run", "study.toml", "empty.csv", "--out", "results", cwd=place), "no rows")
+    assert not (place / "results").exists()
+
+
+def test_files_that_cannot_be_read_are_refused(place):
+    refused(fdtr("run", "study.toml", "none.csv", "--out", "results", cwd=place), "does not exist")
+    refused(fdtr("run", "none.toml", "table.csv", "--out", "results", cwd=place), "could not be read")
+    (place / "cut.parquet").write_bytes(b"PAR1 not parquet")
+    refused(fdtr("run", "study.toml", "cut.parquet", "--out", "results", cwd=place), "not sound Parquet")
+    text = (place / "study.toml").read_text()
+    (place / "typo.toml").write_text(text.replace("horizon", "horizn"))
+    refused(fdtr("check", "typo.toml", "table.csv", cwd=place), 'did you mean "horizon"?')
+    (place / "twice.toml").write_text(text.replace("levels = [\n    0,", "levels = [\n    0, 0.0,"))
+    refused(fdtr("check", "twice.toml", "table.csv", cwd=place), "the level 0 is listed twice")
+    assert not (place / "results").exists()
+
+
+def test_messages_that_do_not_belong_are_refused(place):
+    make_study(name="other").save(place / "other.toml")
+    for site, study in {"north": "study", "south": "study", "west": "other"}.items():
+        arguments = [f"{study}.toml", "table.csv", "--site", site, "--out", f"{site}.fdtr", "--yes"]
+        assert fdtr("site", "summarize", *arguments, cwd=place).returncode == 0
+    combine = ["hub", "combine", "study.toml"]
+    refused(
+        fdtr(*combine, "north.fdtr", "south.fdtr", "west.fdtr", "--out", "t.fdtr", cwd=place),
+        "belongs to another study",
+    )
+    refused(fdtr(*combine, "north.fdtr", "south.fdtr", "--out", "t.fdtr", cwd=place), "rule SITES asks for 3")
+    refused(fdtr(*combine, "north.fdtr", "north.fdtr", "--out", "t.fdtr", cwd=place), "already in the total")
+    (place / "cut.fdtr").write_bytes((place / "south.fdtr").read_bytes()[:-3])
+    refused(fdtr(*combine, "north.fdtr", "cut.fdtr", "--out", "t.fdtr", cwd=place), "truncated, damaged")
+    assert not (place / "t.fdtr").exists()
+    arguments = ["study.toml", "table.csv", "south.fdtr", "--site", "north", "--out", "p.policy"]
+    refused(fdtr("site", "fit", *arguments, cwd=place), "holds a message, not a total")
+    assert not (place / "p.policy").exists()
+
+
+def test_a_site_whose_data_changed_must_not_subtract_something_else(place):
+    for site in SITES:
+        arguments = ["study.toml", "table.csv", "--site", site, "--out", f"{site}.fdtr", "--yes"]
+        assert fdtr("site", "summarize", *arguments, cwd=place).returncode == 0
+    files = [f"{site}.fdtr" for site in SITES]
+    assert fdtr("hub", "combine", "study.toml", *files, "--out", "total.fdtr", cwd=place).returncode == 0
+    for path in (place / "state" / "sent").iterdir():
+        path.unlink()
+    pa.csv.write_csv(make_table(make_study(), SITES, seed=1), place / "table.csv")
+    arguments = ["study.toml", "table.csv", "total.fdtr", "--site", "north", "--out", "p.policy"]
+    refused(fdtr("site", "fit", *arguments, cwd=place), "not the one that went into the total")
+    assert not (place / "p.policy").exists()
+
+
+def test_summarize_refuses_small_sites_and_asks_first(place):
+    small = make_table(make_study(), {"tiny": 30})
+    pa.csv.write_csv(small, place / "tiny.csv")
+    arguments = ["study.toml", "tiny.csv", "--site", "tiny", "--out", "tiny.fdtr"]
+    refused(fdtr("site", "summarize", *arguments, "--yes", cwd=place), "rule N: 30 patients", "Nothing was written")
+    asked = fdtr(
+        "site", "summarize", "study.toml", "table.csv", "--site", "north", "--out", "a.fdtr", cwd=place, stdin=""
+    )
+    refused(asked, "Add --yes")
+    assert not list(place.glob("*.fdtr"))
+    assert not (place / "state").exists()
+
+
+def test_results_never_overwrite_other_files(place):
+    (place / "mine").mkdir()
+    (place / "mine" / "notes.txt").write_text("keep")
+    refused(fdtr("run", "study.toml", "table.csv", "--out", "mine", cwd=place), "holds other files")
+    assert [p.name for p in (place / "mine").iterdir()] == ["notes.txt"]
+    refused(fdtr("run", "study.toml", "table.csv", "--out", "table.csv", cwd=place), "is a file")
+
+
+def test_wrong_usage_is_exit_code_2(place):
+    assert fdtr("run", "study.toml", cwd=place).returncode == 2
+    assert fdtr("nonsense", cwd=place).returncode == 2
+    assert fdtr("--version", cwd=place).stdout.startswith("fdtr ")
+
+
+def test_debug_shows_where_and_verbose_says_what(place):
+    result = fdtr("run", "none.toml", "table.csv", "--out", "results", "--debug", cwd=place)
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+
+
+def test_an_unforeseen_error_shows_its_kind_alone(place, monkeypatch):
+    code = (
+        "import sys, fdtr.cli, fdtr.site as s\n"
+        "def broken(*_): raise RuntimeError('secret 4711')\n"
+        "s.read_trajectories = broken\n"
+        "sys.argv = ['fdtr', 'check', 'study.toml', 'table.csv']\n"
+        "fdtr.cli.main()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, timeout=60)
+    refused(result, "RuntimeError", "--debug")
+    assert "4711" not in result.stderr
+
+
+@pytest.mark.parametrize("command", [
+    [], ["demo"], ["init"], ["check"], ["run"], ["site"], ["site", "summarize"], ["site", "fit"], ["hub", "combine"],
+    ["policy", "recommend"], ["study", "schema"],
+])  # fmt: skip
+def test_every_command_has_help(command, tmp_path):
+    result = fdtr(*command, "--help", cwd=tmp_path)
+    assert result.returncode == 0
+    assert len(result.stdout) > 150

@@ -1,0 +1,107 @@
+"""Messages as files, and the copies kept at home."""
+
+import numpy as np
+import pytest
+
+from fdtr import container
+from fdtr.errors import ForeignFile, OtherShape, OtherStudy, SiteTwice, TooFewSites, UnreadableFile
+from fdtr.exchange.kept import find_kept, keep, state_folder
+from fdtr.exchange.wire import read_message, read_total, write_message, write_total
+from fdtr.hub import combine_messages, pooled_coefficients
+from fdtr.site import fit_federated, summarize
+from fdtr.summary import combine
+from worlds import make_sites, make_study
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.fixture(scope="module")
+def study():
+    return make_study()
+
+
+@pytest.fixture(scope="module")
+def sites(study):
+    return make_sites(study, {"a": 200, "b": 250, "c": 220})
+
+
+@pytest.fixture(scope="module")
+def messages(study, sites):
+    return {name: summarize(study, rows) for name, rows in sites.items()}
+
+
+def test_files_give_bit_identical_policies(study, sites, messages, tmp_path):
+    for name, message in messages.items():
+        write_message(message, tmp_path / f"{name}.fdtr")
+    total = combine_messages(study, [read_message(tmp_path / f"{name}.fdtr") for name in ("c", "a", "b")])
+    write_total(total, tmp_path / "total.fdtr")
+    through_files = fit_federated(study, sites["b"], read_total(tmp_path / "total.fdtr"))
+    in_memory = fit_federated(study, sites["b"], combine(m.summary for m in messages.values()))
+    np.testing.assert_array_equal(through_files.theta, in_memory.theta)
+    np.testing.assert_array_equal(through_files.policy.precision, in_memory.policy.precision)
+
+
+def test_a_message_holds_no_more_than_its_sums(study, messages, tmp_path):
+    write_message(messages["a"], tmp_path / "a.fdtr")
+    file = container.read(tmp_path / "a.fdtr", "message")
+    assert set(file.header) == {"site", "fingerprint", "version", "kind", "format"}
+    d0 = study.feature_map.n_shared
+    assert sum(array.nbytes for array in file.arrays.values()) == 3 * (d0 * (d0 + 1) + 3 * d0 + 3) * 8
+
+
+def test_the_hub_refuses_strangers(study, messages):
+    summaries = [m.summary for m in messages.values()]
+    with pytest.raises(OtherStudy, match="belongs to another study"):
+        combine_messages(make_study(name="other"), summaries)
+    with pytest.raises(SiteTwice):
+        combine_messages(study, [*summaries, summaries[0]])
+    with pytest.raises(TooFewSites, match="asks for 3"):
+        combine_messages(study, summaries[:2])
+
+
+def test_totals_show_the_pooled_coefficients(study, messages):
+    total = combine_messages(study, [m.summary for m in messages.values()])
+    expected = [
+        np.linalg.lstsq(s, m, rcond=1e-10)[0] for s, m in zip(total.sums.schur, total.sums.schur_moment, strict=True)
+    ]
+    np.testing.assert_allclose(pooled_coefficients(total), expected, rtol=1e-6)
+
+
+def test_files_of_another_kind_are_refused(messages, tmp_path):
+    path = tmp_path / "x"
+    write_message(messages["a"], path)
+    with pytest.raises(ForeignFile, match="holds a message, not a total"):
+        read_total(path)
+    container.write(path, "message", {"fingerprint": "f"}, messages["a"].summary.sums.packed())
+    with pytest.raises(UnreadableFile, match="no site in its header"):
+        read_message(path)
+    container.write(path, "total", {"fingerprint": "f"}, messages["a"].summary.sums.packed())
+    with pytest.raises(UnreadableFile, match="which sites"):
+        read_total(path)
+    container.write(path, "message", {"fingerprint": "f", "site": "a"}, {"rows": np.zeros(2)})
+    with pytest.raises(OtherShape):
+        read_message(path)
+
+
+def test_the_copy_at_home_is_found_by_what_the_total_says(messages, tmp_path, monkeypatch):
+    monkeypatch.setenv("FDTR_STATE", str(tmp_path / "state"))
+    total = combine(m.summary for m in messages.values())
+    assert find_kept(total, "a") is None
+    kept = keep(messages["a"])
+    assert kept.is_relative_to(tmp_path / "state")
+    assert find_kept(total, "a").digest == messages["a"].summary.digest
+    assert find_kept(total, "b") is None
+    assert find_kept(total, "unknown") is None
+
+
+def test_the_state_folder_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.delenv("FDTR_STATE", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert state_folder() == tmp_path / "fdtr"
+
+
+def test_a_state_folder_that_cannot_be_made_says_what_to_do(messages, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FDTR_STATE", str(tmp_path / "file"))
+    with pytest.raises(UnreadableFile, match="Set FDTR_STATE"):
+        keep(messages["a"])

@@ -1,0 +1,144 @@
+"""FDTR against the paper's formulas as printed, and the laws that follow from them."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import literal
+from fdtr.site import fit_federated, fit_local
+from fdtr.summary import combine
+from worlds import make_sites, make_study
+
+LEARNING = {"pessimism": 0.002, "ridge": 0.3}
+
+
+def relative(found, expected):
+    return np.max(np.abs(found - expected)) / max(np.max(np.abs(expected)), 1e-12)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@given(
+    sizes=st.lists(st.integers(2, 40), min_size=1, max_size=8),
+    seed=st.integers(0, 10**6),
+    ragged=st.booleans(),
+    site_constant=st.booleans(),
+    deficient=st.booleans(),
+    misspecification=st.sampled_from([0.0, 0.001]),
+)
+def test_schur_message_gives_the_literal_minimiser(sizes, seed, ragged, site_constant, deficient, misspecification):
+    # 1e-9 relative: the oracle's pseudo-inverse over d0 + K·d1 columns is itself good to about 1e-11.
+    study = make_study(
+        ends={"death": 0.0, "discharge": 1.0} if ragged else {},
+        learning=LEARNING | {"misspecification": misspecification},
+    )
+    names = {f"s{i}": n for i, n in enumerate(sizes)}
+    sites = make_sites(
+        study, names, seed, ragged=ragged, constant_within_site=("u", "v") if site_constant else (),
+        duplicate=("y", "x") if deficient else None,
+    )  # fmt: skip
+    features = study.feature_map
+    dense = {name: literal.dense(rows, features) for name, rows in sites.items()}
+    total = combine([fit_local(study, rows).summary for rows in sites.values()])
+    constants = (study.learning.pessimism, study.learning.ridge, 0.99, misspecification)
+    for name, rows in sites.items():
+        fit = fit_federated(study, rows, total)
+        expected = literal.federated(dense, name, features.n_shared, *constants)
+        assert relative(fit.policy.precision, expected.precision) < 1e-9
+        assert relative(fit.theta, expected.theta) < 1e-9
+
+
+def test_local_fit_is_algorithm_1():
+    study = make_study(ends={"death": 0.0, "discharge": 1.0})
+    rows = make_sites(study, {"a": 60}, ragged=True)["a"]
+    expected, _ = literal.local(literal.dense(rows, study.feature_map), 0.001, 0.1, 0.99)
+    fit = fit_local(study, rows)
+    assert relative(fit.theta, expected.theta) < 1e-10
+    assert relative(fit.policy.precision, expected.precision) < 1e-12
+
+
+def test_one_site_alone_is_the_local_fit():
+    study = make_study()
+    rows = make_sites(study, {"a": 80})["a"]
+    local = fit_local(study, rows)
+    together = fit_federated(study, rows, combine([local.summary]))
+    np.testing.assert_array_equal(together.theta, local.theta)
+    np.testing.assert_array_equal(together.policy.precision, local.policy.precision)
+    assert together.policy.scale == local.policy.scale  # N = n
+
+
+def test_no_sharing_is_the_local_policy():
+    study = make_study(learning=LEARNING | {"sharing": 0.0})
+    sites = make_sites(study, {"a": 80, "b": 50})
+    fits = {name: fit_local(study, rows) for name, rows in sites.items()}
+    together = fit_federated(study, sites["a"], combine([fit.summary for fit in fits.values()]))
+    np.testing.assert_array_equal(together.theta, fits["a"].theta)
+    assert together.policy.scale == fits["a"].policy.scale
+
+
+def test_weight_moves_from_alone_to_the_paper():
+    sites = make_sites(make_study(), {"a": 80, "b": 500})
+    thetas = []
+    for weight in (0.0, 0.5, 1.0):
+        study = make_study(learning=LEARNING | {"sharing": weight})
+        fits = [fit_local(study, rows).summary for rows in sites.values()]
+        fit = fit_federated(study, sites["a"], combine(fits))
+        thetas.append(fit.theta)
+        n = 80 + weight * 500
+        assert fit.policy.scale == pytest.approx(literal.alpha_of(0.002, study.feature_map.n_features, 3, n, 0.99))
+    steps = [np.linalg.norm(b - a) for a, b in pairwise(thetas)]
+    assert min(steps) > 0
+
+
+def test_reward_sharing_estimates_rewards_together_and_values_at_home():
+    study = make_study(learning=LEARNING | {"share": "reward", "sharing": 0.5})
+    sites = make_sites(study, {"a": 90, "b": 70, "c": 60})
+    features = study.feature_map
+    d0, ridge = features.n_shared, 0.3 * np.eye(features.n_features)
+    total = combine([fit_local(study, rows).summary for rows in sites.values()])
+    fit = fit_federated(study, sites["a"], total)
+    others = {name: literal.dense(sites[name], features) for name in ("b", "c")}
+    own = literal.dense(sites["a"], features)
+    following = None
+    for h in reversed(range(3)):
+        gram = own[h].phi.T @ own[h].phi
+        shared_gram, shared_moment = np.zeros((d0, d0)), np.zeros(d0)
+        for rows in others.values():
+            left = np.eye(len(rows[h].phi)) - rows[h].phi[:, d0:] @ np.linalg.pinv(rows[h].phi[:, d0:])
+            shared_gram += rows[h].phi[:, :d0].T @ left @ rows[h].phi[:, :d0]
+            shared_moment += rows[h].phi[:, :d0].T @ left @ rows[h].reward
+        together, moment = gram + ridge, own[h].phi.T @ own[h].reward
+        together[:d0, :d0] += 0.5 * shared_gram
+        moment[:d0] += 0.5 * shared_moment
+        alpha = literal.alpha_of(0.002, features.n_features, 3, 90, 0.99)  # the local penalty
+        future = literal.targets(own[h], 3, h, following, alpha, 0.0, 90) - own[h].reward
+        theta = np.linalg.solve(together, moment) + np.linalg.solve(gram + ridge, own[h].phi.T @ future)
+        assert relative(fit.theta[h], theta) < 1e-9
+        np.testing.assert_allclose(fit.policy.precision[h], gram + ridge, rtol=1e-12, atol=1e-12)
+        following = (theta, gram + ridge)
+
+
+def test_site_constant_covariates_beside_an_intercept_share_nothing():
+    study = make_study()
+    sites = make_sites(study, {"a": 90, "b": 70, "c": 60}, constant_within_site=("u", "v"))
+    fits = {name: fit_local(study, rows) for name, rows in sites.items()}
+    total = combine([fit.summary for fit in fits.values()])
+    assert not total.sums.schur.any()
+    assert not total.sums.rank.any()
+    together = fit_federated(study, sites["a"], total)
+    np.testing.assert_allclose(together.theta[-1], fits["a"].theta[-1], rtol=1e-12)
+
+
+def test_rows_may_be_a_part_of_the_patients_while_own_stays_what_was_sent():
+    study = make_study()
+    sites = make_sites(study, {"a": 90, "b": 70})
+    fits = {name: fit_local(study, rows) for name, rows in sites.items()}
+    total = combine([fit.summary for fit in fits.values()])
+    half = sites["a"].select(np.arange(90) < 45)
+    fit = fit_federated(study, half, total, own=fits["a"].summary)
+    expected = fit_federated(
+        study, half, combine([fit_local(study, half).summary, fits["b"].summary])
+    )  # the others' sums are the same, only rounding of total − own differs
+    np.testing.assert_allclose(fit.theta, expected.theta, rtol=1e-9)

@@ -1,0 +1,94 @@
+"""The rules: what each refuses, and that nothing but `release` makes a message."""
+
+import numpy as np
+import pytest
+
+from fdtr.disclosure import Message, require_sites
+from fdtr.errors import OutOfBounds, TooFewPatients, TooFewPerAction, TooFewSites, TooManyFeatures
+from fdtr.site import check, fit_local, judge_disclosure, summarize
+from worlds import make_sites, make_study
+
+pytestmark = pytest.mark.quick
+RELAXED = {"min_patients": 1, "max_ratio": 1.0, "min_action": 1}
+
+
+def summarized(n, disclosure, **options):
+    study = make_study(disclosure=disclosure, **options.pop("study", {}))
+    return summarize(study, make_sites(study, {"a": n}, **options)["a"])
+
+
+def test_enough_patients_may_be_released():
+    message = summarized(400, {})
+    assert message.summary.site == "a"
+
+
+def test_rule_n():
+    with pytest.raises(TooFewPatients, match="step 0, rule N: 49 patients; the study asks for at least 50"):
+        summarized(49, RELAXED | {"min_patients": 50})
+    assert summarized(80, RELAXED | {"min_patients": 80})
+
+
+def test_rule_ratio_counts_independent_features():
+    # 15 features: at 149 patients the ratio is just above 0.1, at 150 it is 0.1
+    with pytest.raises(TooManyFeatures, match="15 independent features for 149 patients"):
+        summarized(149, RELAXED | {"max_ratio": 0.1})
+    assert summarized(150, RELAXED | {"max_ratio": 0.1})
+    # A copied covariate does not count.
+    assert summarized(120, RELAXED | {"max_ratio": 0.1}, duplicate=("y", "v"))
+
+
+def test_rule_action_looks_at_the_actions_that_are_used():
+    study = make_study(disclosure=RELAXED | {"min_action": 20})
+    rows = make_sites(study, {"a": 80}, actions={"a": [0, 1]})["a"]
+    assert summarize(study, rows)  # the third action is not used at all
+    with pytest.raises(TooFewPerAction, match="none or at least 30"):
+        summarized(60, RELAXED | {"min_action": 30})
+    # dim ψ + 10 = 15 patients whatever the study says
+    with pytest.raises(TooFewPerAction, match="none or at least 15"):
+        summarized(30, RELAXED)
+
+
+def test_rule_bound_needs_a_stated_norm_without_unit_scaling():
+    unscaled = {"study": {"features": {"scale": "none"}}}
+    with pytest.raises(OutOfBounds, match="a stated norm_bound"):
+        summarized(400, {}, **unscaled)
+    with pytest.raises(OutOfBounds, match="a norm of at most 2"):
+        summarized(400, {"norm_bound": 2.0}, study={"features": {"scale": "none"}})
+    assert summarized(400, {"norm_bound": 30.0}, study={"features": {"scale": "none"}})
+
+
+def test_every_broken_rule_is_told_and_the_first_names_the_error():
+    with pytest.raises(TooFewPatients) as caught:
+        summarized(20, {})
+    text = str(caught.value)
+    assert all(f"rule {code}" in text for code in ("N", "RATIO", "ACTION"))
+    assert "rule BOUND" not in text
+    assert text.endswith("Do not forward this message.")
+
+
+def test_only_release_makes_a_message():
+    study = make_study()
+    fit = fit_local(study, make_sites(study, {"a": 400})["a"])
+    with pytest.raises(TypeError, match="made by disclosure"):
+        Message(fit.summary, object())
+
+
+def test_rule_sites():
+    require_sites(3, 3, 0)
+    with pytest.raises(TooFewSites, match="2 sites came together; rule SITES asks for 3"):
+        require_sites(2, 3, 0)
+    # q0 = 3 site-level shared covariates: K must exceed 6
+    require_sites(7, 3, 3)
+    with pytest.raises(TooFewSites, match="asks for 7, because 3 shared covariates are constant"):
+        require_sites(6, 3, 3)
+
+
+def test_check_previews_what_release_would_say():
+    study = make_study()
+    rows = make_sites(study, {"a": 60})["a"]
+    verdicts = check(study, rows).verdicts
+    assert verdicts == judge_disclosure(study, rows, fit_local(study, rows))
+    assert {v.rule.rule for v in verdicts} == {"N", "RATIO", "ACTION", "BOUND"}
+    assert {v.rule.rule for v in verdicts if not v.holds} == {"RATIO"} | {
+        "ACTION" for counts in np.atleast_2d(check(study, rows).action_counts) if counts.min() < 15
+    }

@@ -1,0 +1,39 @@
+"""The pages a person reads: every relative link leads somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(\s*<?([^)>\s]+)|<(?:img|a)\s[^>]*?(?:src|href)=\"([^\"]+)\"")
+HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
+
+
+def links(page: Path) -> list[str]:
+    """The relative targets on a page, code left out."""
+    found = LINK.findall(CODE.sub("", page.read_text(encoding="utf-8")))
+    targets = [inline or html for inline, html in found]
+    return [target for target in targets if not re.match(r"[a-z][a-z0-9+.-]*:", target)]
+
+
+def anchors(page: Path) -> set[str]:
+    """The fragments a page answers to, named as code hosts name them: "Two words!" is `two-words`."""
+    text = re.sub(r"^(```|~~~).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    titles = (re.sub(r"[^\w\- ]", "", title.lower()) for title in HEADING.findall(text))
+    return {title.strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    broken = []
+    for link in links(page):
+        path, _, fragment = link.partition("#")
+        target = page.parent / path if path else page
+        known = target.exists() and (not fragment or target.suffix != ".md" or fragment in anchors(target))
+        if not known:
+            broken.append(link)
+    assert not broken

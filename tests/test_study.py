@@ -1,0 +1,157 @@
+"""The study file: what it refuses and in which words, its fingerprint, and its round trip."""
+
+import hashlib
+import json
+import re
+
+import pytest
+
+from fdtr.errors import InvalidStudy, OtherShape, UnreadableFile
+from fdtr.study import Study
+from worlds import make_study
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"horizn": 3}, 'horizn: unknown key; did you mean "horizon"?'),
+        ({"learning": {"pesimism": 1}}, 'learning.pesimism: unknown key; did you mean "pessimism"?'),
+        ({"disclosure": {"secure_sum": True}}, "disclosure.secure_sum: unknown key (known: min_patients"),
+        ({"covariates": [{"name": "x", "rnge": [0, 1]}]}, 'covariates[0] “x”.rnge: unknown key; did you mean "range"?'),
+        ({"covariates": [{"name": "x", "basis": {"kind": "spline", "knot": [1]}}]}, 'did you mean "knots"?'),
+        ({"covariates": [{"name": "x", "basis": {"kind": "splin"}}]}, 'unknown kind; did you mean "spline"?'),
+        ({"columns": {"xx": "a"}}, "[columns] has the unknown key 'xx'"),
+        ({"covariates": [{"name": "x"}, {"name": "x"}]}, "covariate 'x' is listed twice"),
+        ({"covariates": [{"name": "x", "range": [2, 2]}]}, "the lower end must lie below the upper end"),
+        ({"reward": {"range": [1, 0]}}, "reward.range: the lower end must lie below"),
+        ({"actions": {"levels": [0, 1, 1.0]}}, "the level 1 is listed twice"),
+        ({"actions": {"levels": [1]}}, "at least two levels are needed"),
+        ({"actions": {"levels": [0, 1], "labels": ["a"]}}, "there are 2 levels and 1 labels"),
+        ({"horizon": 0}, "horizon: must be greater than or equal to 1"),
+        ({"horizon": "5"}, "horizon: must be a valid integer"),
+        ({"covariates": [], "features": {"intercept": "none"}}, "there is no feature at all"),
+        (
+            {"covariates": [{"name": "x", "interacts": False}], "features": {"intercept": "none"}},
+            "no feature has an action term",
+        ),
+        ({"covariates": [{"name": "step"}]}, "a covariate may not be called 'step'"),
+        ({"columns": {"x": "reward"}}, "reads the column 'reward' for two different things"),
+        ({"covariates": [{"name": "x", "basis": {"kind": "spline", "knots": [0.5, 0.2]}}]}, "the knots must increase"),
+        ({"covariates": [{"name": "x", "basis": {"kind": "spline", "knots": [0.5, 2]}}]}, "inside the range [0, 1]"),
+        (
+            {"covariates": [{"name": "x", "basis": {"kind": "categorical", "levels": [1, 1]}}]},
+            "a level is listed twice",
+        ),
+        ({"ends": {"death": 2}}, "ends.death: must be less than or equal to 1"),
+        ({"learning": {"ridge": 0}}, "learning.ridge: must be greater than 0"),
+        ({"learning": {"ridge": "auto"}}, '"auto" needs tuning'),
+        ({"learning": {"sharing": 1.5}}, "learning.sharing: must be less than or equal to 1"),
+        ({"format": 2}, "format: must be 1"),
+        ({"name": ""}, "name: "),
+    ],
+)
+def test_a_contradiction_is_refused_in_a_sentence(changes, sentence):
+    with pytest.raises(InvalidStudy, match=re.escape(sentence)):
+        make_study(**changes)
+
+
+def test_all_faults_are_told_at_once():
+    with pytest.raises(InvalidStudy) as caught:
+        Study.model_validate({"nme": "x", "horizon": 0})
+    for word in ("nme", "horizon", "name", "actions", "covariates"):
+        assert word in str(caught.value)
+
+
+def test_defaults_are_those_of_format_1():
+    study = Study.model_validate(
+        {"name": "s", "horizon": 1, "actions": {"levels": [0, 1]}, "covariates": [{"name": "x"}]}
+    )
+    learning = study.learning
+    assert (learning.pessimism, learning.ridge, learning.sharing, learning.share) == (0.005, 1.0, 1.0, "value")
+    assert (learning.failure_probability, learning.misspecification, learning.seed) == (0.99, 0.0, 0)
+    assert (study.actions.basis, study.actions.degree, study.actions.scale) == ("polynomial", 2, "unit")
+    assert study.actions.labels == ("0", "1")
+    assert (study.features.intercept, study.features.scale, study.reward.range) == ("specific", "unit", (0, 1))
+    assert study.ends == {}
+
+
+def test_the_fingerprint_is_the_sha256_of_canonical_json():
+    study = make_study()
+
+    # Canonical JSON of RFC 8785, written independently: sorted keys, no spaces, whole floats without a point.
+    def canonical(value):
+        if isinstance(value, dict):
+            return "{" + ",".join(f"{json.dumps(k)}:{canonical(v)}" for k, v in sorted(value.items())) + "}"
+        if isinstance(value, list):
+            return "[" + ",".join(map(canonical, value)) + "]"
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return json.dumps(value)
+
+    everything = study.model_dump(mode="json", exclude={"columns"})
+    assert study.fingerprint == hashlib.sha256(canonical(everything).encode()).hexdigest()
+
+
+def test_the_fingerprint_ignores_columns_and_how_numbers_are_written():
+    study = make_study()
+    assert make_study(columns={"patient": "stay_id", "x": "systolic"}).fingerprint == study.fingerprint
+    assert (
+        make_study(actions={"levels": [0.0, 1.0, 2], "labels": ["none", "low", "high"]}).fingerprint
+        == study.fingerprint
+    )
+    assert make_study(horizon=4).fingerprint != study.fingerprint
+    assert make_study(disclosure={"min_patients": 51}).fingerprint != study.fingerprint
+    assert make_study(disclosure={"min_patients": 50}).fingerprint == study.fingerprint  # the default, spelt out
+
+
+def test_save_and_load_keep_everything(tmp_path):
+    study = make_study(
+        covariates=[
+            {"name": "a b", "basis": {"kind": "spline", "knots": [0.2]}, "missing": "forward"},
+            {"name": "unit", "basis": {"kind": "categorical", "levels": [3, 1]}, "level": "site", "effect": "shared"},
+        ],
+        ends={"death": 0, "discharge": 0.5},
+        columns={"a b": "col"},
+        features={"scale": "none"},
+        disclosure={"norm_bound": 5},
+    )
+    study.save(tmp_path / "study.toml")
+    again = Study.load(tmp_path / "study.toml")
+    assert again == study
+    assert again.fingerprint == study.fingerprint
+    text = (tmp_path / "study.toml").read_text()
+    for field in ("misspecification", "min_sites", "intercept", "interacts"):
+        assert field in text  # defaults are written out
+
+
+def test_files_that_are_no_study(tmp_path):
+    with pytest.raises(UnreadableFile, match="could not be read"):
+        Study.load(tmp_path / "none.toml")
+    broken = tmp_path / "broken.toml"
+    broken.write_text("name = \n")
+    with pytest.raises(InvalidStudy, match="not valid TOML"):
+        Study.load(broken)
+    broken.write_bytes(b"name = '\xff'")
+    with pytest.raises(UnreadableFile, match="UTF-8"):
+        Study.load(broken)
+    broken.write_text('\ufeffname = "x"\nhorizn = 1\n')
+    with pytest.raises(InvalidStudy, match=r"(?s)broken\.toml.*did you mean"):
+        Study.load(broken)
+
+
+def test_levels_that_are_whole_are_integers():
+    assert make_study(actions={"levels": [0.0, 2.0]}).feature_map.levels.dtype.kind == "i"
+    assert make_study(actions={"levels": [0, 0.5]}).feature_map.levels.dtype.kind == "f"
+
+
+def test_sums_of_another_shape_are_refused():
+    with pytest.raises(OtherShape, match="belong to another study"):
+        make_study().check_shape(3, 5)
+
+
+def test_the_schema_describes_every_section():
+    schema = Study.model_json_schema()
+    assert set(schema["properties"]) >= {"name", "horizon", "actions", "covariates", "learning", "disclosure"}
+    assert set(schema["required"]) == {"name", "horizon", "actions", "covariates"}

@@ -1,0 +1,127 @@
+"""Summaries: adding is pooling, subtracting takes out exactly what went in."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from fdtr.errors import ChangedSummary, OtherShape, OtherStudy, SiteAbsent, SiteTwice
+from fdtr.site import fit_local
+from fdtr.summary import SiteSummary, Sums, combine
+from worlds import make_sites, make_study
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.fixture(scope="module")
+def study():
+    return make_study()
+
+
+@pytest.fixture(scope="module")
+def sites(study):
+    return make_sites(study, {"a": 80, "b": 60, "c": 120})
+
+
+@pytest.fixture(scope="module")
+def summaries(study, sites):
+    return {name: fit_local(study, rows).summary for name, rows in sites.items()}
+
+
+def test_combining_does_not_depend_on_order(summaries):
+    totals = [combine(order) for order in permutations(summaries.values())]
+    assert all(total == totals[0] for total in totals)
+
+
+def test_adding_is_commutative_and_associative(summaries):
+    a, b, c = summaries.values()
+    assert (a + b).sums.close_to((b + a).sums)
+    assert ((a + b) + c).sums.close_to((a + (b + c)).sums)
+    assert (a + b + c).sums.close_to(combine([a, b, c]).sums)
+    assert (a + b).members == (b + a).members
+
+
+def test_a_site_that_leaves_is_removed(summaries):
+    a, b, c = summaries.values()
+    left = combine([a, b, c]) - b
+    assert left.sites == ("a", "c")
+    assert left.sums.close_to(combine([a, c]).sums)
+
+
+def test_a_site_cannot_be_added_twice(summaries):
+    a, b, _ = summaries.values()
+    with pytest.raises(SiteTwice, match="'a' is already in the total"):
+        (a + b) + a
+    with pytest.raises(SiteTwice):
+        combine([a, b, a])
+
+
+def test_only_the_summary_that_was_sent_can_be_taken_out(study, sites, summaries):
+    a, b, _ = summaries.values()
+    fewer = fit_local(study, sites["a"].select(np.arange(80) > 0)).summary
+    with pytest.raises(ChangedSummary, match="not the one that went into the total"):
+        combine([a, b]) - fewer
+    with pytest.raises(SiteAbsent, match="does not contain site 'a'"):
+        b.as_total() - a
+    with pytest.raises(SiteAbsent, match="nothing to combine"):
+        combine([])
+
+
+def test_other_studies_and_shapes_are_refused(summaries):
+    a, b, _ = summaries.values()
+    with pytest.raises(OtherStudy, match="different studies"):
+        a + SiteSummary("b", "0" * 64, b.sums)
+    shorter = Sums(*(getattr(b.sums, name)[:2] for name in b.sums.__dataclass_fields__))
+    with pytest.raises(OtherShape, match="3 steps and 6 shared features, the other 2"):
+        a + SiteSummary("b", a.fingerprint, shorter)
+
+
+def test_a_message_holds_just_the_numbers_it_should(study, summaries):
+    packed = summaries["a"].sums.packed()
+    d0, horizon = study.feature_map.n_shared, study.horizon
+    assert sum(array.size for array in packed.values()) == horizon * (d0 * (d0 + 1) + 3 * d0 + 3)
+    assert Sums.unpacked(packed) == summaries["a"].sums
+
+
+@pytest.mark.parametrize("change", ["missing", "extra", "shape", "dtype", "nan"])
+def test_numbers_that_do_not_fit_are_refused(summaries, change):
+    packed = {name: array.copy() for name, array in summaries["a"].sums.packed().items()}
+    if change == "missing":
+        del packed["n"]
+    elif change == "extra":
+        packed["rows"] = np.zeros(3)
+    elif change == "shape":
+        packed["schur"] = packed["schur"][:, 1:]
+    elif change == "dtype":
+        packed["n"] = packed["n"].astype(np.float32)
+    else:
+        packed["schur"][0, 0] = np.nan
+    with pytest.raises(OtherShape):
+        Sums.unpacked(packed)
+
+
+def test_sums_are_the_residualised_regression(study, sites, summaries):
+    import literal
+
+    d0 = study.feature_map.n_shared
+    sums = summaries["a"].sums
+    for h, rows in enumerate(literal.dense(sites["a"], study.feature_map)):
+        own = rows.phi[:, d0:]
+        shared = rows.phi[:, :d0] - own @ np.linalg.lstsq(own, rows.phi[:, :d0], rcond=None)[0]
+        np.testing.assert_allclose(sums.schur[h], shared.T @ shared, rtol=1e-8, atol=1e-12)
+        np.testing.assert_allclose(sums.schur_reward[h], shared.T @ rows.reward, rtol=1e-8, atol=1e-10)
+        _, [rss], rank, _ = np.linalg.lstsq(rows.phi, rows.reward, rcond=None)
+        variance = rss / (len(own) - rank)
+        np.testing.assert_allclose(sums.information[h], sums.schur[h] / variance, rtol=1e-8)
+        np.testing.assert_allclose(sums.information_moment[h], sums.schur_reward[h] / variance, rtol=1e-8, atol=1e-9)
+        effect = np.linalg.lstsq(rows.phi, rows.reward, rcond=None)[0][:d0]
+        square = effect @ sums.schur[h] @ effect / variance
+        np.testing.assert_allclose(sums.information_square[h], square, rtol=1e-7)
+        assert sums.rank[h] == d0
+        assert sums.n[h] == 80
+
+
+def test_too_few_patients_carry_no_inference(study):
+    summary = fit_local(study, make_sites(study, {"a": 5})["a"]).summary
+    for name in ("information", "information_moment", "information_square", "rank"):
+        assert not getattr(summary.sums, name).any()
