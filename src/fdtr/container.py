@@ -7,6 +7,7 @@ of header and arrays, checked on every read.
 
 import hashlib
 import json
+import logging
 import os
 import secrets
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.errors import ForeignFile, UnreadableFile
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 _KEY = "fdtr"
@@ -83,6 +86,7 @@ def write_atomically(path: str | Path, content: bytes, *, mode: int = 0o644) -> 
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
+        log.info("wrote %s, %d bytes", target, len(content))
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise UnreadableFile(f"{target} could not be written: {_reason(error)}. Nothing was written.") from None

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.schur import whiten
-from fdtr.algebra.threads import map_chunks
+from fdtr.algebra.threads import for_chunks
 from fdtr.errors import (
     DisclosureError,
     OutOfBounds,
@@ -104,11 +104,13 @@ def _measure_step(rows: Trajectories, features: FeatureMap, fit: Fit, h: int) ->
     following = fit.bounds[h + 1] if h + 1 < rows.horizon else None
 
     def extremes(chunk: Chunk) -> tuple[float, float, float]:
-        target = chunk.rewards + future_values(chunk, features, following)
+        target = chunk.rewards + future_values(chunk, features, following, out=np.empty(len(chunk.rewards)))
         norms = features.squared_norms(features.psi(chunk.states), chunk.actions)
         return float(norms.max()), float(target.min()), float(target.max())
 
-    found = np.array(list(map_chunks(extremes, rows.step(h).chunks()))).reshape(-1, 3)
+    parts: list[tuple[float, float, float]] = []
+    for_chunks(extremes, parts.append, rows.step(h).chunks())
+    found = np.array(parts).reshape(-1, 3)
     sums = fit.statistics[h]
     return StepFacts(
         n=sums.n,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fdtr import container
 from fdtr.algebra.pessimism import LowerBound, argmax_first
 from fdtr.algebra.ridge import factor
-from fdtr.algebra.threads import map_chunks, one_blas_thread
+from fdtr.algebra.threads import for_chunks, one_blas_thread
 from fdtr.errors import InvalidStates, UnreadableFile
 from fdtr.features import FeatureMap, build_features
 from fdtr.features.states import StateBlocks, state_blocks
@@ -211,5 +211,4 @@ def _for_each_block(fill: Any, blocks: StateBlocks) -> None:
             fill(0)
         return
     with one_blas_thread():
-        for _ in map_chunks(fill, range(0, blocks.n, blocks.size)):
-            pass
+        for_chunks(fill, lambda _: None, range(0, blocks.n, blocks.size))

@@ -1,5 +1,6 @@
 """A hospital's part: read its table, fit alone, make its message, and finish its policy from the total."""
 
+import logging
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +20,8 @@ from fdtr.summary import SiteSummary, Total, stack_steps, summarize_step
 from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,12 +82,15 @@ def read_trajectories(source: Any, study: Study, site: str | None = None) -> Tra
     Every fault is found in one pass and reported together. `site` names the one site of a table without a site
     column, or picks one of several.
     """
-    return trajectories.read(source, table_spec(study), site)
+    found = trajectories.read(source, table_spec(study), site)
+    log.info("read %d rows of %d patients at %d sites", found.n_rows, found.n_patients, len(found.sites))
+    return found
 
 
 def fit_local(study: Study, rows: Trajectories) -> LocalFit:
     """LDTR (Algorithm 1) on one site's patients."""
     features = study.feature_map
+    log.info("site %s: fitting alone", rows.site)
     fit = local.fit_local(rows, features, settings_of(study))
     return LocalFit(_policy(study, rows.site, "LDTR", fit), _summary(study, rows.site, features, fit), fit)
 
@@ -98,6 +104,7 @@ def fit_federated(study: Study, rows: Trajectories, total: Total, own: SiteSumma
     own = own or fit_local(study, rows).summary
     study.check_shape(total.sums.horizon, total.sums.n_shared)
     rest = (total - own).sums
+    log.info("site %s: fitting with %d others", rows.site, len(total.sites) - 1)
     others = federated.Others(rest.schur, rest.schur_moment, rest.schur_reward, float(rest.n[0]))
     fit = federated.fit_federated(
         rows,

@@ -264,6 +264,9 @@ def test_debug_shows_where_and_verbose_says_what(place):
     result = fdtr("run", "none.toml", "table.csv", "--out", "results", "--debug", cwd=place)
     assert result.returncode == 1
     assert "Traceback" in result.stderr
+    quiet, loud = (fdtr("check", "study.toml", "table.csv", *flags, cwd=place) for flags in ((), ("--verbose",)))
+    assert "fdtr.site: site north: fitting alone" in loud.stderr
+    assert "fdtr.site" not in quiet.stderr
 
 
 def test_an_unforeseen_error_shows_its_kind_alone(place, monkeypatch):

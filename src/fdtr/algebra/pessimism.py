@@ -60,14 +60,13 @@ def penalty(phi: Array, factor: Array, scale: float) -> Array:
 class LowerBound:
     """φᵀθ − Γ of one step for every action, as functions of the state basis ψ.
 
-    `coefficients` (A, m) stacks B_aᵀθ; `roots` (A·m, m) stacks R_a with R_aᵀR_a = B_aᵀΣ⁻¹B_a, so that the
-    penalty's quadratic form needs m columns instead of d (None: no penalty); Γ = `scale`·√… + `offset`.
-    Values are truncated to [`floor`, `cap`].
+    `coefficients` (A, m) stacks B_aᵀθ; `roots` (A, m, m) stacks α R_a with R_aᵀR_a = B_aᵀΣ⁻¹B_a, so that
+    Γ = ‖α R_a ψ‖ + `offset` needs m columns instead of d (None: no penalty). Values are truncated to
+    [`floor`, `cap`].
     """
 
     coefficients: Array
     roots: Array | None
-    scale: float
     offset: float
     floor: float
     cap: float
@@ -79,12 +78,12 @@ class LowerBound:
         """From θ (d,), the Cholesky factor L of Σ and the stacked B_a (A, d, m)."""
         # The triangular factor of L⁻¹B_a itself: forming B_aᵀΣ⁻¹B_a first would square its condition.
         roots = [qr(half_solve(factor, embedding), mode="r")[0][: embedding.shape[1]] for embedding in embeddings]
-        return cls(theta @ embeddings, np.concatenate(roots), scale, offset, 0.0, cap)
+        return cls(theta @ embeddings, scale * np.stack(roots), offset, 0.0, cap)
 
     @classmethod
     def of_plain(cls, theta: Array, embeddings: Array) -> Self:
         """No penalty and no truncation: the estimate itself, as Q-learning uses it."""
-        return cls(theta @ embeddings, None, 0.0, 0.0, -math.inf, math.inf)
+        return cls(theta @ embeddings, None, 0.0, -math.inf, math.inf)
 
     def estimates(self, psi: Array) -> Array:
         """φᵀθ for every action, (A, n). `psi` (m, n) holds ψ(x), a column for each state."""
@@ -96,11 +95,13 @@ class LowerBound:
         n_actions = len(self.coefficients)
         if self.roots is None:
             return np.zeros((n_actions, psi.shape[1]))
-        images = np.dot(self.roots, psi).reshape(n_actions, len(psi), -1)
-        widths: Array = np.einsum("amn,amn->an", images, images)
+        widths, image = np.empty((n_actions, psi.shape[1])), np.empty_like(psi)
+        for width, root in zip(widths, self.roots, strict=True):  # one action at a time stays in cache
+            np.dot(root, psi, out=image)
+            np.einsum("mn,mn->n", image, image, out=width)
         np.sqrt(widths, out=widths)
-        widths *= self.scale
-        widths += self.offset
+        if self.offset:
+            widths += self.offset
         return widths
 
     def bounds(self, psi: Array) -> Array:
@@ -110,9 +111,9 @@ class LowerBound:
             bounds -= self.penalties(psi)
         return bounds
 
-    def values(self, psi: Array) -> Array:
+    def values(self, psi: Array, out: Array | None = None) -> Array:
         """V(x) = max_a Q(x, a), truncated, (n,). Truncation is monotone, so the maximum may come first."""
-        best: Array = np.maximum.reduce(self.bounds(psi), axis=0)
+        best: Array = np.maximum.reduce(self.bounds(psi), axis=0, out=out)
         if self.floor > -math.inf or self.cap < math.inf:
             np.clip(best, self.floor, self.cap, out=best)
         return best

@@ -1,12 +1,11 @@
 """Run a function over chunks on all cores, results in the order of the chunks."""
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any, TypeVar
+from threading import Lock, Thread
+from typing import Any, Generic, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
@@ -29,26 +28,71 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     return limit
 
 
-def map_chunks(function: Callable[[Chunk], Result], chunks: Iterable[Chunk]) -> Iterator[Result]:
-    """`function` of every chunk, in order whatever the number of threads, so that sums do not depend on it.
+def for_chunks(work: Callable[[Chunk], Result], collect: Callable[[Result], None], chunks: Iterable[Chunk]) -> None:
+    """`work` on every chunk, on all cores; `collect` gets the results one at a time, in the order of the chunks.
 
-    At most a few chunks are in flight, so that `chunks` may be read from disk as it is consumed.
+    So a sum does not depend on the number of threads. Every thread holds one chunk, which may be read from disk as
+    it is asked for. The calling thread takes part: it would otherwise compete with the others to be told of every
+    result.
 
-    >>> list(map_chunks(abs, [-1, 2, -3]))
-    [1, 2, 3]
+    >>> squares = []
+    >>> for_chunks(lambda x: x * x, squares.append, [1, 2, 3])
+    >>> squares
+    [1, 4, 9]
     """
-    threads = thread_count()
-    if threads == 1:
-        yield from map(function, chunks)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[Result]] = deque()
-        for chunk in chunks:
-            waiting.append(pool.submit(function, chunk))
-            if len(waiting) > 2 * threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+    line = _Line(enumerate(chunks), collect)
+
+    def run() -> None:
+        while (place := line.next()) is not None:
+            try:
+                line.done(place[0], work(place[1]))
+            except BaseException as error:
+                line.stop(error)
+
+    helpers = [Thread(target=run, daemon=True) for _ in range(thread_count() - 1)]
+    for helper in helpers:
+        helper.start()
+    run()
+    for helper in helpers:
+        helper.join()
+    if line.error is not None:
+        raise line.error
+
+
+class _Line(Generic[Chunk, Result]):
+    """Chunks waiting, and results waiting for those before them."""
+
+    def __init__(self, chunks: Iterator[tuple[int, Chunk]], collect: Callable[[Result], None]) -> None:
+        self.error: BaseException | None = None
+        self._chunks = chunks
+        self._collect = collect
+        self._lock = Lock()
+        self._waiting: dict[int, Result] = {}
+        self._collected = 0
+
+    def next(self) -> tuple[int, Chunk] | None:
+        """The next chunk and its number; None when there is no more, or an error stopped the work."""
+        with self._lock:
+            if self.error is not None:
+                return None
+            try:
+                return next(self._chunks, None)
+            except BaseException as error:
+                self.error = error
+                return None
+
+    def done(self, number: int, result: Result) -> None:
+        """Take a result, and hand on all that are now in order."""
+        with self._lock:
+            self._waiting[number] = result
+            while self._collected in self._waiting:
+                self._collect(self._waiting.pop(self._collected))
+                self._collected += 1
+
+    def stop(self, error: BaseException) -> None:
+        """Let nobody begin another chunk; the first error is the one that is told."""
+        with self._lock:
+            self.error = self.error or error
 
 
 @cache

@@ -82,10 +82,10 @@ def demo(made: Demo) -> None:
     line()
     sites = list(checks)
     table(
-        f"Value of each method: expected sum of {study.horizon} rewards, at most {study.horizon}, with 95% intervals",
-        ["method", "value", "95% interval", *sites],
+        f"Value on fresh simulated patients: sum of {study.horizon} rewards, at most {study.horizon}, ± 95%",
+        ["method", "value", *sites],
         [
-            [v.method, f"{v.value:.3f}", f"[{v.low:.3f}, {v.high:.3f}]", *(f"{v.by_site[s]:.2f}" for s in sites)]
+            [v.method, f"{v.value:.3f} ± {(v.high - v.low) / 2:.3f}", *(f"{v.by_site[s]:.2f}" for s in sites)]
             for v in made.values
         ],
     )
@@ -93,12 +93,12 @@ def demo(made: Demo) -> None:
         "Clinicians: what was done. FDTR: learnt together. LDTR and Q-learn: each hospital alone; MV: a majority vote."
     )
     line()
-    state = ", ".join(f"{name} {value:g}" for name, value in made.example.state.items())
+    line("One made-up patient: " + ", ".join(f"{name} {value:g}" for name, value in made.example.state.items()))
     rows = []
     for site, found in made.example.by_site.items():
         bounds = "  ".join(f"{a.label} {a.bound:.2f}" for a in found.actions)
         rows.append([site, found.chosen.label, bounds])
-    table(f"One patient ({state}): what each hospital would do", ["hospital", "action", "lower bounds"], rows)
+    table("What each hospital would do", ["hospital", "fluids", "lower bound of each dose's value"], rows)
     line(f"Study, table, policies and report are in {made.folder}/. Open report.html there; edit and re-run:")
     line(f"  fdtr run {made.folder}/study.toml {made.folder}/table.csv --out {made.folder}-mine")
 

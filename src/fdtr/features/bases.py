@@ -46,14 +46,16 @@ class Basis(ABC):
     def fill(self, x: Array, out: Array) -> None:
         """Write the functions of `x` (n,), already inside the range, into the rows of `out` (size, n)."""
 
+    @property
+    def affine(self) -> tuple[float, float]:
+        """Shift and factor of z = (x − shift)·factor: onto [0, 1] where the study scales to unit ranges, else z = x."""
+        return (self.low, 1.0 / (self.high - self.low)) if self.unit else (0.0, 1.0)
+
     def scaled(self, x: Array, out: Array) -> Array:
-        """z = (x − lo)/(hi − lo) where the study scales to unit ranges, else z = x, written into `out` (n,)."""
-        if not self.unit:
-            out[...] = x
-            return out
-        np.subtract(x, self.low, out=out)
-        out *= 1.0 / (self.high - self.low)
-        return out
+        """z, written into `out` (n,)."""
+        shift, factor = self.affine
+        np.subtract(x, shift, out=out)
+        return np.multiply(out, factor, out=out)
 
 
 class Linear(Basis):

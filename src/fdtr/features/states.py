@@ -12,7 +12,7 @@ from fdtr.features.mapping import FeatureMap
 
 Array = NDArray[np.float64]
 
-BLOCK_ROWS = 8192
+BLOCK_ROWS = 16_384
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.gram import assemble_gram, assemble_moment, grams_by_action
 from fdtr.algebra.pessimism import LowerBound
-from fdtr.algebra.threads import map_chunks
+from fdtr.algebra.threads import for_chunks
 from fdtr.features import FeatureMap
 from fdtr.trajectories import Chunk, Step
 
@@ -49,14 +49,17 @@ def sweep(step: Step, features: FeatureMap, following: LowerBound | None) -> Ste
         rows = np.empty((m + 2, len(chunk.rewards)))
         features.psi(chunk.states, out=rows[:m])
         rows[m] = chunk.rewards
-        rows[m + 1] = future_values(chunk, features, following)
+        future_values(chunk, features, following, out=rows[m + 1])
         counts = np.bincount(chunk.actions, minlength=n_actions)
         return grams_by_action(rows, chunk.actions, counts), counts
 
     grams, counts = np.zeros((n_actions, m + 2, m + 2)), np.zeros(n_actions, dtype=np.int64)
-    for gram, count in map_chunks(sums, step.chunks()):
-        grams += gram
-        counts += count
+
+    def add(part: tuple[Array, NDArray[np.int64]]) -> None:
+        np.add(grams, part[0], out=grams)
+        np.add(counts, part[1], out=counts)
+
+    for_chunks(sums, add, step.chunks())
     squares = grams[:, m:, m:].sum(axis=0)
     return StepStatistics(
         gram=assemble_gram(features.embeddings, grams[:, :m, :m]),
@@ -69,11 +72,12 @@ def sweep(step: Step, features: FeatureMap, following: LowerBound | None) -> Ste
     )
 
 
-def future_values(chunk: Chunk, features: FeatureMap, following: LowerBound | None) -> Array:
-    """V_{h+1}(x') of patients who go on; what their end is worth for those who do not."""
+def future_values(chunk: Chunk, features: FeatureMap, following: LowerBound | None, out: Array) -> Array:
+    """V_{h+1}(x') of patients who go on, what their end is worth for those who do not, written into `out` (n,)."""
     n_next = chunk.next_states.shape[1]
-    future = np.empty(len(chunk.rewards))
-    future[n_next:] = chunk.ended_value
-    if n_next:
-        future[:n_next] = 0.0 if following is None else following.values(features.psi(chunk.next_states))
-    return future
+    out[n_next:] = chunk.ended_value
+    if following is None:
+        out[:n_next] = 0.0
+    elif n_next:
+        following.values(features.psi(chunk.next_states), out=out[:n_next])
+    return out

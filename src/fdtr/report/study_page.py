@@ -146,7 +146,7 @@ def _value_sentences(view: StudyView) -> list[str]:
     if ours is None:
         best = max(view.values, key=lambda row: row.value)
         return [f"{best.method} has the largest value: {_with_interval(view, best)}, {most}."]
-    said = [f"FDTR's rules are worth {_with_interval(view, ours)}, {most}."]
+    said = [f"For fresh simulated patients FDTR's rules are worth {_with_interval(view, ours)}, {most}."]
     if theirs is not None:
         worth = _with_interval(view, theirs)
         said.append(f"The clinicians' own choices are worth {worth}. {_gap(view, ours, theirs)}")

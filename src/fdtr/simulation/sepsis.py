@@ -62,16 +62,16 @@ MEASURES = SPECIFIC + SHARED
 """The columns of a state, in the order of the study file; q of them."""
 
 EXAMPLE_PATIENT = {
-    "sbp": 86.0,
-    "oxygen_need": 75.0,
-    "heart_rate": 120.0,
-    "lactate": 4.5,
-    "creatinine": 2.6,
-    "temperature": 38.6,
-    "haemoglobin": 10.5,
+    "sbp": 104.0,
+    "oxygen_need": 70.0,
+    "heart_rate": 110.0,
+    "lactate": 4.0,
+    "creatinine": 2.2,
+    "temperature": 38.4,
+    "haemoglobin": 10.3,
 }
-"""In shock, with poor lungs and kidneys: pressure and lactate ask for fluid, oxygen need and creatinine speak against
-it, and which of them weighs more differs between hospitals."""
+"""Lactate asks for fluid, poor lungs and kidneys speak against it. On arrival the best dose is low at Ashford and
+Dunmore, high at Birchwood and Elmstead, and none at Calder."""
 
 # fmt: off
 DRIVER = np.array([0.55, 0.45])

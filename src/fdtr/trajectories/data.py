@@ -15,7 +15,7 @@ from fdtr.errors import SeveralSites
 from fdtr.trajectories.checks import Checked, check
 from fdtr.trajectories.tables import TableSpec, load
 
-CHUNK_ROWS = 8192  # a chunk of this many rows of ten covariates stays in a core's cache
+CHUNK_ROWS = 16_384  # of ten covariates: small enough for a core's cache, long enough for threads to rarely meet
 
 Floats = NDArray[np.float64]
 Array = TypeVar("Array", bound=NDArray[Any])
@@ -208,6 +208,7 @@ def read(source: object, spec: TableSpec, site: str | None = None) -> Trajectori
     rows only. All faults of the table come together in one `InvalidTable`.
 
     >>> import pyarrow as pa
+    >>> from fdtr.trajectories import Covariate
     >>> rows = {"patient": ["p", "q"], "step": [0, 0], "action": [1, 0], "reward": [5, 10], "age": [30, 130]}
     >>> spec = TableSpec(1, (Covariate("age", "age", 0, 120),), (0, 1), 0, 10)
     >>> data = read(pa.table(rows), spec, site="north")

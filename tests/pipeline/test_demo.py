@@ -1,0 +1,60 @@
+"""The demo: what it writes, that it repeats itself, and that it keeps edits."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fdtr.errors import OutputExists
+from fdtr.pipeline.demo import CLINICIANS, run_demo, value_methods
+from fdtr.pipeline.results import FDTR
+from fdtr.policy import Policy
+from fdtr.study import Study
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return run_demo(tmp_path_factory.mktemp("demo") / "fdtr-demo")
+
+
+def test_everything_is_there(made):
+    assert {p.name for p in made.folder.iterdir()} == {
+        "policies", "report.html", "results.json", "shared-coefficients.csv", "study.toml", "table.csv",
+    }  # fmt: skip
+    assert len(list((made.folder / "policies").iterdir())) == 5
+    assert "# " in (made.folder / "study.toml").read_text()  # the commented original
+    study = Study.load(made.folder / "study.toml")
+    assert json.loads((made.folder / "results.json").read_text())["fingerprint"] == study.fingerprint
+    policy = Policy.load(made.folder / "policies" / "Ashford.policy")
+    assert policy.fingerprint == study.fingerprint
+
+
+def test_the_methods_are_valued_on_the_same_patients(made):
+    by_method = {value.method: value for value in made.values}
+    assert set(by_method) == {CLINICIANS, *made.results.methods}
+    assert len(made.results.methods) == 6
+    for value in made.values:
+        assert value.low < value.value < value.high
+        assert value.value == pytest.approx(np.mean(list(value.by_site.values())))
+    # The story the demo tells; over 20 training seeds FDTR was ahead of every other method in all of them.
+    best_other = max(value.value for method, value in by_method.items() if method != FDTR)
+    assert by_method[FDTR].value > best_other
+    assert by_method[FDTR].value > by_method[CLINICIANS].value + 0.2
+
+
+def test_values_are_deterministic(made):
+    first, second = (value_methods(made.results, n=500) for _ in range(2))
+    assert first == second
+
+
+def test_running_again_gives_the_same_files_and_keeps_edits(made):
+    before = {p: p.read_bytes() for p in made.folder.rglob("*") if p.is_file()}
+    run_demo(made.folder)
+    assert {p: p.read_bytes() for p in made.folder.rglob("*") if p.is_file()} == before
+    edited = made.folder / "study.toml"
+    edited.write_text(edited.read_text().replace("ridge = 0.03", "ridge = 0.5"))
+    with pytest.raises(OutputExists, match="was edited and stays as it is"):
+        run_demo(made.folder)
+    assert "ridge = 0.5" in edited.read_text()
+    run_demo(made.folder, fresh=True)
+    assert {p: p.read_bytes() for p in made.folder.rglob("*") if p.is_file()} == before

@@ -1,0 +1,68 @@
+"""Drafting a study file from tables of all kinds."""
+
+import tomllib
+
+import pandas as pd
+import pytest
+
+from fdtr.errors import InvalidTable
+from fdtr.pipeline.draft import draft_study
+from fdtr.site import read_trajectories
+from fdtr.study import Study
+
+pytestmark = pytest.mark.quick
+
+
+def table(**changes):
+    columns = {
+        "Hospital": ["n", "n", "n", "n", "s", "s"],
+        "subject_id": [1, 1, 2, 2, 1, 1],
+        "visit": [0, 1, 0, 1, 0, 1],
+        "treatment": [0, 10, 5, 0, 10, 5],
+        "outcome": [-3.0, 2.5, 0, 1, 2, -1],
+        "sbp": [92.4, 110, 131, 127, 101, 99],
+        "beds": [20, 20, 20, 20, 35, 35],
+        "note": ["a", "b", "c", "d", "e", "f"],
+    }
+    frame = pd.DataFrame(columns | changes)
+    return frame[[name for name in frame if frame[name].iloc[0] is not Ellipsis]]
+
+
+def test_a_draft_reads_its_own_table():
+    text = draft_study(table(), "trial")
+    study = Study.model_validate(tomllib.loads(text))
+    assert (study.name, study.horizon) == ("trial", 2)
+    assert study.actions.levels == (0, 5, 10)
+    assert study.reward.range[0] <= -3
+    assert study.reward.range[1] >= 2.5
+    covariates = {c.name: c for c in study.covariates}
+    assert list(covariates) == ["sbp", "beds"]
+    assert covariates["beds"].level == "site"
+    assert covariates["sbp"].range == (92, 131) or covariates["sbp"].range[0] <= 92.4
+    assert "Left out" in text
+    assert "note" in text
+    rows = read_trajectories(table(), study)
+    assert rows.sites == ("n", "s")
+    assert not any(rows.clipped.values())
+
+
+def test_ends_and_gaps_are_drafted():
+    frame = table(sbp=[92.4, None, 131, 127, 101, 99], end=[None, "discharge", None, "death", None, "discharge"])
+    text = draft_study(frame, "trial")
+    study = Study.model_validate(tomllib.loads(text))
+    assert study.ends == {"death": 0.0, "discharge": 0.0}
+    assert '# missing = "forward"' in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"treatment": ...}, "No column looks like the action"),
+        ({"treatment": ["a", "b", "c", "d", "e", "f"]}, "must hold numbers"),
+        ({"treatment": [1, 1, 1, 1, 1, 1]}, "1 different values"),
+        ({"subject_id": ...}, "No column looks like the patient"),
+    ],
+)
+def test_tables_that_cannot_be_drafted_from(changes, sentence):
+    with pytest.raises(InvalidTable, match=sentence):
+        draft_study(table(**changes), "trial")

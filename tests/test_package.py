@@ -1,0 +1,38 @@
+"""The front door: its names, its weight, its logging."""
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+import fdtr
+
+pytestmark = pytest.mark.quick
+
+PUBLIC = {
+    "FdtrError", "FederatedFit", "LocalFit", "Policy", "Results", "SiteSummary", "Study", "Total", "Trajectories",
+    "__version__", "combine", "fit_baselines", "fit_federated", "fit_local", "read_trajectories", "run",
+}  # fmt: skip
+
+
+def test_the_public_names_are_these():
+    assert set(fdtr.__all__) == PUBLIC == set(dir(fdtr))
+    for name in PUBLIC:
+        assert getattr(fdtr, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        fdtr.nothing  # noqa: B018
+
+
+def test_importing_brings_nothing_heavy():
+    code = "import sys, fdtr; print(' '.join(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    heavy = {"numpy", "scipy", "pyarrow", "pydantic", "narwhals", "rich", "typer", "safetensors"}
+    assert not heavy & set(loaded)
+
+
+def test_the_library_is_silent_unless_asked():
+    assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("fdtr").handlers)
