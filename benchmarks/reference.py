@@ -33,7 +33,7 @@ def backward(site, levels: Array, m0: int, alpha: float, ridge: float, others=No
     states, actions, rewards = site
     horizon, n, m = states.shape
     d = 3 * m
-    theta, inverse, grams, moments = None, None, [], []
+    theta, inverse, grams, moments, thetas = None, None, [], [], []
     for h in reversed(range(horizon)):
         gram, moment = np.zeros((d, d)), np.zeros(d)
         for i in range(n):
@@ -52,20 +52,21 @@ def backward(site, levels: Array, m0: int, alpha: float, ridge: float, others=No
             right[: 3 * m0] += schur_moment
         inverse = np.linalg.inv(precision)
         theta = inverse @ right
-    return grams[::-1], moments[::-1]
+        thetas.append(theta)
+    return grams[::-1], moments[::-1], np.stack(thetas[::-1])
 
 
 def alpha_of(c: float, d: int, horizon: int, n: int, xi: float) -> float:
     return c * d * horizon * math.sqrt(math.log(2 * d * horizon * n / xi))
 
 
-def all_sites(sites, levels: Array, m0: int, c: float, ridge: float, xi: float) -> None:
-    """LDTR at every site, its sums, and FDTR at every site."""
+def all_sites(sites, levels: Array, m0: int, c: float, ridge: float, xi: float) -> list[Array]:
+    """LDTR at every site, its sums, and FDTR at every site: θ of each, (H, d)."""
     horizon, n, m = sites[0][0].shape
     d, d0 = 3 * m, 3 * m0
     messages = []
     for site in sites:
-        grams, moments = backward(site, levels, m0, alpha_of(c, d, horizon, n, xi), ridge)
+        grams, moments, _ = backward(site, levels, m0, alpha_of(c, d, horizon, n, xi), ridge)
         parts = []
         for gram, moment in zip(grams, moments, strict=True):
             inverse = np.linalg.pinv(gram[d0:, d0:])
@@ -73,9 +74,11 @@ def all_sites(sites, levels: Array, m0: int, c: float, ridge: float, xi: float) 
             parts.append((gram[:d0, :d0] - cross @ inverse @ cross.T, moment[:d0] - cross @ inverse @ moment[d0:]))
         messages.append(parts)
     alpha = alpha_of(c, d, horizon, n * len(sites), xi)
+    found = []
     for k, site in enumerate(sites):
         others = [
             tuple(sum(messages[j][h][part] for j in range(len(sites)) if j != k) for part in (0, 1))
             for h in range(horizon)
         ]
-        backward(site, levels, m0, alpha, ridge, others)
+        found.append(backward(site, levels, m0, alpha, ridge, others)[2])
+    return found

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.schur import whiten
-from fdtr.algebra.threads import for_chunks
+from fdtr.algebra.threads import for_chunks, rows_in_cache
 from fdtr.errors import (
     DisclosureError,
     OutOfBounds,
@@ -109,7 +109,7 @@ def _measure_step(rows: Trajectories, features: FeatureMap, fit: Fit, h: int) ->
         return float(norms.max()), float(target.min()), float(target.max())
 
     parts: list[tuple[float, float, float]] = []
-    for_chunks(extremes, parts.append, rows.step(h).chunks())
+    for_chunks(extremes, parts.append, rows.step(h).chunks(rows_in_cache(features.n_functions)))
     found = np.array(parts).reshape(-1, 3)
     sums = fit.statistics[h]
     return StepFacts(

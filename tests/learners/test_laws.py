@@ -42,13 +42,13 @@ def test_row_order_does_not_change_a_policy(study, table, theta):
 
 def test_chunk_size_does_not_change_a_policy(study, table, theta, monkeypatch):
     chunks = trajectories.Step.chunks
-    monkeypatch.setattr(trajectories.Step, "chunks", lambda self, size=37: chunks(self, size))
+    monkeypatch.setattr(trajectories.Step, "chunks", lambda self, size: chunks(self, 37))
     np.testing.assert_allclose(federated_theta(study, table), theta, rtol=1e-10, atol=1e-12)
 
 
 def test_thread_count_does_not_change_a_bit(study, table, monkeypatch):
     chunks = trajectories.Step.chunks
-    monkeypatch.setattr(trajectories.Step, "chunks", lambda self, size=37: chunks(self, size))
+    monkeypatch.setattr(trajectories.Step, "chunks", lambda self, size: chunks(self, 37))
     found = []
     for threads in ("1", "2", "5"):
         monkeypatch.setenv("FDTR_THREADS", threads)

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.threads import rows_in_cache
 from fdtr.errors import InvalidStates
 from fdtr.features.mapping import FeatureMap
 
 Array = NDArray[np.float64]
-
-BLOCK_ROWS = 16_384
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,11 @@ class StateBlocks:
     array: Array
     by_row: bool
     features: FeatureMap
-    size: int = BLOCK_ROWS
+
+    @property
+    def size(self) -> int:
+        """States in one block."""
+        return rows_in_cache(self.features.n_functions)
 
     @property
     def n(self) -> int:

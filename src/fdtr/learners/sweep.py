@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.gram import assemble_gram, assemble_moment, grams_by_action
 from fdtr.algebra.pessimism import LowerBound
-from fdtr.algebra.threads import for_chunks
+from fdtr.algebra.threads import for_chunks, rows_in_cache
 from fdtr.features import FeatureMap
 from fdtr.trajectories import Chunk, Step
 
@@ -59,7 +59,7 @@ def sweep(step: Step, features: FeatureMap, following: LowerBound | None) -> Ste
         np.add(grams, part[0], out=grams)
         np.add(counts, part[1], out=counts)
 
-    for_chunks(sums, add, step.chunks())
+    for_chunks(sums, add, step.chunks(rows_in_cache(m + 2)))
     squares = grams[:, m:, m:].sum(axis=0)
     return StepStatistics(
         gram=assemble_gram(features.embeddings, grams[:, :m, :m]),

@@ -15,7 +15,7 @@ from fdtr.errors import SeveralSites
 from fdtr.trajectories.checks import Checked, check
 from fdtr.trajectories.tables import TableSpec, load
 
-CHUNK_ROWS = 16_384  # of ten covariates: small enough for a core's cache, long enough for threads to rarely meet
+CHUNK_ROWS = 8192  # where the caller has no better idea
 
 Floats = NDArray[np.float64]
 Array = TypeVar("Array", bound=NDArray[Any])
