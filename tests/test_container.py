@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fdtr import container
-from fdtr.errors import ForeignFile, UnreadableFile
+from fdtr.errors import ForeignFile, UnreadableFile, UnwritableFile
 
 pytestmark = pytest.mark.quick
 ARRAYS = {"b": np.arange(6.0).reshape(2, 3), "a": np.array([np.pi, -0.0, 5e-324])}
@@ -74,10 +74,10 @@ def test_a_newer_format_is_refused_by_name(tmp_path, monkeypatch):
 
 
 def test_a_failed_write_leaves_nothing(tmp_path):
-    with pytest.raises(UnreadableFile, match="could not be written"):
+    with pytest.raises(UnwritableFile, match="could not be written"):
         write(tmp_path / "no" / "folder")
     (tmp_path / "taken").mkdir()
-    with pytest.raises(UnreadableFile, match="could not be written"):
+    with pytest.raises(UnwritableFile, match="could not be written"):
         write(tmp_path / "taken")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.errors import ForeignFile, UnreadableFile
+from fdtr.errors import ForeignFile, UnreadableFile, UnwritableFile
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ def write_atomically(path: str | Path, content: bytes, *, mode: int = 0o644) -> 
         log.info("wrote %s, %d bytes", target, len(content))
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise UnreadableFile(f"{target} could not be written: {_reason(error)}. Nothing was written.") from None
+        raise UnwritableFile(f"{target} could not be written: {_reason(error)}. Nothing was written.") from None
 
 
 def read(path: str | Path, kind: str) -> Container:

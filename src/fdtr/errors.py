@@ -10,6 +10,7 @@
     │   └── SeveralSites            one site is needed, the table holds more
     ├── FileError
     │   ├── UnreadableFile          missing, truncated, or not what its name says
+    │   ├── UnwritableFile          a file or folder could not be written
     │   ├── ForeignFile             a sound file of another kind or format version
     │   └── OutputExists            would overwrite something this command did not make
     ├── ExchangeError
@@ -17,6 +18,7 @@
     │   ├── OtherShape              horizons or dimensions differ
     │   ├── SiteTwice               a site would be counted twice
     │   ├── SiteAbsent              the total does not contain the site
+    │   ├── OtherSite               rows and summary belong to different sites
     │   └── ChangedSummary          the site's summary is not the one it sent
     ├── DisclosureError
     │   ├── TooFewPatients          rule N
@@ -74,6 +76,10 @@ class UnreadableFile(FileError):
     """A file is missing, truncated, or not what its name says."""
 
 
+class UnwritableFile(FileError):
+    """A file or folder could not be written; nothing is left of it."""
+
+
 class ForeignFile(FileError):
     """A sound file of another kind or format version."""
 
@@ -100,6 +106,10 @@ class SiteTwice(ExchangeError):
 
 class SiteAbsent(ExchangeError):
     """The total does not contain the site."""
+
+
+class OtherSite(ExchangeError):
+    """Rows and summary belong to different sites."""
 
 
 class ChangedSummary(ExchangeError):

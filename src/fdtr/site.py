@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fdtr import __version__, trajectories
 from fdtr.disclosure import Message, Rules, Verdict, judge, measure, release
+from fdtr.errors import OtherSite, OtherStudy
 from fdtr.features import FeatureMap
 from fdtr.inference import FTest, Identified, identify, transition_test
 from fdtr.learners import federated, local, qlearning
@@ -101,7 +102,14 @@ def fit_federated(study: Study, rows: Trajectories, total: Total, own: SiteSumma
     `own` is the site's summary as it was sent; where it is None it is computed again from `rows`. `rows` may be a
     part of the site's patients while `own` stays what was sent.
     """
+    if total.fingerprint != study.fingerprint:
+        raise OtherStudy(
+            f"The total belongs to another study (fingerprint {total.fingerprint[:12]}…, this study's is "
+            f"{study.fingerprint[:12]}…). Use the study file that the messages were made with."
+        )
     own = own or fit_local(study, rows).summary
+    if own.site != rows.site:
+        raise OtherSite(f"The rows are those of site {rows.site!r}, the summary to subtract is that of {own.site!r}.")
     study.check_shape(total.sums.horizon, total.sums.n_shared)
     rest = (total - own).sums
     log.info("site %s: fitting with %d others", rows.site, len(total.sites) - 1)

@@ -17,6 +17,7 @@ from fdtr.site import read_trajectories
 from fdtr.study import Study
 from worlds import make_study, make_table
 
+pytestmark = pytest.mark.slow  # a process for every command
 SITES = {"north": 260, "south": 200, "west": 220}
 
 

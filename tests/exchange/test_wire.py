@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fdtr import container
-from fdtr.errors import ForeignFile, OtherShape, OtherStudy, SiteTwice, TooFewSites, UnreadableFile
+from fdtr.errors import ForeignFile, OtherShape, OtherStudy, SiteTwice, TooFewSites, UnreadableFile, UnwritableFile
 from fdtr.exchange.kept import find_kept, keep, state_folder
 from fdtr.exchange.wire import read_message, read_total, write_message, write_total
 from fdtr.hub import combine_messages, pooled_coefficients
@@ -103,5 +103,5 @@ def test_the_state_folder_follows_the_environment(monkeypatch, tmp_path):
 def test_a_state_folder_that_cannot_be_made_says_what_to_do(messages, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FDTR_STATE", str(tmp_path / "file"))
-    with pytest.raises(UnreadableFile, match="Set FDTR_STATE"):
+    with pytest.raises(UnwritableFile, match="Set FDTR_STATE"):
         keep(messages["a"])

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import literal
+from fdtr.errors import OtherSite, OtherStudy
 from fdtr.site import fit_federated, fit_local
 from fdtr.summary import combine
 from worlds import make_sites, make_study
@@ -129,6 +130,17 @@ def test_site_constant_covariates_beside_an_intercept_share_nothing():
     assert not total.sums.rank.any()
     together = fit_federated(study, sites["a"], total)
     np.testing.assert_allclose(together.theta[-1], fits["a"].theta[-1], rtol=1e-12)
+
+
+def test_a_total_of_another_study_or_a_summary_of_another_site_is_refused():
+    study = make_study()
+    sites = make_sites(study, {"a": 90, "b": 70})
+    summaries = {name: fit_local(study, rows).summary for name, rows in sites.items()}
+    total = combine(summaries.values())
+    with pytest.raises(OtherStudy, match="total belongs to another study"):
+        fit_federated(make_study(name="other"), sites["a"], total, own=summaries["a"])
+    with pytest.raises(OtherSite, match="rows are those of site 'a'"):
+        fit_federated(study, sites["a"], total, own=summaries["b"])
 
 
 def test_rows_may_be_a_part_of_the_patients_while_own_stays_what_was_sent():

@@ -7,7 +7,7 @@ import typer
 
 from fdtr import __version__
 from fdtr.cli import show
-from fdtr.cli.roles import hub_app, policy_app, site_app
+from fdtr.cli.roles import Json, StudyPath, hub_app, policy_app, site_app
 
 app = typer.Typer(
     name="fdtr",
@@ -25,9 +25,7 @@ app.add_typer(hub_app, name="hub")
 app.add_typer(policy_app, name="policy")
 app.add_typer(study_app, name="study")
 
-StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (TOML).")]
 DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="A table: CSV, Parquet, or a folder of Parquet files.")]
-Json = Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")]
 
 
 def _version(asked: bool) -> None:
@@ -49,6 +47,7 @@ def options(
 def demo(
     out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("fdtr-demo"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Overwrite an edited study or table there.")] = False,
+    json: Json = False,
 ) -> None:
     """The whole story on built-in data: five simulated hospitals, fitted alone and together.
 
@@ -59,7 +58,7 @@ def demo(
 
     with show.progress() as progress:
         made = run_demo(out, fresh=fresh, progress=progress)
-    show.demo(made)
+    show.demo(made, json)
 
 
 @app.command()
@@ -79,7 +78,7 @@ def init(
     if out.exists():
         raise OutputExists(f"{out} exists already. Nothing was written. Name another file with --out.")
     write_atomically(out, draft_study(data, name).encode())
-    show.line(f"Wrote {out}. Read its comments, decide, then run: fdtr check {out} {data}")
+    show.line(f"Wrote {out}. Read its comments, decide, then run: {show.program()} check {out} {data}")
 
 
 @app.command()

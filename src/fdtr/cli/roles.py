@@ -15,6 +15,7 @@ policy_app = typer.Typer(help="Use a policy.", no_args_is_help=True, rich_markup
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (TOML).")]
 DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="This site's table.")]
+Json = Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")]
 SiteName = Annotated[str | None, typer.Option("--site", help="This site's name; needed where the table has none.")]
 
 
@@ -25,6 +26,7 @@ def summarize(
     out: Annotated[Path, typer.Option(help="The message to write.")],
     site: SiteName = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before writing.")] = False,
+    json: Json = False,
 ) -> None:
     """Compute this site's message and write one file: sums over patients, never a row. Nothing is sent.
 
@@ -39,12 +41,13 @@ def summarize(
 
     loaded = Study.load(study)
     message = summarize_site(loaded, read_trajectories(data, loaded, site))
-    show.message(loaded, message.summary)
+    if not json:
+        show.message(loaded, message.summary)
     if not yes and not _agreed(f"Write this to {out}?"):
         raise FdtrError("Nothing was written.")
     kept = keep(message)
     write_message(message, out)
-    show.line(f"Wrote {out}. Give it to the hub. A copy stays at home: {kept}")
+    show.message_written(message.summary, out, kept, json)
 
 
 def _agreed(question: str) -> bool:
@@ -61,6 +64,7 @@ def fit(
     total: Annotated[Path, typer.Argument(metavar="TOTAL", help="The hub's answer.")],
     out: Annotated[Path, typer.Option(help="The policy to write; confidential to this site.")],
     site: SiteName = None,
+    json: Json = False,
 ) -> None:
     """Finish this site's policy at home from the hub's total. Writes one file, readable by you alone."""
     from fdtr.exchange.kept import find_kept
@@ -73,7 +77,7 @@ def fit(
     rows = read_trajectories(data, loaded, site)
     fitted = fit_federated(loaded, rows, answer, find_kept(answer, rows.site))
     fitted.policy.save(out)
-    show.line(f"Wrote {out}: the policy of {rows.site}, learnt with {len(answer.sites) - 1} other sites. Keep it here.")
+    show.policy_written(fitted.policy, answer, out, json)
 
 
 @hub_app.command()
@@ -81,7 +85,7 @@ def combine(
     study: StudyPath,
     messages: Annotated[list[Path], typer.Argument(metavar="MESSAGE...", help="One file from every site.")],
     out: Annotated[Path, typer.Option(help="The total to write.")],
-    json: Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")] = False,
+    json: Json = False,
 ) -> None:
     """Add the sites' messages into one total and write one file, to be given to every site."""
     from fdtr.exchange.wire import read_message, write_total
@@ -99,7 +103,7 @@ def recommend(
     policy: Annotated[Path, typer.Argument(metavar="POLICY", help="A policy file.")],
     state: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="The patient's state, in raw units.")],
     step: Annotated[int, typer.Option(help="Which decision, from 0.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")] = False,
+    json: Json = False,
 ) -> None:
     """Show what a policy would do for one state, and why: for every action the estimate, the penalty, the bound.
 

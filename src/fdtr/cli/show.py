@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,6 +44,12 @@ def fail(text: str) -> NoReturn:
     sys.exit(1)
 
 
+def program() -> str:
+    """How this program was called, so that a suggested command can be typed as it stands."""
+    called = Path(sys.argv[0])
+    return "fdtr" if called.name != "fdtr" or shutil.which("fdtr") == str(called) else str(called)
+
+
 def as_json(value: Any) -> None:
     """Print a machine's view."""
     _out.print(json.dumps(value, indent=2, ensure_ascii=False))
@@ -72,8 +79,11 @@ def progress() -> Iterator[Report]:
         yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of)
 
 
-def demo(made: Demo) -> None:
+def demo(made: Demo, machine: bool) -> None:
     """What `fdtr demo` says."""
+    if machine:
+        as_json({"folder": str(made.folder), "values": [vars(value) for value in made.values]})
+        return
     study = made.results.study
     checks = made.results.checks
     patients = sum(found.n_patients for found in checks.values())
@@ -100,7 +110,7 @@ def demo(made: Demo) -> None:
         rows.append([site, found.chosen.label, bounds])
     table("What each hospital would do", ["hospital", "fluids", "lower bound of each dose's value"], rows)
     line(f"Study, table, policies and report are in {made.folder}/. Open report.html there; edit and re-run:")
-    line(f"  fdtr run {made.folder}/study.toml {made.folder}/table.csv --out {made.folder}-mine")
+    line(f"  {program()} run {made.folder}/study.toml {made.folder}/table.csv --out {made.folder}-mine")
 
 
 def results(found: Results, folder: Path, machine: bool) -> None:
@@ -207,6 +217,23 @@ def message(study: Study, summary: SiteSummary) -> None:
     line(f"  {numbers} sums over {int(sums.n[0]):,} patients, {sums.horizon} steps, {sums.n_shared} shared features.")
 
 
+def message_written(summary: SiteSummary, out: Path, kept: Path, machine: bool) -> None:
+    """Where a message went."""
+    if machine:
+        patients = int(summary.sums.n[0])
+        as_json({"site": summary.site, "patients": patients, "message": str(out), "copy": str(kept)})
+        return
+    line(f"Wrote {out}. Give it to the hub. A copy stays at home: {kept}")
+
+
+def policy_written(policy: Policy, found: Total, out: Path, machine: bool) -> None:
+    """Where a policy went."""
+    if machine:
+        as_json({"site": policy.site, "method": policy.method, "sites": list(found.sites), "policy": str(out)})
+        return
+    line(f"Wrote {out}: the policy of {policy.site}, learnt with {len(found.sites) - 1} other sites. Keep it here.")
+
+
 def total(study: Study, found: Total, coefficients: NDArray[np.float64], out: Path, machine: bool) -> None:
     """What `fdtr hub combine` says."""
     names = study.feature_map.names[: study.feature_map.n_shared]
@@ -235,14 +262,18 @@ def recommendation(policy: Policy, found: Explanation, machine: bool) -> None:
         return
     line(f"{policy.method} of {policy.site}, step {found.step}: {found.chosen.label} (code {found.chosen.action:g})")
     line()
-    table(
-        f"Expected sum of rewards from here on, at most {policy.horizon - found.step}",
-        ["action", "estimate", "of it shared", "of it this site's own", "penalty", "lower bound"],
-        [
-            [a.label, *(f"{x:.3f}" for x in (a.estimate, a.shared, a.specific, a.penalty, a.bound))]
-            for a in found.actions
-        ],
-    )
+    left = policy.horizon - found.step
+    low, high = policy.study["reward"]["range"]
+    raw = (low, high) != (0, 1)
+    rows = []
+    for a in found.actions:
+        numbers = [a.estimate, a.shared, a.specific, a.penalty, a.bound]
+        rows.append([a.label, *(f"{x:.3f}" for x in numbers)])
+        if raw:
+            rows[-1].append(f"{a.bound * (high - low) + left * low:.4g}")
+    columns = ["action", "estimate", "of it shared", "of it this site's own", "penalty", "lower bound"]
+    title = f"Expected sum of rewards from here on, each mapped onto [0, 1]: at most {left}"
+    table(title, [*columns, *(["bound in raw units"] if raw else [])], rows)
     line("The action with the largest lower bound is taken. Research software: not for bedside use.")
 
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from fdtr.disclosure import Message
-from fdtr.errors import UnreadableFile
+from fdtr.errors import UnwritableFile
 from fdtr.exchange.wire import read_message, write_message
 from fdtr.summary import SiteSummary, Total
 
@@ -23,7 +23,7 @@ def keep(message: Message) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise UnreadableFile(
+        raise UnwritableFile(
             f"No copy of the message can be kept in {folder}: {error.strerror}. Set FDTR_STATE to a folder of your own."
         ) from None
     path = folder / f"{message.summary.digest}.fdtr"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
 
-from fdtr.errors import OutputExists, UnreadableFile
+from fdtr.errors import OutputExists, UnwritableFile
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def staged_folder(folder: str | Path, mark: str) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     except OSError as error:
-        raise UnreadableFile(f"{target} cannot be made: {error.strerror}. Nothing was written.") from None
+        raise UnwritableFile(f"{target} cannot be made: {error.strerror}. Nothing was written.") from None
     try:
         yield made
         for file in sorted(path for path in made.rglob("*") if path.is_file()):
