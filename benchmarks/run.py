@@ -217,7 +217,7 @@ def main() -> None:
         lines = [
             "# Benchmarks",
             "",
-            "Ratios of two times taken side by side in one run, so that they mean the same on any machine. Medians.",
+            "Ratios of two times taken side by side in one run, as medians, on a machine with nothing else to do.",
             f"Made by `python benchmarks/run.py --write` with {versions}, on {thread_count()} cores.",
             "",
             "| what | measured | asked |",

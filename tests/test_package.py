@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import fdtr
+from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 
@@ -25,6 +26,32 @@ def test_the_public_names_are_these():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         fdtr.nothing  # noqa: B018
+
+
+def test_wrong_arguments_get_a_sentence():
+    study = {"name": "x"}
+    with pytest.raises(TypeError, match="A Study is needed, not dict"):
+        fdtr.fit_local(study, None)
+    with pytest.raises(TypeError, match="A Study is needed"):
+        fdtr.read_trajectories("x.csv", study)
+    with pytest.raises(TypeError, match="Summaries are combined, not str"):
+        fdtr.combine(["a"])
+    real = make_study()
+    with pytest.raises(TypeError, match="Trajectories are needed, not list"):
+        fdtr.fit_local(real, [])
+    with pytest.raises(TypeError, match="Trajectories are needed, not dict"):
+        fdtr.run(real, {})
+    with pytest.raises(TypeError, match="A mapping of sites"):
+        fdtr.fit_baselines(real, [])
+
+
+def test_results_print_short(tmp_path):
+    study = make_study()
+    local = fdtr.fit_local(study, make_sites(study, {"a": 60})["a"])
+    total = fdtr.combine([local.summary])
+    for thing in (local, local.summary, total, fdtr.fit_federated(study, make_sites(study, {"a": 60})["a"], total)):
+        assert len(repr(thing)) < 300
+        assert "array" not in repr(thing)
 
 
 def test_importing_brings_nothing_heavy():

@@ -112,10 +112,20 @@ def test_unknown_levels_of_a_categorical_covariate_are_refused():
         policy.act([[1], [3]], 0)
 
 
-@pytest.mark.parametrize("step", [-1, 3])
+@pytest.mark.parametrize("step", [-1, 3, 1.0])
 def test_steps_that_do_not_exist_are_refused(policy, step):
     with pytest.raises(InvalidStates, match="steps run from 0 to 2"):
         policy.act(np.zeros((1, 4)), step)
+
+
+def test_a_row_of_a_dataframe_is_a_state(policy, states):
+    frame = pd.DataFrame(states, columns=NAMES)
+    assert policy.act(frame.iloc[3], 1)[0] == policy.act(states, 1)[3]
+
+
+def test_an_explanation_names_what_it_clipped(policy):
+    assert policy.explain([0.5, 4, 0.5, 0.5], 0).clipped == ()
+    assert policy.explain([0.5, 99, 0.5, -1], 0).clipped == ("x", "y")
 
 
 def test_explanations_add_up(policy, states):

@@ -107,7 +107,7 @@ def read(path: str | Path, kind: str) -> Container:
     except (SafetensorError, OSError):
         raise UnreadableFile(
             f"{source} is not a readable fdtr {kind} file: it is truncated, damaged or of another format. "
-            "Ask its sender for it again."
+            "Check the order of the files, or ask its sender for it again."
         ) from None
     stated = header.pop("sha256", None)
     if stated != digest(header, arrays):

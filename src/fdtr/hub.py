@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.ridge import minimum_norm
 from fdtr.disclosure import require_sites
-from fdtr.errors import OtherStudy
+from fdtr.errors import OtherStudy, SiteTwice
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
 
@@ -23,6 +23,13 @@ def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
             )
         study.check_shape(message.sums.horizon, message.sums.n_shared)
     total = combine(messages)
+    for i, message in enumerate(messages):
+        twins = [other.site for other in messages[:i] if other.sums == message.sums]
+        if twins:
+            raise SiteTwice(
+                f"Sites {twins[0]!r} and {message.site!r} sent the same sums: one site, under two names. "
+                "Nothing was written. Leave one of them out."
+            )
     constant = sum(c.effect == "shared" and c.level == "site" for c in study.covariates)
     require_sites(len(total.sites), study.disclosure.min_sites, constant)
     return total

@@ -26,7 +26,9 @@ class FTest:
 class Identified:
     """How much of a shared feature is left once the site's own effects are free.
 
-    `retained` is S_jj/Λ_jj averaged over steps, between 0 and 1; `reason` says why nothing is left, else it is empty.
+    `retained` is the share of its variation that the site's own features do not absorb, averaged over steps, between
+    0 and 1: S_jj over what S_jj would be beside the site's own intercept alone. `reason` says why nothing is left,
+    else it is empty.
     """
 
     feature: str
@@ -76,7 +78,11 @@ def identify(
                 if constant
                 else "it is a combination of the site's own features, which absorb it"
             )
-        found.append(Identified(names[j], 0.0 if reason else float(shares[:, j].mean()), reason))
+        varying = beside_intercept[:, j] > RANK_TOLERANCE
+        share = (
+            float(np.mean(shares[varying, j] / beside_intercept[varying, j])) if varying.any() and not reason else 0.0
+        )
+        found.append(Identified(names[j], share, reason))
     return found
 
 

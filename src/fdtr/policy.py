@@ -41,11 +41,15 @@ class ActionValue:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Every action for one state, as the study lists them, and the one the policy takes."""
+    """Every action for one state, as the study lists them, and the one the policy takes.
+
+    `clipped` names the covariates whose value lay outside the public range and counted as its end.
+    """
 
     step: int
     chosen: ActionValue
     actions: tuple[ActionValue, ...]
+    clipped: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +141,11 @@ class Policy:
         blocks = self._blocks(state)
         if blocks.n != 1:
             raise InvalidStates(f"One state is explained at a time; {blocks.n} were given.")
-        psi = self.features.psi(blocks.read(0))
+        block = blocks.read(0)
+        clipped = tuple(
+            name for name, at, raw in zip(blocks.names, block[:, 0], blocks.raw(0), strict=True) if at != raw
+        )
+        psi = self.features.psi(block)
         phi = self.features.embeddings @ psi[:, 0]  # (A, d)
         n_shared = self.features.n_shared
         shared = phi[:, :n_shared] @ self.theta[step, :n_shared]
@@ -151,7 +159,7 @@ class Policy:
                 shared + specific, penalties, bounds[:, 0], shared, specific, strict=True,
             )
         )  # fmt: skip
-        return Explanation(step, actions[int(argmax_first(bounds, self._by_code)[0])], actions)
+        return Explanation(step, actions[int(argmax_first(bounds, self._by_code)[0])], actions, clipped)
 
     def save(self, path: str | Path) -> None:
         """Write the policy to one file, readable by its owner alone: it is confidential to its site."""
@@ -193,7 +201,7 @@ class Policy:
         return policy
 
     def _rule(self, step: int) -> LowerBound:
-        if not 0 <= step < self.horizon:
+        if not isinstance(step, int | np.integer) or not 0 <= step < self.horizon:
             raise InvalidStates(f"Step {step} does not exist: steps run from 0 to {self.horizon - 1}.")
         return self._rules[step]
 

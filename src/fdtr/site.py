@@ -1,7 +1,7 @@
 """A hospital's part: read its table, fit alone, make its message, and finish its policy from the total."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -31,7 +31,7 @@ class LocalFit:
 
     policy: Policy
     summary: SiteSummary
-    fit: Fit
+    fit: Fit = field(repr=False)
 
     @property
     def theta(self) -> Array:
@@ -44,7 +44,7 @@ class FederatedFit:
     """FDTR at one site: its `policy`, `theta` (H, d) and the `shared_coefficients` (H, d0) as this site sees them."""
 
     policy: Policy
-    fit: Fit
+    fit: Fit = field(repr=False)
 
     @property
     def theta(self) -> Array:
@@ -83,6 +83,7 @@ def read_trajectories(source: Any, study: Study, site: str | None = None) -> Tra
     Every fault is found in one pass and reported together. `site` names the one site of a table without a site
     column, or picks one of several.
     """
+    _require_study(study)
     found = trajectories.read(source, table_spec(study), site)
     log.info("read %d rows of %d patients at %d sites", found.n_rows, found.n_patients, len(found.sites))
     return found
@@ -90,6 +91,7 @@ def read_trajectories(source: Any, study: Study, site: str | None = None) -> Tra
 
 def fit_local(study: Study, rows: Trajectories) -> LocalFit:
     """LDTR (Algorithm 1) on one site's patients."""
+    _require_rows(study, rows)
     features = study.feature_map
     log.info("site %s: fitting alone", rows.site)
     fit = local.fit_local(rows, features, settings_of(study))
@@ -102,6 +104,7 @@ def fit_federated(study: Study, rows: Trajectories, total: Total, own: SiteSumma
     `own` is the site's summary as it was sent; where it is None it is computed again from `rows`. `rows` may be a
     part of the site's patients while `own` stays what was sent.
     """
+    _require_rows(study, rows)
     if total.fingerprint != study.fingerprint:
         raise OtherStudy(
             f"The total belongs to another study (fingerprint {total.fingerprint[:12]}…, this study's is "
@@ -127,6 +130,7 @@ def fit_federated(study: Study, rows: Trajectories, total: Total, own: SiteSumma
 
 def fit_q_learning(study: Study, rows: Trajectories) -> dict[str, Policy]:
     """Q-learn (1) and Q-learn (H) on one site's patients."""
+    _require_rows(study, rows)
     fit = qlearning.fit_q(rows, study.feature_map)
     single = np.tile(fit.single, (study.horizon, 1))
     thetas = {"Q-learn (1)": single, "Q-learn (H)": fit.per_step}
@@ -205,6 +209,21 @@ def table_spec(study: Study) -> trajectories.TableSpec:
         reward=columns.reward,
         end=columns.end,
     )
+
+
+def _require_study(study: Study) -> None:
+    if not isinstance(study, Study):
+        raise TypeError(
+            f"A Study is needed, not {type(study).__name__}: Study.load(path) or Study.model_validate({{…}})."
+        )
+
+
+def _require_rows(study: Study, rows: Trajectories) -> None:
+    _require_study(study)
+    if not isinstance(rows, Trajectories):
+        raise TypeError(f"Trajectories are needed, not {type(rows).__name__}: read_trajectories(table, study).")
+    if rows.meaning != table_spec(study).meaning:
+        raise OtherStudy("The rows were read with another study. Read them again with this one.")
 
 
 def _policy(study: Study, site: str, method: str, fit: Fit) -> Policy:

@@ -28,7 +28,7 @@ VARIANCE_FLOOR = 0.001
 """Smallest σ̂² of a mapped reward: bounds W, v and u by 1000·n."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Sums:
     """The sums of every step.
 
@@ -138,6 +138,9 @@ class SiteSummary:
         """SHA-256 of site, study and every number: what a total remembers of it."""
         return digest({"site": self.site, "fingerprint": self.fingerprint}, self.sums.packed())
 
+    def __repr__(self) -> str:
+        return f"<SiteSummary of {self.site!r}: {_size(self.sums)}>"
+
     def as_total(self) -> "Total":
         """A total with this one member."""
         return Total(self.fingerprint, ((self.site, self.digest),), self.sums)
@@ -153,6 +156,9 @@ class Total:
     fingerprint: str
     members: tuple[tuple[str, str], ...]
     sums: Sums
+
+    def __repr__(self) -> str:
+        return f"<Total of {', '.join(map(repr, self.sites))}: {_size(self.sums)}>"
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -185,7 +191,11 @@ class Total:
 
 def combine(summaries: Iterable[SiteSummary]) -> Total:
     """Add the summaries of several sites, in the order of their names, so that the result does not depend on theirs."""
-    ordered = sorted(summaries, key=lambda summary: summary.site)
+    given = list(summaries)
+    strangers = [type(summary).__name__ for summary in given if not isinstance(summary, SiteSummary)]
+    if strangers:
+        raise TypeError(f"Summaries are combined, not {strangers[0]}: combine(fit.summary for fit in fits).")
+    ordered = sorted(given, key=lambda summary: summary.site)
     if not ordered:
         raise SiteAbsent("There is nothing to combine: give at least one summary.")
     total = ordered[0].as_total()
@@ -221,6 +231,10 @@ def summarize_step(
 def stack_steps(steps: Sequence[Sums]) -> Sums:
     """One `Sums` over all steps from those of each."""
     return Sums(*(np.concatenate(arrays) for arrays in zip(*(step._arrays() for step in steps), strict=True)))
+
+
+def _size(sums: Sums) -> str:
+    return f"{int(sums.n[0])} patients, {sums.horizon} steps, {sums.n_shared} shared features"
 
 
 def _same_study(mine: str, other: str) -> None:

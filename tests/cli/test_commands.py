@@ -90,7 +90,7 @@ def test_check_tells_everything_and_writes_nothing(place):
     before = sorted(place.iterdir())
     done = fdtr("check", "study.toml", "table.csv", cwd=place)
     assert done.returncode == 0, done.stderr
-    for words in ("Patients by action", "Shared features", "Transitions", "every site may release"):
+    for words in ("Patients by action", "Share of each shared feature", "Transitions", "every site may release"):
         assert words in done.stdout
     found = json.loads(fdtr("check", "study.toml", "table.csv", "--site", "west", "--json", cwd=place).stdout)
     assert list(found) == ["west"]
@@ -120,7 +120,10 @@ def test_recommend_explains(place):
     refused(fdtr("policy", "recommend", policy, "u=0.1", "x=4", "v=0.5", cwd=place), "lack 'y'")
     refused(fdtr("policy", "recommend", policy, "u=0.1", "sbp=4", cwd=place), "knows no 'sbp'")
     refused(fdtr("policy", "recommend", policy, "u", cwd=place), "NAME=VALUE")
-    refused(fdtr("policy", "recommend", policy, "u=high", cwd=place), "not a number")
+    refused(fdtr("policy", "recommend", policy, "u=0,5", cwd=place), "not a number. Write a decimal point")
+    refused(fdtr("policy", "recommend", policy, "u=1", "u=2", cwd=place), "given twice")
+    clipped = fdtr("policy", "recommend", policy, "u=0.1", "x=400", "v=0.5", "y=0.2", cwd=place)
+    assert "outside the study's range, taken as its end: x" in clipped.stderr
     refused(fdtr("policy", "recommend", policy, "--step", 9, "u=1", "x=1", "v=1", "y=1", cwd=place), "from 0 to 2")
     refused(fdtr("policy", "recommend", "study.toml", "u=1", cwd=place), "not a readable fdtr policy file")
 
@@ -218,6 +221,9 @@ def test_messages_that_do_not_belong_are_refused(place):
     arguments = ["study.toml", "table.csv", "south.fdtr", "--site", "north", "--out", "p.policy"]
     refused(fdtr("site", "fit", *arguments, cwd=place), "holds a message, not a total")
     assert not (place / "p.policy").exists()
+    before = (place / "north.fdtr").read_bytes()
+    refused(fdtr(*combine, "north.fdtr", "south.fdtr", "--out", "north.fdtr", cwd=place), "one of the files to read")
+    assert (place / "north.fdtr").read_bytes() == before
 
 
 def test_a_site_whose_data_changed_must_not_subtract_something_else(place):
@@ -226,12 +232,17 @@ def test_a_site_whose_data_changed_must_not_subtract_something_else(place):
         assert fdtr("site", "summarize", *arguments, cwd=place).returncode == 0
     files = [f"{site}.fdtr" for site in SITES]
     assert fdtr("hub", "combine", "study.toml", *files, "--out", "total.fdtr", cwd=place).returncode == 0
-    for path in (place / "state" / "sent").iterdir():
-        path.unlink()
     pa.csv.write_csv(make_table(make_study(), SITES, seed=1), place / "table.csv")
     arguments = ["study.toml", "table.csv", "total.fdtr", "--site", "north", "--out", "p.policy"]
+    noted = fdtr("site", "fit", *arguments, cwd=place)  # the copy at home is subtracted, and the change is told
+    assert noted.returncode == 0
+    assert "This table is not the one that the message of north was made from" in noted.stderr
+    (place / "p.policy").unlink()
+    for path in (place / "state" / "sent").iterdir():
+        path.unlink()
     refused(fdtr("site", "fit", *arguments, cwd=place), "not the one that went into the total")
     assert not (place / "p.policy").exists()
+    assert fdtr("site", "fit", *arguments, "--own", "north.fdtr", cwd=place).returncode == 0
 
 
 def test_summarize_refuses_small_sites_and_asks_first(place):
@@ -245,6 +256,13 @@ def test_summarize_refuses_small_sites_and_asks_first(place):
     refused(asked, "Add --yes")
     assert not list(place.glob("*.fdtr"))
     assert not (place / "state").exists()
+
+
+def test_results_of_an_earlier_run_do_not_linger(place):
+    assert fdtr("run", "study.toml", "table.csv", "--out", "results", cwd=place).returncode == 0
+    two = fdtr("run", "study.toml", "table.csv", "--site", "west", "--out", "results", cwd=place)
+    assert two.returncode == 0, two.stderr
+    assert [path.name for path in (place / "results" / "policies").iterdir()] == ["west.policy"]
 
 
 def test_results_never_overwrite_other_files(place):

@@ -9,7 +9,7 @@ from fdtr.exchange.kept import find_kept, keep, state_folder
 from fdtr.exchange.wire import read_message, read_total, write_message, write_total
 from fdtr.hub import combine_messages, pooled_coefficients
 from fdtr.site import fit_federated, summarize
-from fdtr.summary import combine
+from fdtr.summary import SiteSummary, combine
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick
@@ -55,6 +55,9 @@ def test_the_hub_refuses_strangers(study, messages):
         combine_messages(make_study(name="other"), summaries)
     with pytest.raises(SiteTwice):
         combine_messages(study, [*summaries, summaries[0]])
+    twin = SiteSummary("d", summaries[0].fingerprint, summaries[0].sums)
+    with pytest.raises(SiteTwice, match="under two names"):
+        combine_messages(study, [*summaries, twin])
     with pytest.raises(TooFewSites, match="asks for 3"):
         combine_messages(study, summaries[:2])
 

@@ -139,6 +139,10 @@ def test_a_total_of_another_study_or_a_summary_of_another_site_is_refused():
     total = combine(summaries.values())
     with pytest.raises(OtherStudy, match="total belongs to another study"):
         fit_federated(make_study(name="other"), sites["a"], total, own=summaries["a"])
+    with pytest.raises(OtherStudy, match="rows were read with another study"):
+        fit_local(make_study(reward={"range": [0, 2]}), sites["a"])
+    renamed = make_study(columns={"patient": "stay_id"})  # only names of columns: the same rows
+    assert fit_local(renamed, sites["a"]).summary.digest == summaries["a"].digest
     with pytest.raises(OtherSite, match="rows are those of site 'a'"):
         fit_federated(study, sites["a"], total, own=summaries["b"])
 

@@ -57,7 +57,10 @@ def test_a_coefficient_that_nobody_identifies_is_marked(study):
 
 def test_practice_counts_shares(data, results):
     rows = data.by_site()["a"]
-    practice = practice_of(results.federated["a"].policy, rows)
+    others = {"same": results.federated["a"].policy, "LDTR": results.local["a"].policy}
+    practice = practice_of(results.federated["a"].policy, rows, others)
+    assert practice.as_others["same"] == 1
+    assert 0 < practice.as_others["LDTR"] <= 1
     np.testing.assert_allclose(practice.given.sum(axis=1), 1)
     np.testing.assert_allclose(practice.recommended.sum(axis=1), 1)
     np.testing.assert_allclose(practice.given, rows.action_counts() / 150)

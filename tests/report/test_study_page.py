@@ -98,7 +98,7 @@ VALUES = (
 def example() -> Example:
     none = ActionValue(0, "none", 1.9, 0.4, 1.5, 0.6, 1.3)
     fluids = ActionValue(1, "500 ml", 2.1, 0.35, 1.75, 0.7, 1.4)
-    return Example({"age": 67.0, "sbp": 92.5}, 0, {"north": Explanation(0, fluids, (none, fluids))})
+    return Example({"age": 67.0, "sbp": 92.5}, 0, {"north": Explanation(0, fluids, (none, fluids), ())})
 
 
 class Page(HTMLParser):

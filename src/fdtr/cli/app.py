@@ -16,10 +16,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-study_app = typer.Typer(help="The study file itself.", no_args_is_help=True, rich_markup_mode=None)
+study_app = typer.Typer(help="The study file itself.", no_args_is_help=True)
 app.add_typer(site_app, name="site")
 app.add_typer(hub_app, name="hub")
 app.add_typer(policy_app, name="policy")
@@ -36,7 +35,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from; may quote data.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Say what is being done.")] = False,
 ) -> None:
@@ -77,8 +78,10 @@ def init(
 
     if out.exists():
         raise OutputExists(f"{out} exists already. Nothing was written. Name another file with --out.")
-    write_atomically(out, draft_study(data, name).encode())
-    show.line(f"Wrote {out}. Read its comments, decide, then run: {show.program()} check {out} {data}")
+    draft = draft_study(data, name)
+    write_atomically(out, draft.text.encode())
+    site = "" if draft.has_site else " --site NAME"
+    show.line(f"Wrote {out}. Read its comments, decide, then run: {show.program()} check {out} {data}{site}")
 
 
 @app.command()
@@ -103,6 +106,7 @@ def run(
     study: StudyPath,
     data: DataPath,
     out: Annotated[Path, typer.Option(help="The folder for policies, coefficients and report.")],
+    site: Annotated[str | None, typer.Option(help="Take this site only, or name the table's one site.")] = None,
     json: Json = False,
 ) -> None:
     """All sites in one table: fit every site alone and together, with baselines, and write a report.
@@ -115,7 +119,7 @@ def run(
 
     loaded = Study.load(study)
     with show.progress() as progress:
-        results = run_study(loaded, read_trajectories(data, loaded), progress=progress)
+        results = run_study(loaded, read_trajectories(data, loaded, site), progress=progress)
     results.save(out)
     show.results(results, out, json)
 

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from fdtr.cli import show
-from fdtr.errors import FdtrError, InvalidStates
+from fdtr.errors import FdtrError, InvalidStates, OutputExists
 
-site_app = typer.Typer(help="A hospital's part.", no_args_is_help=True, rich_markup_mode=None)
-hub_app = typer.Typer(help="The hub's part.", no_args_is_help=True, rich_markup_mode=None)
-policy_app = typer.Typer(help="Use a policy.", no_args_is_help=True, rich_markup_mode=None)
+site_app = typer.Typer(help="A hospital's part.", no_args_is_help=True)
+hub_app = typer.Typer(help="The hub's part.", no_args_is_help=True)
+policy_app = typer.Typer(help="Use a policy.", no_args_is_help=True)
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (TOML).")]
 DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="This site's table.")]
@@ -39,6 +39,7 @@ def summarize(
     from fdtr.site import summarize as summarize_site
     from fdtr.study import Study
 
+    _spare_inputs(out, study, data)
     loaded = Study.load(study)
     message = summarize_site(loaded, read_trajectories(data, loaded, site))
     if not json:
@@ -57,6 +58,12 @@ def _agreed(question: str) -> bool:
     return typer.confirm(question)
 
 
+def _spare_inputs(out: Path, *inputs: Path | None) -> None:
+    """Refuse to overwrite what a command reads."""
+    if any(path is not None and path.resolve() == out.resolve() for path in inputs):
+        raise OutputExists(f"{out} is one of the files to read. Nothing was written. Name another with --out.")
+
+
 @site_app.command()
 def fit(
     study: StudyPath,
@@ -64,18 +71,27 @@ def fit(
     total: Annotated[Path, typer.Argument(metavar="TOTAL", help="The hub's answer.")],
     out: Annotated[Path, typer.Option(help="The policy to write; confidential to this site.")],
     site: SiteName = None,
+    own: Annotated[Path | None, typer.Option(help="This site's message as sent, where no copy was kept here.")] = None,
     json: Json = False,
 ) -> None:
     """Finish this site's policy at home from the hub's total. Writes one file, readable by you alone."""
     from fdtr.exchange.kept import find_kept
-    from fdtr.exchange.wire import read_total
-    from fdtr.site import fit_federated, read_trajectories
+    from fdtr.exchange.wire import read_message, read_total
+    from fdtr.site import fit_federated, fit_local, read_trajectories
     from fdtr.study import Study
 
+    _spare_inputs(out, study, data, total, own)
     loaded = Study.load(study)
     answer = read_total(total)
     rows = read_trajectories(data, loaded, site)
-    fitted = fit_federated(loaded, rows, answer, find_kept(answer, rows.site))
+    now = fit_local(loaded, rows).summary
+    sent = (read_message(own) if own else find_kept(answer, rows.site)) or now
+    fitted = fit_federated(loaded, rows, answer, sent)
+    if sent.digest != now.digest:
+        show.note(
+            f"This table is not the one that the message of {rows.site} was made from. The message as it was sent is "
+            f"subtracted ({int(sent.sums.n[0])} patients), and the policy is fitted on this table ({rows.n_patients})."
+        )
     fitted.policy.save(out)
     show.policy_written(fitted.policy, answer, out, json)
 
@@ -83,7 +99,7 @@ def fit(
 @hub_app.command()
 def combine(
     study: StudyPath,
-    messages: Annotated[list[Path], typer.Argument(metavar="MESSAGE...", help="One file from every site.")],
+    messages: Annotated[list[Path], typer.Argument(metavar="MESSAGE", help="One file from every site.")],
     out: Annotated[Path, typer.Option(help="The total to write.")],
     json: Json = False,
 ) -> None:
@@ -92,6 +108,7 @@ def combine(
     from fdtr.hub import combine_messages, pooled_coefficients
     from fdtr.study import Study
 
+    _spare_inputs(out, study, *messages)
     loaded = Study.load(study)
     total = combine_messages(loaded, [read_message(path) for path in messages])
     write_total(total, out)
@@ -101,7 +118,7 @@ def combine(
 @policy_app.command()
 def recommend(
     policy: Annotated[Path, typer.Argument(metavar="POLICY", help="A policy file.")],
-    state: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="The patient's state, in raw units.")],
+    state: Annotated[list[str], typer.Argument(metavar="NAME=VALUE", help="The patient's state, in raw units.")],
     step: Annotated[int, typer.Option(help="Which decision, from 0.")] = 0,
     json: Json = False,
 ) -> None:
@@ -120,11 +137,13 @@ def _parse_state(pairs: list[str], known: tuple[str, ...]) -> dict[str, float]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise InvalidStates(f"Give the state as NAME=VALUE; {name!r} has no value.")
+            raise InvalidStates(f"Give the state as NAME=VALUE without spaces; {name!r} has no value.")
+        if name in state:
+            raise InvalidStates(f"{name!r} is given twice.")
         if name not in known:
             raise InvalidStates(f"The policy knows no {name!r}. It needs {', '.join(known)}.")
         try:
             state[name] = float(value)
         except ValueError:
-            raise InvalidStates(f"The value of {name!r} is not a number.") from None
+            raise InvalidStates(f"The value of {name!r} is not a number. Write a decimal point, no comma.") from None
     return state

@@ -38,6 +38,11 @@ def line(text: str = "") -> None:
     _out.print(text)
 
 
+def note(text: str) -> None:
+    """Something a person should know, beside the result."""
+    _err.print(f"Note: {text}")
+
+
 def fail(text: str) -> NoReturn:
     """Print what went wrong and leave with exit code 1."""
     _err.print(text)
@@ -122,8 +127,11 @@ def results(found: Results, folder: Path, machine: bool) -> None:
     for site, check in found.checks.items():
         practice = found.practice[site]
         refused = sorted({v.rule.rule for v in check.verdicts if not v.holds})
-        rows.append([site, f"{check.n_patients:,}", f"{practice.agreement:.0%}", ", ".join(refused) or "may release"])
-    table(found.study.name, ["site", "patients", "agrees with practice", "disclosure"], rows)
+        same = [f"{share:.0%}" for share in (practice.agreement, *practice.as_others.values())]
+        rows.append([site, f"{check.n_patients:,}", *same, ", ".join(refused) or "may release"])
+    baselines = [method for method in found.methods if method != "FDTR"]
+    title = f"{found.study.name}: in how many decisions FDTR would do the same as practice and as each baseline"
+    table(title, ["site", "patients", "practice", *baselines, "disclosure"], rows)
     _coefficients("Shared coefficients, averaged over sites", found.shared_names, found.shared_coefficients)
     line(f"Policies, coefficients and report are in {folder}/.")
 
@@ -160,15 +168,20 @@ def _identified(study: Study, found: Sequence[SiteCheck]) -> None:
         line()
         return
     rows = [
-        [c.site, i.feature, f"{i.retained:.1%}", f"no information: {i.reason}" if i.reason else ""]
-        for c in found
-        for i in c.identified
+        [feature, *(f"{check.identified[j].retained:.0%}" for check in found)]
+        for j, feature in enumerate(i.feature for i in found[0].identified)
     ]
-    table(
-        "Shared features: what is left of them once the site's own effects are free",
-        ["site", "feature", "left", ""],
-        rows,
-    )
+    table("Share of each shared feature that a site's own effects leave", ["feature", *(c.site for c in found)], rows)
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for check in found:
+        for i in check.identified:
+            if i.reason:
+                reasons.setdefault((i.feature, i.reason), []).append(check.site)
+    for (feature, reason), sites in reasons.items():
+        where = "every site" if len(sites) == len(found) else ", ".join(sites)
+        line(f"{feature} carries no information at {where}: {reason}.")
+    if reasons:
+        line()
 
 
 def _transitions(found: Sequence[SiteCheck]) -> None:
@@ -181,9 +194,9 @@ def _transitions(found: Sequence[SiteCheck]) -> None:
     if rows:
         table("Shared features predict the next value, given the site's own", ["site", "step", "F", "p"], rows)
         line('This breaks the model\'s transitions (1), as a static covariate does. Consider share = "reward", or make')
-        line("the covariate specific. Whether effects on the reward are common is another question (Cochran's Q).")
+        line("the covariate specific. Whether effects on the reward are common is another question.")
     else:
-        line(f"Transitions: in {len(tests)} F tests, shared features predict no next value beyond the site's own.")
+        line(f"Transitions: in {len(tests)} F tests, none finds shared features to predict the next value.")
     line()
 
 
@@ -257,9 +270,12 @@ def recommendation(policy: Policy, found: Explanation, machine: bool) -> None:
                 "step": found.step,
                 "action": found.chosen.action,
                 "actions": actions,
+                "clipped": list(found.clipped),
             }
         )
         return
+    if found.clipped:
+        note(f"outside the study's range, taken as its end: {', '.join(found.clipped)}.")
     line(f"{policy.method} of {policy.site}, step {found.step}: {found.chosen.label} (code {found.chosen.action:g})")
     line()
     left = policy.horizon - found.step

@@ -32,6 +32,15 @@ class StateBlocks:
         """How many states."""
         return int(self.array.shape[0 if self.by_row else 1])
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The covariates, in order."""
+        return self.features.covariates
+
+    def raw(self, number: int) -> Array:
+        """One state as it was given, (q,)."""
+        return self.array[number] if self.by_row else self.array[:, number]
+
     def read(self, start: int) -> Array:
         """The states from `start` on, (q, at most `size`): checked, and clipped to the ranges."""
         stop = start + self.size
@@ -59,6 +68,10 @@ def state_blocks(states: Any, features: FeatureMap) -> StateBlocks:
     """Take `states` as a dataframe, a mapping of columns, or an (n, q) array in the study's covariate order."""
     if isinstance(states, np.ndarray | list | tuple):
         return StateBlocks(_as_rows(states, features), True, features)
+    if not isinstance(states, Mapping):
+        from narwhals.dependencies import is_pandas_series
+
+        states = dict(states.items()) if is_pandas_series(states) else states  # one row of a dataframe
     if isinstance(states, Mapping):
         columns = {str(name): np.atleast_1d(_numbers(str(name), values)) for name, values in states.items()}
     else:

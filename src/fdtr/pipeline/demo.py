@@ -4,7 +4,6 @@ import csv
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +44,7 @@ def run_demo(folder: str | Path, *, fresh: bool = False, progress: Progress = ig
     A study file or table that was edited there is not overwritten, unless `fresh` asks for it.
     """
     target = Path(folder)
-    study_text = files("fdtr.simulation").joinpath("sepsis.toml").read_bytes()
+    study_text = sepsis.study_text().encode()
     table = _as_csv(sepsis.simulate_table(np.random.default_rng(SEED)))
     if not fresh:
         _protect_edits(target, {"study.toml": study_text, "table.csv": table})

@@ -33,8 +33,16 @@ class _Covariate:
     gaps: int
 
 
-def draft_study(source: Any, name: str) -> str:
-    """The text of a study file for the table `source`, with comments on what to decide."""
+@dataclass(frozen=True)
+class Draft:
+    """The `text` of a study file; `has_site` says whether the table has a column of sites."""
+
+    text: str
+    has_site: bool
+
+
+def draft_study(source: Any, name: str) -> Draft:
+    """A study file for the table `source`, with comments on what to decide."""
     table = _load_everything(source)
     roles = _find_roles(table)
     steps, actions, rewards = (_required(table, roles, role) for role in ("step", "action", "reward"))
@@ -49,9 +57,14 @@ def draft_study(source: Any, name: str) -> str:
     sites = texts(table.arrow[roles["site"]]) if "site" in roles else None
     covariates, left_out = _find_covariates(table, set(roles.values()), None if sites is None else sites.codes)
     ends = _end_names(table, roles)
-    text = _render(name, int(np.nanmax(steps.values)) + 1, roles, levels, rewards, covariates, left_out, ends)
+    first, last = int(np.nanmin(steps.values)), int(np.nanmax(steps.values))
+    if first != 0:
+        raise InvalidTable(
+            f'Steps in column "{roles["step"]}" start at {first}; they must count from 0. Subtract {first} first.'
+        )
+    text = _render(name, last + 1, roles, levels, rewards, covariates, left_out, ends)
     _check(text)
-    return text
+    return Draft(text, "site" in roles)
 
 
 def _load_everything(source: Any) -> Columns:
@@ -118,9 +131,13 @@ def _round_outward(low: float, high: float) -> tuple[float, float]:
 
     >>> _round_outward(43.2, 218.9)
     (40.0, 220.0)
+    >>> _round_outward(0.0, 1.0)
+    (0.0, 1.0)
     """
     unit = 10.0 ** math.floor(math.log10(high - low) - 0.5)
-    return math.floor(low / unit) * unit, math.ceil(high / unit) * unit
+    down, up = low / unit, high / unit
+    # A bound that is round already stays; 1e-9 forgives the division.
+    return math.floor(down + 1e-9) * unit, math.ceil(up - 1e-9) * unit
 
 
 def _end_names(table: Columns, roles: dict[str, str]) -> list[str]:
@@ -138,7 +155,8 @@ def _render(
     left_out: list[str],
     ends: list[str],
 ) -> str:
-    low, high = _round_outward(float(np.nanmin(rewards.values)), float(np.nanmax(rewards.values)) + 1e-12)
+    low, high = float(np.nanmin(rewards.values)), float(np.nanmax(rewards.values))
+    low, high = _round_outward(low, high) if low < high else (low, low + 1)
     lines = [
         "# A draft made from a table. Decide, together with all sites:",
         '#  1. which effects are the same everywhere: effect = "shared" instead of "specific";',
@@ -168,8 +186,13 @@ def _render(
     if ends:
         lines += ["", "[ends]  # what each missing step is worth on [0, 1], by how a trajectory ended: decide"]
         lines += [f"{_quoted(end)} = 0.0" for end in ends]
-    lines += ["", "[learning]", "pessimism = 0.005  # c; larger trusts the data less", "ridge = 1.0  # λ"]
-    lines += ["sharing = 1.0  # w on the other sites' sums: 1 is the paper, 0 is alone"]
+    lines += [
+        "",
+        "[learning]  # the paper has c = 0.005 and λ = 1; features are at most 1 long here, which asks for less",
+        "pessimism = 0.0005  # c; larger trusts the data less",
+        "ridge = 0.01  # λ; larger is steadier and more biased",
+        "sharing = 1.0  # w on the other sites' sums: 1 is the paper, 0 is alone",
+    ]
     if left_out:
         lines += ["", f"# Left out, because they hold text or do not vary: {', '.join(left_out)}"]
     return "\n".join(lines) + "\n"

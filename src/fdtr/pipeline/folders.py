@@ -15,8 +15,8 @@ from fdtr.errors import OutputExists, UnwritableFile
 def staged_folder(folder: str | Path, mark: str) -> Iterator[Path]:
     """A folder to write into, whose files move into `folder` when the block ends without an error.
 
-    `mark` is the file by which an earlier result is known: its files are replaced. Any other folder that is not
-    empty is refused.
+    `mark` is the file by which an earlier result is known: its files are replaced, and its policies removed. Any
+    other folder that is not empty is refused.
     """
     target = Path(folder)
     if target.exists() and not target.is_dir():
@@ -33,6 +33,8 @@ def staged_folder(folder: str | Path, mark: str) -> Iterator[Path]:
         raise UnwritableFile(f"{target} cannot be made: {error.strerror}. Nothing was written.") from None
     try:
         yield made
+        for old in (target / "policies").glob("*.policy"):
+            old.unlink()
         for file in sorted(path for path in made.rglob("*") if path.is_file()):
             place = target / file.relative_to(made)
             place.parent.mkdir(parents=True, exist_ok=True)

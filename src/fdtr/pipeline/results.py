@@ -37,7 +37,7 @@ def ignore_progress(_what: str, _done: int, _of: int) -> None:
     """Show nothing."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Results:
     """A whole study: the `total` of all messages, each site's fits, and every method's policies by site.
 
@@ -51,6 +51,9 @@ class Results:
     methods: Mapping[str, Mapping[str, Rule]]
     checks: Mapping[str, SiteCheck]
     practice: Mapping[str, "Practice"]
+
+    def __repr__(self) -> str:
+        return f"<Results of {self.study.name!r}: {len(self.federated)} sites, methods {', '.join(self.methods)}>"
 
     @cached_property
     def shared_coefficients(self) -> Array:
@@ -117,6 +120,7 @@ class Results:
                     "filled": found.filled,
                     "disclosure": [v.sentence for v in found.verdicts if not v.holds],
                     "agreement_with_practice": self.practice[site].agreement,
+                    "agreement_with_baselines": dict(self.practice[site].as_others),
                 }
                 for site, found in self.checks.items()
             },
@@ -140,13 +144,14 @@ class Results:
 class Practice:
     """What a site's policy would do for the patients it was fitted on, beside what was done.
 
-    `recommended` and `given` (H, A) are shares of patients by step and action; `agreement` the share of decisions
-    in which both are the same.
+    `recommended` and `given` (H, A) are shares of patients by step and action; `agreement` is the share of decisions
+    in which both are the same, and `as_others` that in which each baseline would do the same as FDTR.
     """
 
     recommended: Array
     given: Array
     agreement: float
+    as_others: Mapping[str, float]
 
 
 def run(study: Study, data: Trajectories, *, progress: Progress = ignore_progress) -> Results:
@@ -155,6 +160,8 @@ def run(study: Study, data: Trajectories, *, progress: Progress = ignore_progres
     Releases nothing: what disclosure would say is in `checks`, and is shown, not enforced. `progress` is told what
     is being done, and how many of how many parts are.
     """
+    if not isinstance(data, Trajectories):
+        raise TypeError(f"Trajectories are needed, not {type(data).__name__}: read_trajectories(table, study).")
     sites = data.by_site()
     parts = 3 * len(sites)
     local, federated, checks = {}, {}, {}
@@ -168,22 +175,31 @@ def run(study: Study, data: Trajectories, *, progress: Progress = ignore_progres
     for done, (site, rows) in enumerate(sites.items(), 2 * len(sites)):
         progress(f"{site}: checks", done, parts)
         checks[site] = check(study, rows, local[site])
+    baselines = _baselines(study, sites, local)
     methods: dict[str, Mapping[str, Rule]] = {FDTR: {site: fit.policy for site, fit in federated.items()}}
     results = Results(
         study=study,
         total=total,
         local=local,
         federated=federated,
-        methods=methods | _baselines(study, sites, local),
+        methods=methods | baselines,
         checks=checks,
-        practice={site: practice_of(fit.policy, sites[site]) for site, fit in federated.items()},
+        practice={
+            site: practice_of(fit.policy, sites[site], {method: rules[site] for method, rules in baselines.items()})
+            for site, fit in federated.items()
+        },
     )
     progress("done", parts, parts)
     return results
 
 
 def fit_baselines(study: Study, sites: Mapping[str, Trajectories]) -> dict[str, Mapping[str, Rule]]:
-    """LDTR, LDTR (MV), Q-learn (1), Q-learn (1-MV) and Q-learn (H): for each, {site: policy}."""
+    """LDTR, LDTR (MV), Q-learn (1), Q-learn (1-MV) and Q-learn (H): for each, {site: policy}.
+
+    `sites` is what `by_site()` of a table gives.
+    """
+    if not isinstance(sites, Mapping):
+        raise TypeError(f"A mapping of sites to their rows is needed, not {type(sites).__name__}: data.by_site().")
     return _baselines(study, sites, {site: fit_local(study, rows) for site, rows in sites.items()})
 
 
@@ -202,16 +218,20 @@ def _baselines(
     }
 
 
-def practice_of(policy: Policy, rows: Trajectories) -> Practice:
-    """Compare a policy with what was done for the patients of `rows`."""
+def practice_of(policy: Policy, rows: Trajectories, others: Mapping[str, Rule]) -> Practice:
+    """Compare a policy with what was done for the patients of `rows`, and with other rules."""
     levels = policy.features.levels
     recommended, given = np.zeros((2, rows.horizon, len(levels)))
-    same = 0
+    same, as_others = 0, dict.fromkeys(others, 0)
     for h in range(rows.horizon):
         for chunk in rows.step(h).chunks():
-            action = policy.act(dict(zip(rows.covariates, chunk.states, strict=True)), h)
+            states = dict(zip(rows.covariates, chunk.states, strict=True))
+            action = policy.act(states, h)
+            for method, other in others.items():
+                as_others[method] += int(np.sum(action == other.act(states, h)))
             same += int(np.sum(action == levels[chunk.actions]))
             recommended[h] += [np.sum(action == level) for level in levels]
             given[h] += np.bincount(chunk.actions, minlength=len(levels))
     patients = np.maximum(given.sum(axis=1, keepdims=True), 1)
-    return Practice(recommended / patients, given / patients, same / rows.n_rows)
+    shares = {method: count / rows.n_rows for method, count in as_others.items()}
+    return Practice(recommended / patients, given / patients, same / rows.n_rows, shares)

@@ -50,6 +50,10 @@ def _sentence(fault: Any, model: type[BaseModel]) -> str:
     if kind == "union_tag_invalid":
         kinds = [tag.strip(" '") for tag in context["expected_tags"].split(",")]
         return f"unknown kind{nearest(str(context['tag']), kinds)}"
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return 'must be a table, such as { kind = "linear" } for a basis'
+    if kind in ("tuple_type", "list_type"):
+        return "must be a list, in brackets"
     if kind == "union_tag_not_found":
         return 'a basis needs its kind, such as { kind = "linear" }'
     return str(fault["msg"]).replace("Input should be", "must be").replace("Value should have", "must have")

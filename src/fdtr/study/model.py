@@ -240,7 +240,7 @@ class Learning(Section):
     ] = "value"
     failure_probability: Annotated[Number, Field(gt=0, lt=1, description="ξ, of the confidence bound.")] = 0.99
     misspecification: Annotated[Number, Field(ge=0, description="η, the largest error of the linear model.")] = 0.0
-    seed: Annotated[Whole, Field(ge=0, description="Of the folds.")] = 0
+    seed: Annotated[Whole, Field(ge=0, description="Of the folds in which settings are tuned.")] = 0
 
 
 class Disclosure(Section):
@@ -325,7 +325,9 @@ class Study(Section):
             content = Path(path).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-            raise UnreadableFile(f"The study file {path} could not be read: {reason}.") from None
+            raise UnreadableFile(
+                f"The study file {path} could not be read: {reason}. The study comes first among a command's files."
+            ) from None
         try:
             given = tomllib.loads(content)
         except tomllib.TOMLDecodeError as error:

@@ -186,7 +186,11 @@ def _read_columns(columns: Columns, spec: TableSpec, faults: Faults) -> tuple[Te
             kind = columns.arrow[name].type
             faults.add(Kind.TEXT, f'Column "{name}" is of type {kind}; numbers are needed. Convert it.')
         else:
-            advice = "Write numbers with a decimal point; leave a missing cell empty."
+            advice = (
+                "Write the codes that [actions] lists as levels."
+                if name == spec.action
+                else "Write numbers with a decimal point; leave a missing cell empty."
+            )
             faults.rows(Kind.TEXT, f'Column "{name}": text instead of numbers', number.text, advice)
     found = {name: number for name, number in read_all.items() if number is not None}
     for name in (name for name in (spec.step, spec.action, spec.reward) if name in found):

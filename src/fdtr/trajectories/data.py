@@ -104,12 +104,14 @@ class _SiteRows:
 class Trajectories:
     """Patients' trajectories at one site or at several.
 
-    `covariates` are names, in the order of the rows of `states`. Arrays are read-only views of one block.
+    `covariates` are names, in the order of the rows of `states`; `meaning` is what the table was read as. Arrays are
+    read-only views of one block.
     """
 
     horizon: int
     covariates: tuple[str, ...]
     n_actions: int
+    meaning: tuple[Any, ...]
     _rows: Mapping[str, _SiteRows]
 
     def __repr__(self) -> str:
@@ -128,7 +130,7 @@ class Trajectories:
         """Name of the only site."""
         if len(self._rows) != 1:
             fact = f"One site is needed and the table holds {len(self._rows)}."
-            raise SeveralSites(f"{fact} Take one of by_site(), or read with site=.")
+            raise SeveralSites(f"{fact} Name one with --site; in Python, take one of by_site().")
         return next(iter(self._rows))
 
     @property
@@ -218,7 +220,7 @@ def read(source: object, spec: TableSpec, site: str | None = None) -> Trajectori
     >>> chunk.states, chunk.actions, chunk.rewards, data.clipped
     (array([[ 30., 120.]]), array([1, 0]), array([0.5, 1. ]), {'age': 1})
     """
-    return _arrange(check(load(source, spec), spec, site), spec)
+    return _arrange(check(load(source, spec), spec, site.strip() if site else None), spec)
 
 
 def _arrange(table: Checked, spec: TableSpec) -> Trajectories:
@@ -263,7 +265,8 @@ def _arrange(table: Checked, spec: TableSpec) -> Trajectories:
             clipped=tuple(table.clipped[:, i].tolist()),
             filled=tuple(table.filled[:, i].tolist()),
         )
-    return Trajectories(horizon, tuple(c.name for c in spec.covariates), len(spec.action_levels), rows)
+    names = tuple(covariate.name for covariate in spec.covariates)
+    return Trajectories(horizon, names, len(spec.action_levels), spec.meaning, rows)
 
 
 def _fill_forward(values: Floats, start: tuple[int, ...]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,13 @@ class TableSpec:
     action: str = "action"
     reward: str = "reward"
     end: str = "end"
+
+    @property
+    def meaning(self) -> tuple[Any, ...]:
+        """All of it but the names of the table's columns: rows of the same meaning may be fitted together."""
+        covariates = tuple(replace(covariate, column="") for covariate in self.covariates)
+        ends = tuple(sorted(self.ends.items()))
+        return (self.horizon, covariates, self.action_levels, self.reward_low, self.reward_high, ends)
 
     @property
     def text_columns(self) -> tuple[str, ...]:
@@ -162,6 +169,8 @@ def texts(column: Any) -> Texts | None:
     >>> import pyarrow as pa
     >>> texts(pa.chunked_array([[7.0, None, 7.0]])).labels.to_pylist()
     ['7']
+    >>> texts(pa.chunked_array([["A", "A ", ""]])).codes
+    array([ 0,  0, -1])
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -177,7 +186,12 @@ def texts(column: Any) -> Texts | None:
     except pa.ArrowException:
         return None
     codes = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy()
-    filled = pc.not_equal(pc.utf8_trim_whitespace(labels), "").fill_null(False)
+    trimmed = pc.utf8_trim_whitespace(labels)
+    if not trimmed.equals(labels):  # "A " and "A" are one
+        merged = trimmed.dictionary_encode()
+        codes = np.append(merged.indices.cast(pa.int64()).fill_null(-1).to_numpy(), -1)[codes]
+        labels = merged.dictionary
+    filled = pc.not_equal(labels, "").fill_null(False)
     if not pc.all(filled, min_count=0).as_py():
         keep = np.append(filled.to_numpy(zero_copy_only=False), False)  # position -1 is the empty cell
         codes = np.where(keep, np.cumsum(keep) - 1, -1)[codes]
