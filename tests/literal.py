@@ -120,7 +120,10 @@ def federated(
         place = names.index(k)
         kept = [*range(d0), *range(d0 + place * d1, d0 + (place + 1) * d1)]
         gram[kept, kept] += ridge
-        theta[h] = (np.linalg.pinv(gram, rcond=1e-12, hermitian=True) @ moment)[kept]
+        # Columns scaled to length 1, so that raw units do not drown in the cut-off; θ⁰ and θᵏ are unique either way.
+        scale = 1 / np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1.0))
+        inverse = np.linalg.pinv(gram * np.outer(scale, scale), rcond=1e-12, hermitian=True)
+        theta[h] = (scale * (inverse @ (scale * moment)))[kept]
         precision[h] = sigma
         following = (theta[h], sigma)
     return LiteralFit(theta, precision)

@@ -1,11 +1,13 @@
 """The rules: what each refuses, and that nothing but `release` makes a message."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from fdtr.disclosure import Message, require_sites
+from fdtr.disclosure import Message, Rules, StepFacts, judge, measure, release, require_sites
 from fdtr.errors import OutOfBounds, TooFewPatients, TooFewPerAction, TooFewSites, TooManyFeatures
-from fdtr.site import check, fit_local, judge_disclosure, summarize
+from fdtr.site import check, fit_local, rules_of, summarize
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick
@@ -57,6 +59,30 @@ def test_rule_bound_needs_a_stated_norm_without_unit_scaling():
     assert summarized(400, {"norm_bound": 30.0}, study={"features": {"scale": "none"}})
 
 
+def test_rule_bound_looks_at_targets_and_every_step_is_judged():
+    facts = [
+        StepFacts(400, 10, np.array([200, 200]), 5, 0.9, low, high)
+        for low, high in ((0.0, 2.0), (0.0, 1.0), (0.0, 1.0))
+    ]
+    rules = Rules(50, 0.1, 11, 1.0)
+    assert all(verdict.holds for verdict in judge(facts, rules))
+    for step, broken in ((1, replace(facts[1], target_high=2.1)), (2, replace(facts[2], target_low=-0.1))):
+        wrong = [*facts[:step], broken, *facts[step + 1 :]]
+        assert [(v.rule, v.step) for v in judge(wrong, rules) if not v.holds] == [(OutOfBounds, step)]
+    late = [*facts[:2], replace(facts[2], n=40)]
+    assert {(v.rule, v.step) for v in judge(late, rules) if not v.holds} == {(TooFewPatients, 2), (TooManyFeatures, 2)}
+
+
+def test_facts_of_other_rows_release_nothing():
+    study = make_study()
+    sites = make_sites(study, {"a": 400, "b": 500})
+    fit = fit_local(study, sites["a"])
+    other = measure(sites["b"], study.feature_map, fit_local(study, sites["b"]).fit)
+    for facts in ([], other):
+        with pytest.raises(ValueError, match="not those of the summary"):
+            release(fit.summary, facts, rules_of(study))
+
+
 def test_every_broken_rule_is_told_and_the_first_names_the_error():
     with pytest.raises(TooFewPatients) as caught:
         summarized(20, {})
@@ -87,7 +113,7 @@ def test_check_previews_what_release_would_say():
     study = make_study()
     rows = make_sites(study, {"a": 60})["a"]
     verdicts = check(study, rows).verdicts
-    assert verdicts == judge_disclosure(study, rows, fit_local(study, rows))
+    assert verdicts == judge(measure(rows, study.feature_map, fit_local(study, rows).fit), rules_of(study))
     assert {v.rule.rule for v in verdicts} == {"N", "RATIO", "ACTION", "BOUND"}
     assert {v.rule.rule for v in verdicts if not v.holds} == {"RATIO"} | {
         "ACTION" for counts in np.atleast_2d(check(study, rows).action_counts) if counts.min() < 15

@@ -133,6 +133,17 @@ def test_features_are_never_longer_than_one(covariates, intercept, levels, actio
         assert features.squared_norms(psi, np.array([action]))[0] == pytest.approx(norm**2)
 
 
-def test_the_bound_on_the_norm_is_reached():
-    study = make_study(covariates=[{"name": "x", "basis": {"kind": "polynomial", "degree": 3}}])
-    assert np.linalg.norm(phi(study, [1.0], 2)) == pytest.approx(1)
+@pytest.mark.parametrize(
+    ("basis", "at"),
+    [
+        ({"kind": "linear"}, 1.0),
+        ({"kind": "polynomial", "degree": 3}, 1.0),
+        ({"kind": "categorical", "levels": [0, 1, 2]}, 2.0),
+        ({"kind": "spline", "knots": [0.5]}, 1.0),
+        ({"kind": "fourier", "order": 3}, 0.3),
+    ],
+)
+def test_the_bound_on_the_norm_is_reached(basis, at):
+    main = {"name": "m", "basis": basis, "interacts": False, "effect": "shared"}
+    study = make_study(covariates=[{"name": "x", "basis": basis}, main])
+    assert np.linalg.norm(phi(study, [at, at], 2)) == pytest.approx(1)

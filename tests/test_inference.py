@@ -32,6 +32,30 @@ def test_transition_test_is_the_f_test_of_two_regressions():
         assert 0 < found.p_value < 1
 
 
+def test_degrees_of_freedom_count_independent_features():
+    study = make_study()
+    rows = make_sites(study, {"a": 80}, duplicate=("y", "x"))["a"]
+    assert [(t.df_model, t.df_residual) for t in check(study, rows).transitions] == [(6, 68), (6, 68)]
+
+
+def test_what_is_left_is_a_share_of_the_variation_beside_the_intercept():
+    study = make_study(actions={"levels": [0, 1], "degree": 1})
+    rows = make_sites(study, {"a": 300})["a"]
+    retained = {i.feature: i.retained for i in check(study, rows).identified}
+    own, shares = ["1", "x", "y", "a", "a·x", "a·y"], []
+    names = list(study.feature_map.names)
+    for dense in literal.dense(rows, study.feature_map):
+        columns = {name: dense.phi[:, names.index(name)] for name in names}
+
+        def residual(name, beside, columns=columns):
+            design = np.column_stack([columns[other] for other in beside])
+            return np.sum((columns[name] - design @ np.linalg.lstsq(design, columns[name], rcond=None)[0]) ** 2)
+
+        shares.append(residual("a·u", own) / residual("a·u", ["1", "a"]))
+    assert retained["a·u"] == pytest.approx(np.mean(shares))
+    assert 0.9 < retained["a·u"] < 1  # independent covariates: nearly all of it is left
+
+
 def simulated(static: bool, seed: int):
     """One site whose shared covariate is redrawn each step, or stays the same (which breaks the model)."""
     rng = np.random.default_rng(seed)
@@ -69,6 +93,7 @@ def test_identification_says_why_nothing_is_left():
     assert found["a·u"].retained == pytest.approx(0, abs=1e-9)
     assert found["v"].reason == ""
     assert 0 < found["v"].retained < 1
+    assert len(check(study, sites["a"]).transitions) == 2
 
 
 def test_identification_sees_copies_and_unused_actions():

@@ -56,8 +56,15 @@ def test_ties_go_to_the_smallest_code(study, policy):
 def test_every_way_to_give_states_is_the_same(policy, states):
     expected = policy.lower_bound(states, 1)
     columns = {name: states[:, j] for j, name in enumerate(NAMES)}
-    shuffled = {name: columns[name] for name in reversed(NAMES)} | {"other": np.zeros(50)}
-    ways = (states.tolist(), columns, pd.DataFrame(shuffled), pl.DataFrame(shuffled), pl.DataFrame(shuffled).lazy())
+    shuffled = {name: columns[name] for name in reversed(NAMES)} | {"other": ["text"] * 50}
+    ways = (
+        shuffled,
+        states.tolist(),
+        columns,
+        pd.DataFrame(shuffled),
+        pl.DataFrame(shuffled),
+        pl.DataFrame(shuffled).lazy(),
+    )
     for way in (*ways, np.asfortranarray(states)):
         np.testing.assert_array_equal(policy.lower_bound(way, 1), expected)
     one = (states[0], states[:1], dict(zip(NAMES, states[0], strict=True)))
@@ -91,6 +98,11 @@ def test_values_outside_the_range_count_as_its_end(policy):
         ([[0, 0, 0, 0], [0, np.inf, 0, 0]], "'x' has 1 row (the first is number 2)"),
         ({"u": [0, 1], "x": [0], "v": [0], "y": [0]}, "differ in length"),
         (3.0, "States may be a dataframe"),
+        ({"u": [[0]], "x": [0], "v": [0], "y": [0]}, "'u' has 2 dimensions"),
+        (
+            pd.DataFrame(dict.fromkeys(NAMES, pd.to_datetime(["2020-01-01"]))),
+            "'u' holds something that is not a number",
+        ),
     ],
 )
 def test_states_that_do_not_fit_are_refused(policy, states, sentence):
@@ -134,6 +146,10 @@ def test_explanations_add_up(policy, states):
         assert found.chosen.action == policy.act(state, 1)[0]
         assert [a.label for a in found.actions] == ["five", "one", "three"]
         np.testing.assert_allclose([a.bound for a in found.actions], policy.lower_bound(state, 1)[0], rtol=1e-12)
+        d0 = policy.features.n_shared
+        phi = policy.features.phi(np.repeat(state[:, None], 3, axis=1), np.arange(3))
+        shared = phi[:, :d0] @ policy.theta[1, :d0]
+        np.testing.assert_allclose([a.shared for a in found.actions], shared, rtol=1e-12)
         for action in found.actions:
             assert action.estimate == pytest.approx(action.shared + action.specific)
             assert action.bound == pytest.approx(action.estimate - action.penalty)
@@ -156,6 +172,20 @@ def test_files_keep_every_bit(policy, states, tmp_path):
     assert b"Confidential to its site" in (tmp_path / "a.policy").read_bytes()
 
 
+def test_misspecification_widens_the_penalty_and_is_kept(states, tmp_path):
+    study = make_study(learning={"pessimism": 0.001, "ridge": 0.1, "misspecification": 0.01})
+    policy = fit_local(study, make_sites(study, {"a": 100})["a"]).policy
+    alpha = 0.001 * 15 * 3 * np.sqrt(np.log(2 * 15 * 3 * 100 / 0.99))
+    assert policy.offset == pytest.approx(4 * 0.01)
+    assert policy.scale == pytest.approx(alpha + 10 * 4 * 0.01)
+    phi = policy.features.phi(states.T, np.full(50, 1))
+    expected = phi @ policy.theta[0] - penalty(phi, factor(policy.precision[0]), policy.scale) - 0.04
+    np.testing.assert_allclose(policy.lower_bound(states, 0)[:, 1], expected, rtol=1e-9)
+    policy.save(tmp_path / "a.policy")
+    again = Policy.load(tmp_path / "a.policy")
+    np.testing.assert_array_equal(again.lower_bound(states, 0), policy.lower_bound(states, 0))
+
+
 def test_a_policy_without_penalty_is_kept_too(study, tmp_path, states):
     policy = fit_q_learning(study, make_sites(study, {"a": 60})["a"])["Q-learn (H)"]
     policy.save(tmp_path / "q.policy")
@@ -176,6 +206,10 @@ def test_foreign_and_broken_files_are_refused(policy, study, tmp_path):
     with pytest.raises(ForeignFile, match="holds a message, not a policy"):
         Policy.load(path)
     Policy(study.public, "0" * 64, "a", "LDTR", "0", policy.theta, None, 0.0, 0.0).save(path)
+    with pytest.raises(UnreadableFile, match="do not fit together"):
+        Policy.load(path)
+    narrow = policy.precision[:, 1:, 1:]
+    Policy(study.public, study.fingerprint, "a", "LDTR", "0", policy.theta, narrow, 1.0, 0.0).save(path)
     with pytest.raises(UnreadableFile, match="do not fit together"):
         Policy.load(path)
     Policy(study.public, study.fingerprint, "a", "LDTR", "0", policy.theta[:, 1:], None, 0.0, 0.0).save(path)

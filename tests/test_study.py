@@ -32,6 +32,12 @@ pytestmark = pytest.mark.quick
         ({"horizon": 0}, "horizon: must be greater than or equal to 1"),
         ({"horizon": "5"}, "horizon: must be a valid integer"),
         ({"covariates": [], "features": {"intercept": "none"}}, "there is no feature at all"),
+        ({"covariates": []}, "list at least one covariate"),
+        ({"covariates": [{"name": "a"}]}, "two features would be called 'a'"),
+        ({"horizon": 10**9}, "horizon: must be less than or equal to 10000"),
+        ({"actions": {"levels": [0, 2**60]}}, "a level is too large"),
+        ({"covariates": [{"name": "x", "basis": "spline"}]}, "must be a table, such as"),
+        ({"covariates": [{"name": "x", "basis": {"kind": "spline", "knots": 3}}]}, "must be a list, in brackets"),
         (
             {"covariates": [{"name": "x", "interacts": False}], "features": {"intercept": "none"}},
             "no feature has an action term",

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fdtr.errors import ChangedSummary, OtherShape, OtherStudy, SiteAbsent, SiteTwice
-from fdtr.site import fit_local
+from fdtr.site import fit_local, read_trajectories
 from fdtr.summary import SiteSummary, Sums, combine
-from worlds import make_sites, make_study
+from worlds import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
 
@@ -121,7 +121,44 @@ def test_sums_are_the_residualised_regression(study, sites, summaries):
         assert sums.n[h] == 80
 
 
+def test_degrees_of_freedom_count_independent_features(study):
+    import literal
+
+    rows = make_sites(study, {"a": 60}, duplicate=("y", "x"))["a"]  # 15 features, 12 of them independent
+    sums = fit_local(study, rows).summary.sums
+    dense = literal.dense(rows, study.feature_map)[0]
+    theta, _, rank, _ = np.linalg.lstsq(dense.phi, dense.reward, rcond=1e-9)
+    variance = np.sum((dense.reward - dense.phi @ theta) ** 2) / (60 - rank)
+    assert rank == 12
+    np.testing.assert_allclose(sums.information[0], sums.schur[0] / variance, rtol=1e-8)
+
+
+def test_the_variance_has_a_floor(study):
+    table = make_table(study, {"a": 200})
+    rewards = 0.5 + 1e-4 * np.array(table["reward"])
+    table = table.set_column(table.column_names.index("reward"), "reward", [rewards])
+    sums = fit_local(study, read_trajectories(table, study)).summary.sums
+    np.testing.assert_allclose(sums.information, sums.schur / 0.001, rtol=1e-12)
+
+
+def test_a_digest_covers_the_site(summaries):
+    a = summaries["a"]
+    assert SiteSummary("z", a.fingerprint, a.sums).digest != a.digest
+    assert SiteSummary("a", "0" * 64, a.sums).digest != a.digest
+
+
+def test_summaries_subtract(summaries):
+    a, b, _ = summaries.values()
+    assert ((a + b) - b).sums.close_to(a.sums)
+    assert (a - a).members == ()
+
+
 def test_too_few_patients_carry_no_inference(study):
-    summary = fit_local(study, make_sites(study, {"a": 5})["a"]).summary
+    # 12 patients, four at each action: the site's own 9 features leave 3 directions to the shared, and no residual.
+    table = make_table(study, {"a": 12})
+    actions = np.arange(36) // 3 % 3
+    table = table.set_column(table.column_names.index("action"), "action", [actions])
+    summary = fit_local(study, read_trajectories(table, study)).summary
+    assert summary.sums.schur.any()
     for name in ("information", "information_moment", "information_square", "rank"):
         assert not getattr(summary.sums, name).any()

@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,8 +89,21 @@ def write_atomically(path: str | Path, content: bytes, *, mode: int = 0o644) -> 
         temporary.replace(target)
         log.info("wrote %s, %d bytes", target, len(content))
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise UnwritableFile(f"{target} could not be written: {_reason(error)}. Nothing was written.") from None
+    finally:  # after an interruption too
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def is_container(path: str | Path) -> bool:
+    """Whether a file is one that `write` made, of any kind."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(Path(path), framework="numpy") as file:
+            return _KEY in (file.metadata() or {})
+    except (SafetensorError, OSError):
+        return False
 
 
 def read(path: str | Path, kind: str) -> Container:

@@ -7,7 +7,7 @@ not stand for one of them).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,18 +73,26 @@ class Verdict:
         return f"step {self.step}, rule {self.rule.rule}: {self.measured}; the study asks for {self.asked}."
 
 
+@dataclass(frozen=True)
 class Message:
     """A site's summary that passed the rules. Only `release` makes one, and only this may be sent."""
 
-    def __init__(self, summary: SiteSummary, maker: object) -> None:
-        if maker is not _MADE_HERE:
+    summary: SiteSummary
+    maker: object = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.maker is not _MADE_HERE:
             raise TypeError("A Message is made by disclosure.release and by nothing else.")
-        self.summary = summary
 
 
-def release(summary: SiteSummary, verdicts: Sequence[Verdict]) -> Message:
-    """Make a summary a message that may be sent, or refuse with every reason."""
-    broken = [verdict for verdict in verdicts if not verdict.holds]
+def release(summary: SiteSummary, facts: Sequence[StepFacts], rules: Rules) -> Message:
+    """Make a summary a message that may be sent, or refuse with every reason.
+
+    `facts` are those of every step of the rows that the summary was made from.
+    """
+    if [fact.n for fact in facts] != summary.sums.n.tolist():
+        raise ValueError("The facts are not those of the summary's own steps.")
+    broken = [verdict for verdict in judge(facts, rules) if not verdict.holds]
     if broken:
         raise broken[0].rule(
             f"Site {summary.site!r} may not release its sums:\n"

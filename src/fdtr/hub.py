@@ -23,8 +23,9 @@ def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
             )
         study.check_shape(message.sums.horizon, message.sums.n_shared)
     total = combine(messages)
-    for i, message in enumerate(messages):
-        twins = [other.site for other in messages[:i] if other.sums == message.sums]
+    telling = [message for message in messages if message.sums.schur.any()]  # zeros are alike without being twins
+    for i, message in enumerate(telling):
+        twins = [other.site for other in telling[:i] if other.sums == message.sums]
         if twins:
             raise SiteTwice(
                 f"Sites {twins[0]!r} and {message.site!r} sent the same sums: one site, under two names. "

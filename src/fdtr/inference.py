@@ -11,6 +11,11 @@ from fdtr.algebra.schur import RANK_TOLERANCE, eliminate, project
 
 Array = NDArray[np.float64]
 
+SMALL_P = 0.05
+"""What a table of p-values marks; several small ones are expected by chance where there are many tests."""
+
+REJECTION_LEVEL = 0.01
+
 
 @dataclass(frozen=True)
 class FTest:
@@ -53,6 +58,16 @@ def transition_test(gram: Array, value_moment: Array, value_square: float, n: in
         return FTest(np.nan, kept.rank, max(spare, 0), np.nan)
     statistic = (kept.explained[0] / kept.rank) / (residual / spare)
     return FTest(float(statistic), kept.rank, spare, float(fdtrc(kept.rank, spare, statistic)))
+
+
+def rejected(tests: Sequence[FTest]) -> list[bool]:
+    """Which of several tests reject at 1% after Bonferroni: one small p among many says little.
+
+    >>> rejected([FTest(9.0, 2, 90, 0.0003), FTest(3.5, 2, 90, 0.03)])
+    [True, False]
+    """
+    made = sum(not np.isnan(test.p_value) for test in tests)
+    return [bool(test.p_value < REJECTION_LEVEL / made) if made else False for test in tests]
 
 
 def identify(

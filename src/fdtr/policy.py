@@ -19,7 +19,7 @@ from fdtr.features.states import StateBlocks, state_blocks
 
 Array = NDArray[np.float64]
 
-CONFIDENTIAL = "Confidential to its site: the precision matrices contain sums over this site's patients."
+CONFIDENTIAL = "Confidential to its site: it was fitted to this site's patients and may contain sums over them."
 _KIND = "policy"
 
 
@@ -146,7 +146,8 @@ class Policy:
             name for name, at, raw in zip(blocks.names, block[:, 0], blocks.raw(0), strict=True) if at != raw
         )
         psi = self.features.psi(block)
-        phi = self.features.embeddings @ psi[:, 0]  # (A, d)
+        n_actions = self.features.n_actions
+        phi = self.features.phi(np.repeat(block, n_actions, axis=1), np.arange(n_actions))
         n_shared = self.features.n_shared
         shared = phi[:, :n_shared] @ self.theta[step, :n_shared]
         specific = phi[:, n_shared:] @ self.theta[step, n_shared:]

@@ -98,13 +98,17 @@ def fit_local(study: Study, rows: Trajectories) -> LocalFit:
     return LocalFit(_policy(study, rows.site, "LDTR", fit), _summary(study, rows.site, features, fit), fit)
 
 
-def fit_federated(study: Study, rows: Trajectories, total: Total, own: SiteSummary | None = None) -> FederatedFit:
+def fit_federated(
+    study: Study, rows: Trajectories, total: Total | SiteSummary, own: SiteSummary | None = None
+) -> FederatedFit:
     """FDTR (Algorithm 2) for one site, from the total of all sites' messages.
 
     `own` is the site's summary as it was sent; where it is None it is computed again from `rows`. `rows` may be a
     part of the site's patients while `own` stays what was sent.
     """
     _require_rows(study, rows)
+    if isinstance(total, SiteSummary):
+        total = total.as_total()
     if total.fingerprint != study.fingerprint:
         raise OtherStudy(
             f"The total belongs to another study (fingerprint {total.fingerprint[:12]}…, this study's is "
@@ -143,15 +147,14 @@ def fit_q_learning(study: Study, rows: Trajectories) -> dict[str, Policy]:
 def summarize(study: Study, rows: Trajectories) -> Message:
     """The message of one site, checked by disclosure; refuses with every reason."""
     fitted = fit_local(study, rows)
-    return release(fitted.summary, judge_disclosure(study, rows, fitted))
+    return release(fitted.summary, measure(rows, study.feature_map, fitted.fit), rules_of(study))
 
 
-def judge_disclosure(study: Study, rows: Trajectories, fitted: LocalFit) -> list[Verdict]:
-    """What the rules say of a site's summary."""
+def rules_of(study: Study) -> Rules:
+    """The thresholds of the study; unit scaling bounds ‖φ‖ by 1."""
     asked = study.disclosure
     bound = asked.norm_bound if asked.norm_bound is not None else (1.0 if study.features.scale == "unit" else None)
-    rules = Rules(asked.min_patients, asked.max_ratio, asked.min_action, bound)
-    return judge(measure(rows, study.feature_map, fitted.fit), rules)
+    return Rules(asked.min_patients, asked.max_ratio, asked.min_action, bound)
 
 
 def check(study: Study, rows: Trajectories, fitted: LocalFit | None = None) -> SiteCheck:
@@ -171,7 +174,7 @@ def check(study: Study, rows: Trajectories, fitted: LocalFit | None = None) -> S
             transition_test(step.gram, step.value_moment, step.value_square, step.n, features.n_shared)
             for step in sums[:-1]
         ],
-        verdicts=judge_disclosure(study, rows, fitted),
+        verdicts=judge(measure(rows, features, fitted.fit), rules_of(study)),
     )
 
 

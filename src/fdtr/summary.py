@@ -148,6 +148,9 @@ class SiteSummary:
     def __add__(self, other: "SiteSummary | Total") -> "Total":
         return self.as_total() + other
 
+    def __sub__(self, own: "SiteSummary") -> "Total":
+        return self.as_total() - own
+
 
 @dataclass(frozen=True)
 class Total:

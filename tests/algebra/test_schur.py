@@ -75,6 +75,28 @@ def test_the_rank_cut_off_is_where_it_is_said_to_be(share, rank):
     assert whiten(np.array([[1, cosine], [cosine, 1]])).rank == rank
 
 
+@pytest.mark.parametrize(("share", "rank"), [(0.5, 0), (2.0, 1)])
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_schur_is_judged_beside_the_features_own_length(share, rank, size):
+    reference = np.array([[size]])
+    assert project(share * RANK_TOLERANCE * reference, np.zeros((1, 0)), reference).rank == rank
+
+
+@pytest.mark.parametrize(("share", "rank"), [(0.5, 3), (2.0, 4)])
+def test_the_cut_off_is_relative_to_the_largest_eigenvalue(share, rank):
+    # Unit diagonal, eigenvalues 2.5, 1.5 − e, …: built from a rotation so that the smallest is share·1e-10·largest.
+    largest = 2.0
+    values = np.array([largest, 1.0, 1.0 - share * RANK_TOLERANCE * largest, share * RANK_TOLERANCE * largest])
+    gram = random_correlation(values, 0)
+    assert whiten(gram).rank == rank
+
+
+def random_correlation(values, seed):
+    from scipy.stats import random_correlation as draw
+
+    return draw.rvs(values * len(values) / values.sum(), random_state=np.random.default_rng(seed), tol=1e-8)
+
+
 def test_scale_of_columns_does_not_change_the_rank():
     rng = np.random.default_rng(0)
     design = rng.normal(size=(50, 3)) * [1e-6, 1.0, 1e6]

@@ -90,7 +90,12 @@ def test_check_tells_everything_and_writes_nothing(place):
     before = sorted(place.iterdir())
     done = fdtr("check", "study.toml", "table.csv", cwd=place)
     assert done.returncode == 0, done.stderr
-    for words in ("Patients by action", "Share of each shared feature", "Transitions", "every site may release"):
+    for words in (
+        "Patients by action",
+        "Share of each shared feature",
+        "predict the next value",
+        "every site may release",
+    ):
         assert words in done.stdout
     found = json.loads(fdtr("check", "study.toml", "table.csv", "--site", "west", "--json", cwd=place).stdout)
     assert list(found) == ["west"]
@@ -271,6 +276,28 @@ def test_results_never_overwrite_other_files(place):
     refused(fdtr("run", "study.toml", "table.csv", "--out", "mine", cwd=place), "holds other files")
     assert [p.name for p in (place / "mine").iterdir()] == ["notes.txt"]
     refused(fdtr("run", "study.toml", "table.csv", "--out", "table.csv", cwd=place), "is a file")
+
+
+def test_outputs_never_replace_other_files(place):
+    arguments = ["study.toml", "table.csv", "--site", "north", "--yes", "--out"]
+    before = (place / "table.csv").read_bytes()
+    refused(fdtr("site", "summarize", *arguments, "table.csv", cwd=place), "fdtr did not write")
+    assert (place / "table.csv").read_bytes() == before
+    refused(fdtr("site", "summarize", *arguments, "no/folder.fdtr", cwd=place), "could not be written")
+    assert not list((place / "state").rglob("*.fdtr"))  # no copy of what was not written
+
+
+def test_ctrl_c_is_said_and_leaves_nothing(place):
+    code = (
+        "import os, signal, sys, fdtr.cli, fdtr.pipeline.results as r\n"
+        "def stopped(*_, **__): os.kill(os.getpid(), signal.SIGINT)\n"
+        "r.run = stopped\n"
+        "sys.argv = ['fdtr', 'run', 'study.toml', 'table.csv', '--out', 'results']\n"
+        "fdtr.cli.main()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, timeout=60)
+    refused(result, "Stopped.")
+    assert not (place / "results").exists()
 
 
 def test_wrong_usage_is_exit_code_2(place):

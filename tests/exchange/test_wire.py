@@ -62,6 +62,17 @@ def test_the_hub_refuses_strangers(study, messages):
         combine_messages(study, summaries[:2])
 
 
+def test_site_level_shared_covariates_ask_for_more_sites():
+    covariates = [{"name": name, "effect": "shared", "level": "site"} for name in "uv"] + [{"name": "x"}]
+    covariates.append({"name": "w", "level": "site"})  # specific: does not count
+    study = make_study(covariates=covariates, disclosure={"min_patients": 1, "max_ratio": 1.0, "min_action": 1})
+    rows = make_sites(study, dict.fromkeys("abcd", 120), constant_within_site=("u", "v", "w"))
+    summaries = [summarize(study, part).summary for part in rows.values()]
+    assert len(combine_messages(study, summaries).sites) == 4
+    with pytest.raises(TooFewSites, match="asks for 4, because 2 shared covariates"):
+        combine_messages(study, summaries[:3])
+
+
 def test_totals_show_the_pooled_coefficients(study, messages):
     total = combine_messages(study, [m.summary for m in messages.values()])
     expected = [

@@ -58,7 +58,8 @@ def test_ends_and_gaps_are_drafted():
     ("changes", "sentence"),
     [
         ({"treatment": ...}, "No column looks like the action"),
-        ({"treatment": ["a", "b", "c", "d", "e", "f"]}, "must hold numbers"),
+        ({"treatment": ["a", "b", "c", "d", "e", "f"]}, "must hold a number in every row"),
+        ({"visit": [0, 1, 0, float("inf"), 0, 1]}, "must hold a number in every row"),
         ({"treatment": [1, 1, 1, 1, 1, 1]}, "1 different values"),
         ({"subject_id": ...}, "No column looks like the patient"),
         ({"visit": [1, 2, 1, 2, 1, 2]}, "start at 1; they must count from 0. Subtract 1 first"),
@@ -73,3 +74,17 @@ def test_a_zero_one_reward_keeps_its_range():
     text = draft_study(table(outcome=[0, 1, 1, 0, 1, 0]), "trial").text
     assert "range = [0, 1]  # mapped" in text
     assert draft_study(table(Hospital=...), "trial").has_site is False
+
+
+def test_no_patient_shows_in_a_draft_or_its_refusal(tmp_path):
+    (tmp_path / "headerless.csv").write_text("north,p0,0,2,0.9127\nnorth,p1,0,1,0.8\n")
+    with pytest.raises(InvalidTable, match="Does the first line hold column names") as caught:
+        draft_study(tmp_path / "headerless.csv", "trial")
+    assert "p0" not in str(caught.value)
+    dates = [None, "2020-01-01", None, "2020-02-02", None, "2020-03-03"]
+    assert "2020" not in draft_study(table(end=dates), "trial").text
+
+
+def test_odd_column_names_stay_inside_their_quotes():
+    frame = table().rename(columns={"note": 'a"\nhorizon = 99', "sbp": "s\nb"})
+    assert Study.model_validate(tomllib.loads(draft_study(frame, "trial").text)).horizon == 2

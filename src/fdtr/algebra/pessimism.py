@@ -56,7 +56,7 @@ def penalty(phi: Array, factor: Array, scale: float) -> Array:
     return scale * np.sqrt(squares)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LowerBound:
     """φᵀθ − Γ of one step for every action, as functions of the state basis ψ.
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache
+from itertools import chain, islice
 from threading import Lock, Thread
 from typing import Any, Generic, TypeVar
 
@@ -16,7 +17,7 @@ Result = TypeVar("Result")
 def thread_count() -> int:
     """Threads to use: `FDTR_THREADS`, or as many as this process may have cores."""
     asked = os.environ.get("FDTR_THREADS", "")
-    return max(1, int(asked)) if asked.isdigit() else len(os.sched_getaffinity(0))
+    return max(1, int(asked)) if asked.isdecimal() else len(os.sched_getaffinity(0))
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
@@ -52,7 +53,13 @@ def for_chunks(work: Callable[[Chunk], Result], collect: Callable[[Result], None
     >>> squares
     [1, 4, 9]
     """
-    line = _Line(enumerate(chunks), collect)
+    remaining = iter(chunks)
+    first = list(islice(remaining, 2))
+    if len(first) < 2:  # nothing to share out
+        for chunk in first:
+            collect(work(chunk))
+        return
+    line = _Line(enumerate(chain(first, remaining)), collect)
 
     def run() -> None:
         while (place := line.next()) is not None:

@@ -1,6 +1,7 @@
 """The command line: parse, call a role, print."""
 
 import logging
+import signal
 import sys
 
 from fdtr.errors import FdtrError
@@ -15,14 +16,15 @@ def main() -> None:
     debug = _take("--debug")
     if _take("--verbose"):
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
+    signal.signal(signal.SIGINT, _stop)
     try:
         app()
+    except (_Stopped, BrokenPipeError):
+        fail("Stopped. Nothing half-written was left behind.")
     except FdtrError as error:
         if debug:
             raise
         fail(str(error))
-    except (KeyboardInterrupt, BrokenPipeError):
-        fail("Stopped. Nothing half-written was left behind.")
     except Exception as error:
         if debug:
             raise
@@ -31,6 +33,14 @@ def main() -> None:
             f"fdtr failed in a way nobody foresaw ({type(error).__name__}). Run the same command with --debug to see "
             "where; its output may quote data, so read it before you pass it on."
         )
+
+
+class _Stopped(BaseException):
+    """Ctrl-C. Not KeyboardInterrupt, which the parser below would turn into silence and another exit code."""
+
+
+def _stop(_signal: int, _frame: object) -> None:
+    raise _Stopped
 
 
 def _take(flag: str) -> bool:

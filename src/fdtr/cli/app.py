@@ -113,10 +113,13 @@ def run(
 
     For tables that may lie in one place. Nothing is released: what disclosure would say is shown, not enforced.
     """
+    from fdtr.pipeline.folders import refuse_foreign
+    from fdtr.pipeline.results import MARK
     from fdtr.pipeline.results import run as run_study
     from fdtr.site import read_trajectories
     from fdtr.study import Study
 
+    refuse_foreign(out, MARK)  # before the work, not after it
     loaded = Study.load(study)
     with show.progress() as progress:
         results = run_study(loaded, read_trajectories(data, loaded, site), progress=progress)

@@ -47,7 +47,11 @@ def summarize(
     if not yes and not _agreed(f"Write this to {out}?"):
         raise FdtrError("Nothing was written.")
     kept = keep(message)
-    write_message(message, out)
+    try:
+        write_message(message, out)
+    except FdtrError:
+        kept.unlink()
+        raise
     show.message_written(message.summary, out, kept, json)
 
 
@@ -59,7 +63,11 @@ def _agreed(question: str) -> bool:
 
 
 def _spare_inputs(out: Path, *inputs: Path | None) -> None:
-    """Refuse to overwrite what a command reads."""
+    """Refuse to overwrite what a command reads, and files that are none of ours."""
+    from fdtr.container import is_container
+
+    if out.is_file() and not is_container(out):
+        raise OutputExists(f"{out} is a file that fdtr did not write. Nothing was written. Name another with --out.")
     if any(path is not None and path.resolve() == out.resolve() for path in inputs):
         raise OutputExists(f"{out} is one of the files to read. Nothing was written. Name another with --out.")
 

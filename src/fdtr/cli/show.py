@@ -30,8 +30,6 @@ if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
 _out = Console(highlight=False, markup=False, soft_wrap=True)
 _err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
-SMALL_P = 0.01
-
 
 def line(text: str = "") -> None:
     """One line of plain text."""
@@ -132,7 +130,9 @@ def results(found: Results, folder: Path, machine: bool) -> None:
     baselines = [method for method in found.methods if method != "FDTR"]
     title = f"{found.study.name}: in how many decisions FDTR would do the same as practice and as each baseline"
     table(title, ["site", "patients", "practice", *baselines, "disclosure"], rows)
-    _coefficients("Shared coefficients, averaged over sites", found.shared_names, found.shared_coefficients)
+    _coefficients(
+        "Shared coefficients, averaged over sites", found.shared_names, found.shared_coefficients, found.identified
+    )
     line(f"Policies, coefficients and report are in {folder}/.")
 
 
@@ -185,19 +185,33 @@ def _identified(study: Study, found: Sequence[SiteCheck]) -> None:
 
 
 def _transitions(found: Sequence[SiteCheck]) -> None:
-    tests = [(c.site, h, t) for c in found for h, t in enumerate(c.transitions) if math.isfinite(t.p_value)]
-    if not tests:
+    from fdtr.inference import SMALL_P, rejected
+
+    tests = [test for check in found for test in check.transitions]
+    made = [test.p_value for test in tests if math.isfinite(test.p_value)]
+    if not made:
         return
-    # Bonferroni over all tests shown: a single small p among many says little.
-    small = [(site, h, t) for site, h, t in tests if t.p_value < SMALL_P / len(tests)]
-    rows = [[site, str(h), f"{t.statistic:.2f}", f"{t.p_value:.2g}"] for site, h, t in small]
-    if rows:
-        table("Shared features predict the next value, given the site's own", ["site", "step", "F", "p"], rows)
-        line('This breaks the model\'s transitions (1), as a static covariate does. Consider share = "reward", or make')
-        line("the covariate specific. Whether effects on the reward are common is another question.")
-    else:
-        line(f"Transitions: in {len(tests)} F tests, none finds shared features to predict the next value.")
+    steps = range(len(found[0].transitions))
+    rows = [[c.site, *(_marked(t.p_value, SMALL_P) for t in c.transitions)] for c in found]
+    table(
+        "Do shared features predict the next value, given the site's own? p of an F test",
+        ["site", *map(_step, steps)],
+        rows,
+    )
+    small = sum(p < SMALL_P for p in made)
+    line(f"* below {SMALL_P:g}: {small} of {len(made)}; by chance alone about {len(made) * SMALL_P:.2g} would be.")
+    if any(rejected(tests)):
+        line("They do, and this breaks the model's transitions (1), as a static covariate does. Consider")
+        line('share = "reward", or make the covariate specific. Common effects on the reward are another question.')
     line()
+
+
+def _marked(p: float, small: float) -> str:
+    return "–" if not math.isfinite(p) else f"{p:.2g}{' *' if p < small else ''}"
+
+
+def _step(h: int) -> str:
+    return f"step {h}"
 
 
 def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:
@@ -255,7 +269,8 @@ def total(study: Study, found: Total, coefficients: NDArray[np.float64], out: Pa
         as_json({"sites": list(found.sites), "patients": int(found.sums.n[0]), "shared_coefficients": columns})
         return
     line(f"Added the sums of {len(found.sites)} sites: {', '.join(found.sites)}; {int(found.sums.n[0]):,} patients.")
-    _coefficients("Shared coefficients of the totals, S⁺s", names, coefficients)
+    known = [bool(found.sums.schur[:, j, j].any()) for j in range(len(names))]
+    _coefficients("Shared coefficients of the totals, S⁺s", names, coefficients, known)
     line(f"Wrote {out}. Give it to every site.")
 
 
@@ -293,9 +308,11 @@ def recommendation(policy: Policy, found: Explanation, machine: bool) -> None:
     line("The action with the largest lower bound is taken. Research software: not for bedside use.")
 
 
-def _coefficients(title: str, names: Sequence[str], values: NDArray[np.float64]) -> None:
+def _coefficients(title: str, names: Sequence[str], values: NDArray[np.float64], known: Sequence[bool]) -> None:
+    """A row for each shared feature; one that nobody's data inform is marked, for its number comes from the ridge."""
     if names:
-        rows = [[name, *(f"{x:.3f}" for x in values[:, j])] for j, name in enumerate(names)]
+        labels = [name if told else f"{name} (not identified)" for name, told in zip(names, known, strict=True)]
+        rows = [[label, *(f"{x:.3f}" for x in values[:, j])] for j, label in enumerate(labels)]
         table(title, ["feature", *(f"step {h}" for h in range(len(values)))], rows)
 
 

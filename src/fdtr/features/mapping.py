@@ -47,7 +47,7 @@ class Block:
         return 1.0 if self.basis is None else self.basis.bound
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LinearRun:
     """Linear covariates side by side in both the table and ψ, mapped in one operation: z = (x − shift)·factor."""
 
@@ -57,7 +57,7 @@ class LinearRun:
     factor: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FeatureMap:
     """φ of a study.
 

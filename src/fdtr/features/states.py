@@ -73,7 +73,8 @@ def state_blocks(states: Any, features: FeatureMap) -> StateBlocks:
 
         states = dict(states.items()) if is_pandas_series(states) else states  # one row of a dataframe
     if isinstance(states, Mapping):
-        columns = {str(name): np.atleast_1d(_numbers(str(name), values)) for name, values in states.items()}
+        given = {name: states[name] for name in features.covariates if name in states}
+        columns = {name: _column(name, values) for name, values in given.items()}
     else:
         columns = _dataframe_columns(states, features)
     missing = [name for name in features.covariates if name not in columns]
@@ -111,12 +112,22 @@ def _dataframe_columns(states: Any, features: FeatureMap) -> dict[str, Array]:
         ) from None
     if isinstance(frame, nw.LazyFrame):
         frame = frame.collect()
-    return {name: _numbers(name, frame[name].to_numpy()) for name in features.covariates if name in frame.columns}
+    return {name: _column(name, frame[name].to_numpy()) for name in features.covariates if name in frame.columns}
+
+
+def _column(name: str, values: Any) -> Array:
+    column = np.atleast_1d(_numbers(name, values))
+    if column.ndim != 1:
+        raise InvalidStates(f"Column {name!r} has {column.ndim} dimensions; a column has one.")
+    return column
 
 
 def _numbers(name: str, values: Any) -> Array:
     try:
-        return np.asarray(values, dtype=np.float64)
+        array = np.asarray(values)
+        if array.dtype.kind in "mM":  # dates would silently become numbers
+            raise TypeError
+        return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidStates(f"{name!r} holds something that is not a number.") from None
 

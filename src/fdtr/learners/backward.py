@@ -26,7 +26,7 @@ class Settings:
     misspecification: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Solution:
     """One step's regression: `theta` (d,) and `precision` Σ (d, d)."""
 
@@ -34,7 +34,7 @@ class Solution:
     precision: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fit:
     """A learner's result, for every step.
 

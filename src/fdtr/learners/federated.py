@@ -24,7 +24,7 @@ from fdtr.trajectories import Trajectories
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Others:
     """The other sites' sums.
 

@@ -15,7 +15,7 @@ from fdtr.trajectories import Trajectories
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class QFit:
     """`per_step` (H, d): Q-learn (H), one coefficient vector for each step; `single` (d,): Q-learn (1), one for all."""
 

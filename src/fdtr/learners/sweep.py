@@ -14,12 +14,12 @@ from fdtr.trajectories import Chunk, Step
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StepStatistics:
     """The sums of one step that every learner works from.
 
-    `gram` (d, d) is ΦᵀΦ; `reward_moment` (d,) is Φᵀr and `value_moment` (d,) is ΦᵀV_{h+1}; `reward_square`,
-    `value_square` and `cross_square` are rᵀr, VᵀV and rᵀV; `action_counts` (A,) the patients by action.
+    `gram` (d, d) is ΦᵀΦ; `reward_moment` (d,) is Φᵀr and `value_moment` (d,) is ΦᵀV_{h+1}; `reward_square` and
+    `value_square` are rᵀr and VᵀV; `action_counts` (A,) the patients by action. No repr: it would print these sums.
     """
 
     gram: Array
@@ -27,7 +27,6 @@ class StepStatistics:
     value_moment: Array
     reward_square: float
     value_square: float
-    cross_square: float
     action_counts: NDArray[np.int64]
 
     @property
@@ -67,7 +66,6 @@ def sweep(step: Step, features: FeatureMap, following: LowerBound | None) -> Ste
         value_moment=assemble_moment(features.embeddings, grams[:, :m, m + 1]),
         reward_square=float(squares[0, 0]),
         value_square=float(squares[1, 1]),
-        cross_square=float(squares[0, 1]),
         action_counts=counts,
     )
 

@@ -22,6 +22,7 @@ ROLES: dict[str, tuple[str, ...]] = {
 """Names that a column of each role commonly has."""
 
 MOST_LEVELS = 20
+MOST_ENDS = 10
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,12 @@ def _find_roles(table: Columns) -> dict[str, str]:
 
 
 def _missing(role: str, table: Columns) -> str:
+    # A table without a header shows a patient's cells as column names, so names are quoted only beside known ones.
+    known = len(_find_roles(table)) >= 2
+    seen = f"The table has {', '.join(table.names)}." if known else "Does the first line hold column names?"
     return (
-        f"No column looks like the {role} (looked for {', '.join(ROLES[role])}). The table has "
-        f"{', '.join(table.names)}. Rename one, or write the study file by hand with [columns] {role} = …."
+        f"No column looks like the {role} (looked for {', '.join(ROLES[role])}). {seen} Rename one, or write the study "
+        f"file by hand with [columns] {role} = …."
     )
 
 
@@ -97,8 +101,8 @@ def _required(table: Columns, roles: dict[str, str], role: str) -> Numbers:
     if role not in roles or roles[role] not in table.arrow:
         raise InvalidTable(_missing(role, table))
     found = numbers(table.arrow[roles[role]])
-    if found is None or found.text is not None or not np.isfinite(found.values).any():
-        raise InvalidTable(f'The {role} column "{roles[role]}" must hold numbers. Recode it first.')
+    if found is None or found.text is not None or not np.isfinite(found.values).all():
+        raise InvalidTable(f'The {role} column "{roles[role]}" must hold a number in every row. Recode it first.')
     return found
 
 
@@ -142,7 +146,10 @@ def _round_outward(low: float, high: float) -> tuple[float, float]:
 
 def _end_names(table: Columns, roles: dict[str, str]) -> list[str]:
     found = texts(table.arrow[roles["end"]]) if "end" in roles and roles["end"] in table.arrow else None
-    return sorted(str(label) for label in found.labels.to_pylist() if label) if found is not None else []
+    labels = sorted(str(label) for label in found.labels.to_pylist() if label) if found is not None else []
+    # Names of ends are words, and few: anything else in that column is about patients, and the study is public.
+    words = len(labels) <= MOST_ENDS and not any(character.isdigit() for label in labels for character in label)
+    return labels if words else []
 
 
 def _render(
@@ -194,7 +201,7 @@ def _render(
         "sharing = 1.0  # w on the other sites' sums: 1 is the paper, 0 is alone",
     ]
     if left_out:
-        lines += ["", f"# Left out, because they hold text or do not vary: {', '.join(left_out)}"]
+        lines += ["", f"# Left out, because they hold text or do not vary: {', '.join(map(_quoted, left_out))}"]
     return "\n".join(lines) + "\n"
 
 

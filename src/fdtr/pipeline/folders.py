@@ -18,14 +18,7 @@ def staged_folder(folder: str | Path, mark: str) -> Iterator[Path]:
     `mark` is the file by which an earlier result is known: its files are replaced, and its policies removed. Any
     other folder that is not empty is refused.
     """
-    target = Path(folder)
-    if target.exists() and not target.is_dir():
-        raise OutputExists(f"{target} is a file; name a folder. Nothing was written.")
-    if target.is_dir() and any(target.iterdir()) and not (target / mark).exists():
-        raise OutputExists(
-            f"The folder {target} holds other files, and results might overwrite them. Nothing was written. "
-            "Name a new folder with --out, or empty this one."
-        )
+    target = refuse_foreign(folder, mark)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
@@ -43,6 +36,19 @@ def staged_folder(folder: str | Path, mark: str) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
 
 
+def refuse_foreign(folder: str | Path, mark: str) -> Path:
+    """The folder as a path; refused where results might overwrite something else."""
+    target = Path(folder)
+    if target.exists() and not target.is_dir():
+        raise OutputExists(f"{target} is a file; name a folder. Nothing was written.")
+    if target.is_dir() and any(target.iterdir()) and not (target / mark).exists():
+        raise OutputExists(
+            f"The folder {target} holds other files, and results might overwrite them. Nothing was written. "
+            "Name a new folder with --out, or empty this one."
+        )
+    return target
+
+
 def file_names(sites: Iterable[str]) -> dict[str, str]:
     """A name for each site's file: what a file system takes of its name, told apart where two would be alike.
 
@@ -51,7 +57,7 @@ def file_names(sites: Iterable[str]) -> dict[str, str]:
     """
     names: dict[str, str] = {}
     for site in sites:
-        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", site).strip("-.") or "site"
+        stem = re.sub(r"[^\w.-]+", "-", site).strip("-.") or "site"
         taken = {name.lower() for name in names.values()}
         options = chain([stem], (f"{stem}-{number}" for number in count(2)))
         names[site] = next(option for option in options if option.lower() not in taken)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fdtr.disclosure import Verdict
+from fdtr.inference import SMALL_P
 from fdtr.report.page import (
     Html,
     bullets,
@@ -23,8 +24,6 @@ from fdtr.site import SiteCheck
 from fdtr.study import Study
 
 Checks = Mapping[str, SiteCheck]
-
-SMALL_P = 0.05
 
 
 def data(study: Study, checks: Checks) -> list[Html]:

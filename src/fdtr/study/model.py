@@ -1,8 +1,8 @@
 """The study file: everything that is public and the same at every site, in one TOML file.
 
 It says what the covariates, actions and rewards are and between which bounds they lie, how the method is set, and
-what disclosure asks for. Nothing in it is learnt from data, so that one round of messages is enough. Its fingerprint
-is carried by every message and policy, and nothing combines across fingerprints.
+what disclosure asks for. Nothing in it is learnt from data, so that one round of messages is enough. Every message and
+policy carries its fingerprint, and parts with different fingerprints are refused.
 """
 
 import json
@@ -24,6 +24,10 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
+
+
+MOST_STEPS = 10_000
+LARGEST_INTEGER = 2**53 - 1  # beyond it JSON numbers are not exact, and canonical JSON refuses them
 
 
 def _no_auto(value: Any) -> Any:
@@ -74,7 +78,7 @@ class Actions(Section):
         Literal["polynomial", "categorical"],
         Field(description="p(a) = (1, a, …, a^degree), or 1 and an indicator for each level but the first."),
     ] = "polynomial"
-    degree: Annotated[Whole, Field(ge=1, description="Of a polynomial basis.")] = 2
+    degree: Annotated[Whole, Field(ge=1, le=20, description="Of a polynomial basis.")] = 2
     scale: Annotated[Literal["unit", "none"], Field(description="Map codes onto [0, 1], or use them as they are.")] = (
         "unit"
     )
@@ -87,6 +91,8 @@ class Actions(Section):
             raise ValueError(f"the level {twice[0]:g} is listed twice")
         if len(levels) < 2:
             raise ValueError("at least two levels are needed: with one treatment there is nothing to decide")
+        if any(abs(level) > LARGEST_INTEGER for level in levels):
+            raise ValueError("a level is too large to be a code; use small numbers")
         return tuple(int(x) for x in levels) if all(float(x).is_integer() for x in levels) else levels
 
     @model_validator(mode="after")
@@ -110,7 +116,7 @@ class PolynomialBasis(Section):
     """z, …, z^degree."""
 
     kind: Literal["polynomial"]
-    degree: Annotated[Whole, Field(ge=1)] = 2
+    degree: Annotated[Whole, Field(ge=1, le=20)] = 2
 
 
 class CategoricalBasis(Section):
@@ -141,7 +147,7 @@ class FourierBasis(Section):
     """sin 2πjz and cos 2πjz, j = 1 … order; the range is the period."""
 
     kind: Literal["fourier"]
-    order: Annotated[Whole, Field(ge=1)] = 1
+    order: Annotated[Whole, Field(ge=1, le=50)] = 1
 
 
 StateBasis = Annotated[
@@ -240,7 +246,7 @@ class Learning(Section):
     ] = "value"
     failure_probability: Annotated[Number, Field(gt=0, lt=1, description="ξ, of the confidence bound.")] = 0.99
     misspecification: Annotated[Number, Field(ge=0, description="η, the largest error of the linear model.")] = 0.0
-    seed: Annotated[Whole, Field(ge=0, description="Of the folds in which settings are tuned.")] = 0
+    seed: Annotated[Whole, Field(ge=0, le=LARGEST_INTEGER, description="Of the folds in which settings are tuned.")] = 0
 
 
 class Disclosure(Section):
@@ -268,7 +274,7 @@ class Study(Section):
 
     format: Literal[1] = 1
     name: Text
-    horizon: Annotated[Whole, Field(ge=1, description="Steps of a full trajectory.")]
+    horizon: Annotated[Whole, Field(ge=1, le=MOST_STEPS, description="Steps of a full trajectory.")]
     columns: Columns = Columns()
     actions: Actions
     covariates: tuple[Covariate, ...]
@@ -292,9 +298,15 @@ class Study(Section):
             raise ValueError(f"a covariate may not be called {reserved[0]!r}: that is a column's role")
         if not names and self.features.intercept == "none":
             raise ValueError("there is no feature at all, neither shared nor specific: list a covariate")
+        if not names:
+            raise ValueError("list at least one covariate: without a state every patient is the same")
         if self.features.intercept == "none" and not any(covariate.interacts for covariate in self.covariates):
             raise ValueError("no feature has an action term, so no action could be preferred: let a covariate interact")
         self._check_columns(names)
+        features = self.feature_map.names
+        twice = sorted({name for name in features if features.count(name) > 1})
+        if twice:
+            raise ValueError(f"two features would be called {twice[0]!r}: rename a covariate")
         return self
 
     def _check_columns(self, names: list[str]) -> None:

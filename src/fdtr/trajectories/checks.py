@@ -18,7 +18,8 @@ Codes = NDArray[np.intp]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-MOST_SITES_NAMED = 50
+MOST_SITES_NAMED = 12
+LONGEST_SITE_NAME = 64  # bytes: a message's header has room for no more
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,7 +126,7 @@ def _check_header(columns: Columns, spec: TableSpec, site: str | None, faults: F
 
 def _absent(name: str, columns: Columns, spec: TableSpec, advice: str) -> str:
     taken = {*spec.text_columns, *spec.number_columns}
-    near = difflib.get_close_matches(name, [other for other in columns.names if other not in taken], n=1)
+    near = difflib.get_close_matches(name, [str(other) for other in columns.names if other not in taken], n=1)
     hint = f' The nearest is "{near[0]}".' if near else ""
     return f'Column "{name}" is missing.{hint} {advice}'
 
@@ -139,12 +140,17 @@ class _Place:
 
 
 def _rows_of_site(columns: Columns, spec: TableSpec, site: str | None, faults: Faults) -> tuple[Columns, _Place]:
+    if site is not None and len(site.encode()) > LONGEST_SITE_NAME:
+        raise UnknownSite(f"A site's name has at most {LONGEST_SITE_NAME} bytes; the one given is longer.")
     if spec.site not in columns.names:
         return columns, _Place((site or "",), np.zeros(columns.n_rows, np.intp))
     found = _read_texts(columns, spec.site, faults)
     if found is None:
         return columns, _Place((), None)
     labels = found.labels.to_pylist()
+    if any(len(label.encode()) > LONGEST_SITE_NAME for label in labels):
+        advice = f"Site names have at most {LONGEST_SITE_NAME} bytes. Shorten them."
+        faults.add(Kind.IDENTITY, f'Column "{spec.site}": a name is too long. {advice}')
     if site is None:
         rank = {name: i for i, name in enumerate(sorted(labels))}
         by_label = np.array([*(rank[label] for label in labels), -1], np.intp)

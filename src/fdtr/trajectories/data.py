@@ -220,7 +220,7 @@ def read(source: object, spec: TableSpec, site: str | None = None) -> Trajectori
     >>> chunk.states, chunk.actions, chunk.rewards, data.clipped
     (array([[ 30., 120.]]), array([1, 0]), array([0.5, 1. ]), {'age': 1})
     """
-    return _arrange(check(load(source, spec), spec, site.strip() if site else None), spec)
+    return _arrange(check(load(source, spec), spec, str(site).strip() if site is not None else None), spec)
 
 
 def _arrange(table: Checked, spec: TableSpec) -> Trajectories:
