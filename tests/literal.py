@@ -55,6 +55,12 @@ def alpha_of(c: float, d: int, horizon: int, n: float, xi: float) -> float:
     return c * d * horizon * math.sqrt(math.log(2 * d * horizon * n / xi))
 
 
+def penalty(phi: Array, lower: Array, scale: float) -> Array:
+    """Γ = α √(φᵀ Σ⁻¹ φ) for each row of `phi`, Σ = L Lᵀ."""
+    sigma = lower @ lower.T
+    return scale * np.sqrt(np.einsum("nd,dn->n", phi, np.linalg.solve(sigma, phi.T)))
+
+
 def targets(
     rows: Rows, horizon: int, h: int, fit: tuple[Array, Array] | None, alpha: float, eta: float, n: float
 ) -> Array:

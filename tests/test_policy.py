@@ -5,11 +5,11 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from fdtr.algebra.pessimism import penalty
 from fdtr.algebra.ridge import factor
 from fdtr.errors import ForeignFile, InvalidStates, UnreadableFile
 from fdtr.policy import Policy
 from fdtr.site import fit_local, fit_q_learning, summarize
+from literal import penalty
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick

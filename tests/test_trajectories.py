@@ -806,3 +806,10 @@ def test_representations_hold_no_values() -> None:
     for thing in (data, data.step(0), chunk):
         assert SECRET_ID not in repr(thing)
         assert "array" not in repr(thing)
+
+
+def test_rewards_are_mapped_from_their_own_range():
+    rows = {"patient": ["p", "q", "r"], "step": [0, 0, 0], "action": [0, 1, 0], "reward": [-3, 1, -1], "x": [0, 0, 0]}
+    spec = TableSpec(1, (Covariate("x", "x", 0, 1),), (0, 1), reward_low=-3, reward_high=1)
+    (chunk,) = read(pa.table(rows), spec, site="a").step(0).chunks()
+    assert chunk.rewards.tolist() == [0, 1, 0.5]

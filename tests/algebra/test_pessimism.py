@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
-from fdtr.algebra.pessimism import LowerBound, argmax_first, log_term, penalty
+from fdtr.algebra.pessimism import LowerBound, argmax_first, log_term
 from fdtr.algebra.ridge import factor
+from literal import penalty
 from worlds import make_study
 
 

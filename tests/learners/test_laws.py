@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdtr import trajectories
-from fdtr.algebra.pessimism import penalty
 from fdtr.algebra.ridge import factor
 from fdtr.site import fit_federated, fit_local, read_trajectories
 from fdtr.summary import combine
+from literal import penalty
 from worlds import make_sites, make_study, make_table
 
 

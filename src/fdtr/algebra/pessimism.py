@@ -43,19 +43,6 @@ def misspecified(alpha: float, misspecification: float, horizon: int, n: float) 
     return alpha + math.sqrt(n) * offset, offset
 
 
-def penalty(phi: Array, factor: Array, scale: float) -> Array:
-    """How much is taken off the estimate at each row of `phi`: Γ = α √(φᵀ Σ⁻¹ φ).
-
-    `phi` (n, d) holds one φ(x, a) a row, `factor` is the lower triangular L with Σ = L Lᵀ, `scale` is α.
-
-    >>> penalty(np.array([[0.6, 0.8]]), np.eye(2), scale=3.0)
-    array([3.])
-    """
-    widths = half_solve(factor, phi.T)
-    squares: Array = np.einsum("dn,dn->n", widths, widths)
-    return scale * np.sqrt(squares)
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class LowerBound:
     """φᵀθ − Γ of one step for every action, as functions of the state basis ψ.
