@@ -54,6 +54,7 @@ def sepsis_study(horizon: int) -> Study:
             "actions": {"levels": [0, 1, 2]},
             "covariates": [{"name": n, "effect": "shared" if i < 2 else "specific"} for i, n in enumerate(SEPSIS)],
             "features": {"intercept": "none"},
+            "learning": {"pessimism": 0.005, "ridge": 1.0, "sharing": 1.0, "share": "value"},
         }
     )
 

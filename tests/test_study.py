@@ -52,7 +52,8 @@ pytestmark = pytest.mark.quick
         ),
         ({"ends": {"death": 2}}, "ends.death: must be less than or equal to 1"),
         ({"learning": {"ridge": 0}}, "learning.ridge: must be greater than 0"),
-        ({"learning": {"ridge": "auto"}}, '"auto" needs tuning'),
+        ({"learning": {"pessimism": "auto"}}, '"auto" is not available for the pessimism'),
+        ({"learning": {"ridge": "car"}}, "learning.ridge: must be a valid number"),
         ({"learning": {"sharing": 1.5}}, "learning.sharing: must be less than or equal to 1"),
         ({"format": 2}, "format: must be 1"),
         ({"name": ""}, "name: "),
@@ -75,7 +76,7 @@ def test_defaults_are_those_of_format_1():
         {"name": "s", "horizon": 1, "actions": {"levels": [0, 1]}, "covariates": [{"name": "x"}]}
     )
     learning = study.learning
-    assert (learning.pessimism, learning.ridge, learning.sharing, learning.share) == (0.005, 1.0, 1.0, "value")
+    assert (learning.pessimism, learning.ridge, learning.sharing, learning.share) == (0.0005, "auto", "auto", "auto")
     assert (learning.failure_probability, learning.misspecification, learning.seed) == (0.99, 0.0, 0)
     assert (study.actions.basis, study.actions.degree, study.actions.scale) == ("polynomial", 2, "unit")
     assert study.actions.labels == ("0", "1")

@@ -13,7 +13,10 @@ from fdtr.trajectories import Trajectories
 
 
 def make_study(**changes: Any) -> Study:
-    """Two shared and two specific covariates, three actions, three steps; `changes` replace whole sections."""
+    """Two shared and two specific covariates, three actions, three steps; nothing is tuned.
+
+    `changes` replace whole sections, but for [learning], which they change key by key.
+    """
     given: dict[str, Any] = {
         "name": "test",
         "horizon": 3,
@@ -24,9 +27,9 @@ def make_study(**changes: Any) -> Study:
             {"name": "v", "effect": "shared"},
             {"name": "y", "effect": "specific"},
         ],
-        "learning": {"pessimism": 0.001, "ridge": 0.1},
     }
-    return Study.model_validate(given | changes)
+    fixed = {"pessimism": 0.001, "ridge": 0.1, "sharing": 1.0, "share": "value"}
+    return Study.model_validate(given | changes | {"learning": fixed | changes.get("learning", {})})
 
 
 def make_table(

@@ -1,7 +1,7 @@
 """A treatment rule for one site: for a state and a step, the action with the largest lower bound φᵀθ − Γ."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,8 @@ class Policy:
 
     `study` is the public content of the study file, from which the features are rebuilt; `theta` (H, d) holds
     (θ⁰, θᵏ) of each step on scaled features and mapped rewards; `precision` (H, d, d) is Σ, or None for a rule
-    without a penalty; the penalty is `scale`·√(φᵀΣ⁻¹φ) + `offset`.
+    without a penalty; the penalty is `scale`·√(φᵀΣ⁻¹φ) + `offset`. `settings` says with which c, λ, w and kind of
+    sharing it was fitted.
     """
 
     study: Mapping[str, Any]
@@ -70,6 +71,7 @@ class Policy:
     precision: Array | None
     scale: float
     offset: float
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def horizon(self) -> int:
@@ -176,6 +178,7 @@ class Policy:
             "version": self.version,
             "scale": self.scale,
             "offset": self.offset,
+            "settings": dict(self.settings),
         }
         container.write(path, _KIND, header, arrays, private=True)
 
@@ -189,7 +192,10 @@ class Policy:
                 study=header["study"],
                 theta=arrays["theta"],
                 precision=arrays.get("precision"),
-                **{name: header[name] for name in ("fingerprint", "site", "method", "version", "scale", "offset")},
+                **{
+                    name: header[name]
+                    for name in ("fingerprint", "site", "method", "version", "scale", "offset", "settings")
+                },
             )
             shape = (policy.study["horizon"], policy.features.n_features)
             sound = policy.theta.shape == shape and bool(np.isfinite(policy.theta).all())

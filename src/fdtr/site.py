@@ -1,14 +1,14 @@
 """A hospital's part: read its table, fit alone, make its message, and finish its policy from the total."""
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr import __version__, trajectories
+from fdtr import __version__, trajectories, tuning
 from fdtr.disclosure import Message, Rules, Verdict, judge, measure, release
 from fdtr.errors import OtherSite, OtherStudy
 from fdtr.features import FeatureMap
@@ -19,31 +19,43 @@ from fdtr.policy import Policy
 from fdtr.study import CategoricalBasis, Study
 from fdtr.summary import SiteSummary, Total, stack_steps, summarize_step
 from fdtr.trajectories import Trajectories
+from fdtr.tuning import Candidate
 
 Array = NDArray[np.float64]
 
 log = logging.getLogger(__name__)
 
+MESSAGE_RIDGE = 0.01
+"""λ of the local fit that messages come from where the study says "auto"."""
+
 
 @dataclass(frozen=True)
 class LocalFit:
-    """LDTR at one site: its `policy`, the `summary` it could send, and `theta` (H, d)."""
+    """LDTR at one site: its `policy`, the `summary` it could send, and `theta` (H, d).
+
+    `fit` is the fit that the summary comes from; `chosen` the settings of the policy.
+    """
 
     policy: Policy
     summary: SiteSummary
+    chosen: Candidate
     fit: Fit = field(repr=False)
 
     @property
     def theta(self) -> Array:
         """(θ⁰, θᵏ) of every step, (H, d)."""
-        return self.fit.theta
+        return self.policy.theta
 
 
 @dataclass(frozen=True)
 class FederatedFit:
-    """FDTR at one site: its `policy`, `theta` (H, d) and the `shared_coefficients` (H, d0) as this site sees them."""
+    """FDTR at one site: its `policy`, `theta` (H, d) and the `shared_coefficients` (H, d0) as this site sees them.
+
+    `chosen` are the settings of the policy, as the study fixes them or as the site's own folds chose them.
+    """
 
     policy: Policy
+    chosen: Candidate
     fit: Fit = field(repr=False)
 
     @property
@@ -94,8 +106,16 @@ def fit_local(study: Study, rows: Trajectories) -> LocalFit:
     _require_rows(study, rows)
     features = study.feature_map
     log.info("site %s: fitting alone", rows.site)
-    fit = local.fit_local(rows, features, settings_of(study))
-    return LocalFit(_policy(study, rows.site, "LDTR", fit), _summary(study, rows.site, features, fit), fit)
+    message = local.fit_local(rows, features, message_settings(study))
+    chosen = choose_alone(study, rows)
+    settings = settings_of(study, chosen.ridge)
+    fit = message if settings == message_settings(study) else local.fit_local(rows, features, settings)
+    return LocalFit(
+        _policy(study, rows.site, "LDTR", fit, chosen),
+        _summary(study, rows.site, features, message),
+        chosen,
+        message,
+    )
 
 
 def fit_federated(
@@ -121,15 +141,62 @@ def fit_federated(
     rest = (total - own).sums
     log.info("site %s: fitting with %d others", rows.site, len(total.sites) - 1)
     others = federated.Others(rest.schur, rest.schur_moment, rest.schur_reward, float(rest.n[0]))
+    chosen = choose_together(study, rows, others)
     fit = federated.fit_federated(
         rows,
         study.feature_map,
-        settings_of(study),
+        settings_of(study, chosen.ridge),
         others,
-        sharing=study.learning.sharing,
-        share=study.learning.share,
+        sharing=chosen.sharing,
+        share=chosen.share,
     )
-    return FederatedFit(_policy(study, rows.site, "FDTR", fit), fit)
+    return FederatedFit(_policy(study, rows.site, "FDTR", fit, chosen), chosen, fit)
+
+
+def choose_alone(study: Study, rows: Trajectories) -> Candidate:
+    """λ for the site alone: the study's, or from the site's own folds where it says "auto"."""
+    return _choose(study, rows, replace(_grid(study), weights=(0.0,)), _nobody(study))
+
+
+def choose_together(study: Study, rows: Trajectories, others: federated.Others) -> Candidate:
+    """λ, w and what to share: the study's, or from the site's own folds where it says "auto"."""
+    return _choose(study, rows, _grid(study), others)
+
+
+def score_together(study: Study, rows: Trajectories, others: federated.Others) -> tuning.Scores:
+    """Both criteria of every setting that the study leaves open."""
+    return _score(study, rows, _grid(study), others)
+
+
+def _choose(study: Study, rows: Trajectories, grid: tuning.Grid, others: federated.Others) -> Candidate:
+    if len(grid.candidates) == 1:
+        return grid.candidates[0]
+    chosen = tuning.choose(_score(study, rows, grid, others))
+    log.info("site %s: chose λ = %g, w = %g, sharing %ss", rows.site, chosen.ridge, chosen.sharing, chosen.share)
+    return chosen
+
+
+def _score(study: Study, rows: Trajectories, grid: tuning.Grid, others: federated.Others) -> tuning.Scores:
+    features = study.feature_map
+    folds = tuning.assign_folds(rows.patients.to_pylist(), study.learning.seed)
+    return tuning.score(tuning.sum_folds(rows, features, folds), others, features.n_shared, features.main_effects, grid)
+
+
+def _grid(study: Study) -> tuning.Grid:
+    """The whole grid where the study says "auto", the study's value where it has one."""
+    learning, whole = study.learning, tuning.Grid()
+    return tuning.Grid(
+        ridges=whole.ridges if learning.ridge == "auto" else (learning.ridge,),
+        weights=whole.weights if learning.sharing == "auto" else (learning.sharing,),
+        shares=whole.shares if learning.share == "auto" else (learning.share,),
+    )
+
+
+def _nobody(study: Study) -> federated.Others:
+    d0 = study.feature_map.n_shared
+    return federated.Others(
+        np.zeros((study.horizon, d0, d0)), np.zeros((study.horizon, d0)), np.zeros((study.horizon, d0)), 0.0
+    )
 
 
 def fit_q_learning(study: Study, rows: Trajectories) -> dict[str, Policy]:
@@ -178,10 +245,16 @@ def check(study: Study, rows: Trajectories, fitted: LocalFit | None = None) -> S
     )
 
 
-def settings_of(study: Study) -> Settings:
-    """c, λ, ξ and η of the study."""
+def settings_of(study: Study, ridge: float) -> Settings:
+    """c, ξ and η of the study, with a λ."""
     learning = study.learning
-    return Settings(learning.pessimism, learning.ridge, learning.failure_probability, learning.misspecification)
+    return Settings(learning.pessimism, ridge, learning.failure_probability, learning.misspecification)
+
+
+def message_settings(study: Study) -> Settings:
+    """Settings of the fit that a message comes from: fixed, never tuned, so that everybody's targets are alike."""
+    ridge = study.learning.ridge
+    return settings_of(study, MESSAGE_RIDGE if ridge == "auto" else ridge)
 
 
 def table_spec(study: Study) -> trajectories.TableSpec:
@@ -229,9 +302,18 @@ def _require_rows(study: Study, rows: Trajectories) -> None:
         raise OtherStudy("The rows were read with another study. Read them again with this one.")
 
 
-def _policy(study: Study, site: str, method: str, fit: Fit) -> Policy:
+def _policy(study: Study, site: str, method: str, fit: Fit, chosen: Candidate) -> Policy:
     return Policy(
-        study.public, study.fingerprint, site, method, __version__, fit.theta, fit.precision, fit.scale, fit.offset
+        study=study.public,
+        fingerprint=study.fingerprint,
+        site=site,
+        method=method,
+        version=__version__,
+        theta=fit.theta,
+        precision=fit.precision,
+        scale=fit.scale,
+        offset=fit.offset,
+        settings={"pessimism": study.learning.pessimism, **vars(chosen)},
     )
 
 

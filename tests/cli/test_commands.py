@@ -104,6 +104,28 @@ def test_check_tells_everything_and_writes_nothing(place):
     assert sorted(place.iterdir()) == before
 
 
+def test_tune_shows_both_criteria_and_writes_nothing(place):
+    text = (
+        (place / "study.toml")
+        .read_text()
+        .replace("ridge = 0.1", 'ridge = "auto"')
+        .replace("sharing = 1", 'sharing = "auto"')
+    )
+    (place / "auto.toml").write_text(text)
+    before = sorted(place.iterdir())
+    done = fdtr("tune", "auto.toml", "table.csv", "--site", "west", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert "west chose λ = " in done.stdout
+    assert "held-out error" in done.stdout
+    found = json.loads(fdtr("tune", "auto.toml", "table.csv", "--json", cwd=place).stdout)
+    assert set(found) == set(SITES)
+    for curves in found.values():
+        assert min(point["error"] for point in curves["ridge"] + curves["sharing"]) == 0
+        assert len(curves["ridge"]) == 11
+        assert len(curves["sharing"]) == 7
+    assert sorted(place.iterdir()) == before
+
+
 def test_check_says_why_nothing_would_be_shared(place):
     study = make_study()
     table = make_table(study, SITES, constant_within_site=("u", "v"))
@@ -329,8 +351,8 @@ def test_an_unforeseen_error_shows_its_kind_alone(place, monkeypatch):
 
 
 @pytest.mark.parametrize("command", [
-    [], ["demo"], ["init"], ["check"], ["run"], ["site"], ["site", "summarize"], ["site", "fit"], ["hub", "combine"],
-    ["policy", "recommend"], ["study", "schema"],
+    [], ["demo"], ["init"], ["check"], ["tune"], ["run"], ["site"], ["site", "summarize"], ["site", "fit"],
+    ["hub", "combine"], ["policy", "recommend"], ["study", "schema"],
 ])  # fmt: skip
 def test_every_command_has_help(command, tmp_path):
     result = fdtr(*command, "--help", cwd=tmp_path)

@@ -52,7 +52,7 @@ def test_running_again_gives_the_same_files_and_keeps_edits(made):
     run_demo(made.folder)
     assert {p: p.read_bytes() for p in made.folder.rglob("*") if p.is_file()} == before
     edited = made.folder / "study.toml"
-    edited.write_text(edited.read_text().replace("ridge = 0.03", "ridge = 0.5"))
+    edited.write_text(edited.read_text().replace('ridge = "auto"', "ridge = 0.5"))
     with pytest.raises(OutputExists, match="was edited and stays as it is"):
         run_demo(made.folder)
     assert "ridge = 0.5" in edited.read_text()

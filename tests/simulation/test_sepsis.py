@@ -262,7 +262,6 @@ def test_every_setting_of_the_study_file_is_explained():
     unexplained = [line for line in settings if "#" not in line]
     # Name, effects and ranges are explained once, above the covariates.
     assert all(line.startswith(("name", "effect", "range")) for line in unexplained)
-    assert tomllib.loads(text)["learning"]["sharing"] == 1.0
 
 
 def test_the_example_patient_is_one_that_hospitals_treat_differently():

@@ -102,6 +102,32 @@ def check(
 
 
 @app.command()
+def tune(
+    study: StudyPath,
+    data: DataPath,
+    total: Annotated[Path | None, typer.Option(help="The hub's answer; without it the sites of the table.")] = None,
+    site: Annotated[str | None, typer.Option(help="Take this site only, or name the table's one site.")] = None,
+    json: Json = False,
+) -> None:
+    """How each site's own held-out patients judge λ, w and what to share. Writes and sends nothing.
+
+    Shown are held-out errors, and those of the contrasts between actions; they choose settings and are no estimate of
+    what a policy is worth.
+    """
+    from fdtr.exchange.kept import find_kept
+    from fdtr.exchange.wire import read_total
+    from fdtr.pipeline.curves import tuning_curves
+    from fdtr.site import read_trajectories
+    from fdtr.study import Study
+
+    loaded = Study.load(study)
+    rows = read_trajectories(data, loaded, site if total else None)
+    answer = read_total(total) if total else None
+    curves = tuning_curves(loaded, rows, answer, find_kept(answer, rows.site) if answer else None)
+    show.curves({name: found for name, found in curves.items() if site in (None, name)}, json)
+
+
+@app.command()
 def run(
     study: StudyPath,
     data: DataPath,

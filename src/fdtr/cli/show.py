@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
     import numpy as np
     from numpy.typing import NDArray
 
+    from fdtr.pipeline.curves import Curves, Judged
     from fdtr.pipeline.demo import Demo
     from fdtr.pipeline.results import Progress as Report
     from fdtr.pipeline.results import Results
@@ -130,6 +131,10 @@ def results(found: Results, folder: Path, machine: bool) -> None:
     baselines = [method for method in found.methods if method != "FDTR"]
     title = f"{found.study.name}: in how many decisions FDTR would do the same as practice and as each baseline"
     table(title, ["site", "patients", "practice", *baselines, "disclosure"], rows)
+    chosen = [(site, fit.chosen) for site, fit in found.federated.items()]
+    if "auto" in (found.study.learning.ridge, found.study.learning.sharing, found.study.learning.share):
+        rows = [[site, f"{c.ridge:g}", f"{c.sharing:g}", c.share if c.sharing else "nothing"] for site, c in chosen]
+        table("Chosen by each site's own held-out patients", ["site", "ridge λ", "sharing w", "shares"], rows)
     _coefficients(
         "Shared coefficients, averaged over sites", found.shared_names, found.shared_coefficients, found.identified
     )
@@ -234,6 +239,36 @@ def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:
             for v in check.verdicts
         ],
     }
+
+
+def curves(found: Mapping[str, Curves], machine: bool) -> None:
+    """What `fdtr tune` says."""
+    if machine:
+        cuts = {site: {"ridge": c.by_ridge, "sharing": c.by_sharing} for site, c in found.items()}
+        as_json(
+            {
+                site: {
+                    "chosen": vars(found[site].chosen),
+                    **{name: [{**vars(j), "candidate": vars(j.candidate)} for j in cut] for name, cut in by.items()},
+                }
+                for site, by in cuts.items()
+            }
+        )
+        return
+    columns = ["shares", "ridge λ", "sharing w", "held-out error", "± se", "contrast", "± se"]
+    for site, cut in found.items():
+        chosen = cut.chosen
+        words = f"λ = {chosen.ridge:g}, w = {chosen.sharing:g}, sharing {chosen.share if chosen.sharing else 'nothing'}"
+        line(f"{site} chose {words}. Both criteria, as excess over the chosen setting:")
+        for title, judged in (("By ridge", cut.by_ridge), ("By sharing", cut.by_sharing)):
+            if len(judged) > 1:
+                table(title, columns, [_judged(j) for j in judged])
+
+
+def _judged(found: Judged) -> list[str]:
+    c = found.candidate
+    numbers = (found.error, found.error_se, found.contrast, found.contrast_se)
+    return [c.share if c.sharing else "nothing", f"{c.ridge:g}", f"{c.sharing:g}", *(f"{x:.3g}" for x in numbers)]
 
 
 def message(study: Study, summary: SiteSummary) -> None:

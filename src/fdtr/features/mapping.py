@@ -98,6 +98,12 @@ class FeatureMap:
         return [int(j) for j in np.flatnonzero(np.any(self.embeddings[:, :, columns] != 0, axis=(0, 2)))]
 
     @property
+    def main_effects(self) -> NDArray[np.bool_]:
+        """Which of the d features are the same whatever the action, (d,): the first action term."""
+        main: NDArray[np.bool_] = np.all(self.embeddings == self.embeddings[:1], axis=(0, 2))
+        return main
+
+    @property
     def n_actions(self) -> int:
         """|A|."""
         return len(self.levels)

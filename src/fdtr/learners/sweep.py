@@ -18,8 +18,9 @@ Array = NDArray[np.float64]
 class StepStatistics:
     """The sums of one step that every learner works from.
 
-    `gram` (d, d) is ΦᵀΦ; `reward_moment` (d,) is Φᵀr and `value_moment` (d,) is ΦᵀV_{h+1}; `reward_square` and
-    `value_square` are rᵀr and VᵀV; `action_counts` (A,) the patients by action. No repr: it would print these sums.
+    `gram` (d, d) is ΦᵀΦ; `reward_moment` (d,) is Φᵀr and `value_moment` (d,) is ΦᵀV_{h+1}; `reward_square`,
+    `value_square` and `target_square` are rᵀr, VᵀV and YᵀY; `action_counts` (A,) the patients by action. No repr: it
+    would print these sums.
     """
 
     gram: Array
@@ -27,6 +28,7 @@ class StepStatistics:
     value_moment: Array
     reward_square: float
     value_square: float
+    target_square: float
     action_counts: NDArray[np.int64]
 
     @property
@@ -66,6 +68,7 @@ def sweep(step: Step, features: FeatureMap, following: LowerBound | None) -> Ste
         value_moment=assemble_moment(features.embeddings, grams[:, :m, m + 1]),
         reward_square=float(squares[0, 0]),
         value_square=float(squares[1, 1]),
+        target_square=float(squares.sum()),
         action_counts=counts,
     )
 

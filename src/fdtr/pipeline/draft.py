@@ -195,10 +195,11 @@ def _render(
         lines += [f"{_quoted(end)} = 0.0" for end in ends]
     lines += [
         "",
-        "[learning]  # the paper has c = 0.005 and λ = 1; features are at most 1 long here, which asks for less",
+        "[learning]  # auto: each site's own held-out patients choose",
         "pessimism = 0.0005  # c; larger trusts the data less",
-        "ridge = 0.01  # λ; larger is steadier and more biased",
-        "sharing = 1.0  # w on the other sites' sums: 1 is the paper, 0 is alone",
+        'ridge = "auto"  # λ; larger is steadier and more biased',
+        'sharing = "auto"  # w on the other sites\' sums: 1 is the paper, 0 is alone',
+        'share = "auto"  # "value" is the paper, "reward" where a shared covariate predicts the next state',
     ]
     if left_out:
         lines += ["", f"# Left out, because they hold text or do not vary: {', '.join(map(_quoted, left_out))}"]

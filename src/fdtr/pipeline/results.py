@@ -119,6 +119,7 @@ class Results:
                     "clipped": found.clipped,
                     "filled": found.filled,
                     "disclosure": [v.sentence for v in found.verdicts if not v.holds],
+                    "settings": dict(self.federated[site].policy.settings),
                     "agreement_with_practice": self.practice[site].agreement,
                     "agreement_with_baselines": dict(self.practice[site].as_others),
                 }

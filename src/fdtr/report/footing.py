@@ -165,14 +165,22 @@ def _by_rule(broken: Sequence[Verdict]) -> list[str]:
     return lines
 
 
+def _number_or_auto(value: float | str) -> str:
+    return value if isinstance(value, str) else number(value)
+
+
 def settings(study: Study, version: str) -> list[Html]:
     """What the method was told, in words and symbols."""
     learning, features, (low, high) = study.learning, study.features, study.reward.range
-    shared = "values, as in the paper" if learning.share == "value" else "rewards alone"
+    shared = {
+        "value": "values, as in the paper",
+        "reward": "rewards alone",
+        "auto": "values or rewards, as each hospital's own held-out patients say",
+    }[learning.share]
     rows = [
         ["Pessimism", "c", number(learning.pessimism), "how much is taken off where data are few; 0: nothing"],
-        ["Ridge", "λ", number(learning.ridge), "how strongly coefficients are drawn to 0"],
-        ["Sharing", "w", number(learning.sharing), "weight on the other hospitals' sums: 1 in full, 0 alone"],
+        ["Ridge", "λ", _number_or_auto(learning.ridge), "how strongly coefficients are drawn to 0"],
+        ["Sharing", "w", _number_or_auto(learning.sharing), "weight on the other hospitals' sums: 1 in full, 0 alone"],
         ["What is shared", "", learning.share, shared],
         ["Failure probability", "ξ", number(learning.failure_probability), "of the confidence bound"],
         ["Misspecification", "η", number(learning.misspecification), "largest error of the linear model"],

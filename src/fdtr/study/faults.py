@@ -6,6 +6,9 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+_TAGS = ("linear", "polynomial", "categorical", "spline", "fourier", "number", "auto")
+"""Names of the alternatives of a field, which pydantic puts into its places."""
+
 
 def readable(error: ValidationError, model: type[BaseModel], given: Any) -> list[str]:
     """One line for each fault; `given` is what was validated, to name the covariate a fault belongs to."""
@@ -32,7 +35,7 @@ def _place(location: tuple[int | str, ...], given: Any) -> str:
             item = given.get(location[part - 1]) if isinstance(given, Mapping) else None
             if isinstance(item, list | tuple) and isinstance(item[key], Mapping) and "name" in item[key]:
                 words[-1] += f" “{item[key]['name']}”"
-        elif key not in ("linear", "polynomial", "categorical", "spline", "fourier"):
+        elif key not in _TAGS:
             words.append(str(key))
     return ".".join(words) + ": " if words else ""
 

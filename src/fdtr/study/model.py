@@ -13,7 +13,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from fdtr import container
 from fdtr.errors import InvalidStudy, OtherShape, UnreadableFile
@@ -32,11 +42,17 @@ LARGEST_INTEGER = 2**53 - 1  # beyond it JSON numbers are not exact, and canonic
 
 def _no_auto(value: Any) -> Any:
     if value == "auto":
-        raise ValueError('"auto" needs tuning, which this version does not have yet; give a value')
+        raise ValueError('"auto" is not available for the pessimism yet; give a number, such as 0.0005')
     return value
 
 
-Tunable = Annotated[Number, BeforeValidator(_no_auto)]
+def _number_or_auto(value: Any) -> str:
+    return "auto" if value == "auto" else "number"
+
+
+Auto = Annotated[Literal["auto"], Tag("auto")]
+Ridge = Annotated[Annotated[Number, Field(gt=0), Tag("number")] | Auto, Discriminator(_number_or_auto)]
+Weight = Annotated[Annotated[Number, Field(ge=0, le=1), Tag("number")] | Auto, Discriminator(_number_or_auto)]
 
 
 def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
@@ -234,16 +250,18 @@ class Reward(Section):
 class Learning(Section):
     """Settings of the method."""
 
-    pessimism: Annotated[Tunable, Field(ge=0, description="c in α; larger trusts the data less.")] = 0.005
-    ridge: Annotated[Tunable, Field(gt=0, description="λ.")] = 1.0
-    sharing: Annotated[Tunable, Field(ge=0, le=1, description="w on the others' sums: 1 is the paper, 0 is alone.")] = (
-        1.0
-    )
+    pessimism: Annotated[
+        Number, BeforeValidator(_no_auto), Field(ge=0, description="c in α; larger trusts the data less.")
+    ] = 0.0005
+    ridge: Annotated[Ridge, Field(description='λ, or "auto": from each site\'s own folds.')] = "auto"
+    sharing: Annotated[
+        Weight,
+        Field(description="w on the others' sums: 1 is the paper, 0 is alone, \"auto\": from the site's own folds."),
+    ] = "auto"
     share: Annotated[
-        Literal["value", "reward"],
-        BeforeValidator(_no_auto),
+        Literal["value", "reward", "auto"],
         Field(description="What is estimated together: values (the paper) or rewards alone."),
-    ] = "value"
+    ] = "auto"
     failure_probability: Annotated[Number, Field(gt=0, lt=1, description="ξ, of the confidence bound.")] = 0.99
     misspecification: Annotated[Number, Field(ge=0, description="η, the largest error of the linear model.")] = 0.0
     seed: Annotated[Whole, Field(ge=0, le=LARGEST_INTEGER, description="Of the folds in which settings are tuned.")] = 0
@@ -268,8 +286,8 @@ class Study(Section):
     ...     "name": "fluids", "horizon": 5, "actions": {"levels": [0, 1]},
     ...     "covariates": [{"name": "sbp", "range": [40, 220]}],
     ... })
-    >>> study.learning.ridge
-    1.0
+    >>> study.learning.pessimism
+    0.0005
     """
 
     format: Literal[1] = 1

@@ -1,0 +1,165 @@
+"""Choose λ, the weight w and what to share from a site's own folds, without a further message.
+
+The site's patients are split into folds. With the targets Y = r + V_ref(x') fixed, a fold's Gram and moments are all
+that scoring needs: θ is solved on the other folds plus w times the other sites' sums, which do not contain the site's
+rows, and scored on the fold left out by
+
+    held-out error    yᵀy − 2θᵀb + θᵀGθ
+    contrast          −2θ_aᵀ b_{a·m} + θ_aᵀ G_{aa·m} θ_a
+
+The first judges predictions. The second partials the state's main effects m out of the fold and judges the action
+terms a alone, which is what a policy acts by. A whole grid costs one pass over the data and small solves.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.algebra.schur import whiten
+from fdtr.algebra.threads import one_blas_thread
+from fdtr.features import FeatureMap
+from fdtr.learners.backward import Settings
+from fdtr.learners.federated import Others
+from fdtr.learners.local import fit_local
+from fdtr.learners.sweep import StepStatistics, sweep
+from fdtr.trajectories import Trajectories
+
+Array = NDArray[np.float64]
+Share = Literal["value", "reward"]
+
+N_FOLDS = 5
+REFERENCE_RIDGE = 1e-5
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The values to choose from: λ, w (0 is alone), and what is shared."""
+
+    ridges: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)
+    weights: tuple[float, ...] = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+    shares: tuple[Share, ...] = ("value", "reward")
+
+    @property
+    def candidates(self) -> "tuple[Candidate, ...]":
+        """Every combination once: without sharing it does not matter what would be shared."""
+        pairs = [(w, share) for share in self.shares for w in self.weights if w > 0 or share == self.shares[0]]
+        return tuple(Candidate(ridge, w, share) for ridge in self.ridges for w, share in pairs)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One setting: `ridge` λ, `sharing` w, and what is shared."""
+
+    ridge: float
+    sharing: float
+    share: Share
+
+
+@dataclass(frozen=True, repr=False)
+class Scores:
+    """Both criteria of every candidate on every fold, (candidates, folds): smaller is better."""
+
+    candidates: tuple[Candidate, ...]
+    error: Array
+    contrast: Array
+
+
+@dataclass(frozen=True, repr=False)
+class FoldSums:
+    """Sums of every fold and step with the reference targets.
+
+    `gram` (F, H, d, d), `reward_moment` and `value_moment` (F, H, d), `target_square` (F, H).
+    """
+
+    gram: Array
+    reward_moment: Array
+    value_moment: Array
+    target_square: Array
+
+
+def assign_folds(patients: Iterable[str], seed: int, n_folds: int = N_FOLDS) -> NDArray[np.intp]:
+    """The fold of every patient, from a hash of the id and the seed: it needs no generator and never moves.
+
+    >>> assign_folds(["p1", "p2", "p3"], seed=0).tolist() == assign_folds(["p1", "p2", "p3"], seed=0).tolist()
+    True
+    """
+    key = seed.to_bytes(8, "little")
+    digests = (hashlib.blake2b(patient.encode(), digest_size=8, key=key).digest() for patient in patients)
+    return np.fromiter((int.from_bytes(digest, "little") % n_folds for digest in digests), dtype=np.intp)
+
+
+def sum_folds(rows: Trajectories, features: FeatureMap, folds: NDArray[np.intp]) -> FoldSums:
+    """The sums of every fold, with V_ref from the site's own fit without a penalty and with hardly a ridge."""
+    plain = Settings(pessimism=0.0, ridge=REFERENCE_RIDGE, failure_probability=0.5, misspecification=0.0)
+    bounds = fit_local(rows, features, plain).bounds
+    parts: list[list[StepStatistics]] = []
+    with one_blas_thread():
+        for fold in range(int(folds.max(initial=0)) + 1):
+            part = rows.select(folds == fold)
+            following = [*bounds[1:], None]
+            parts.append([sweep(part.step(h), features, following[h]) for h in range(rows.horizon)])
+    return FoldSums(
+        gram=np.array([[step.gram for step in part] for part in parts]),
+        reward_moment=np.array([[step.reward_moment for step in part] for part in parts]),
+        value_moment=np.array([[step.value_moment for step in part] for part in parts]),
+        target_square=np.array([[step.target_square for step in part] for part in parts]),
+    )
+
+
+def score(sums: FoldSums, others: Others, n_shared: int, main_effects: NDArray[np.bool_], grid: Grid) -> Scores:
+    """Both criteria of every candidate of the grid on every fold.
+
+    `n_shared` is d0, `main_effects` (d,) marks the features that do not change with the action.
+    """
+    candidates = grid.candidates
+    shape = (len(candidates), len(sums.gram))
+    error, contrast = np.zeros(shape), np.zeros(shape)
+    moment = sums.reward_moment + sums.value_moment
+    for h in range(sums.gram.shape[1]):
+        thetas = _solve_step(sums, others, n_shared, h, candidates)
+        gram, b = sums.gram[:, h], moment[:, h]
+        fitted = np.einsum("cfd,fde,cfe->cf", thetas, gram, thetas, optimize=True)
+        error += sums.target_square[:, h] - 2 * np.einsum("cfd,fd->cf", thetas, b) + fitted
+        for fold in range(len(gram)):
+            left_gram, left_moment = _without_main(gram[fold], b[fold], main_effects)
+            acting = thetas[:, fold, ~main_effects]
+            squares = np.einsum("cd,de,ce->c", acting, left_gram, acting)
+            contrast[:, fold] += squares - 2 * acting @ left_moment
+    return Scores(candidates, error, contrast)
+
+
+def _solve_step(sums: FoldSums, others: Others, n_shared: int, h: int, candidates: Sequence[Candidate]) -> Array:
+    """θ of every candidate on all folds but one, (candidates, folds, d)."""
+    train = [array[:, h].sum(axis=0) - array[:, h] for array in (sums.gram, sums.reward_moment, sums.value_moment)]
+    gram, rewards, values = train
+    solved = np.empty((len(candidates), *rewards.shape))
+    for place, candidate in enumerate(candidates):
+        alone = gram + candidate.ridge * np.eye(gram.shape[-1])
+        together = alone.copy()
+        together[:, :n_shared, :n_shared] += candidate.sharing * others.schur[h]
+        by_value = candidate.share == "value"
+        right = rewards + values if by_value else rewards.copy()
+        right[:, :n_shared] += candidate.sharing * (others.schur_moment if by_value else others.schur_reward)[h]
+        solved[place] = _solve(together, right) if by_value else _solve(together, right) + _solve(alone, values)
+    return solved
+
+
+def _solve(matrices: Array, right: Array) -> Array:
+    return np.asarray(np.linalg.solve(matrices, right[..., None])[..., 0])
+
+
+def _without_main(gram: Array, moment: Array, main: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """Gram and moment of the action terms with the main effects projected out of a fold."""
+    whitener = whiten(gram[np.ix_(main, main)]).matrix
+    cross = whitener.T @ gram[np.ix_(main, ~main)]
+    left = gram[np.ix_(~main, ~main)] - cross.T @ cross
+    return left, moment[~main] - cross.T @ (whitener.T @ moment[main])
+
+
+def choose(scores: Scores) -> Candidate:
+    """The candidate with the least held-out error, summed over folds and steps."""
+    return scores.candidates[int(scores.error.sum(axis=1).argmin())]
