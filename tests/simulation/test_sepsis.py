@@ -1,6 +1,5 @@
 """The built-in cohort: a world that obeys the paper's model, and tables that a study can read."""
 
-import tomllib
 from collections.abc import Callable
 
 import numpy as np

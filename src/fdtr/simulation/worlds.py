@@ -138,26 +138,34 @@ def site_names(n_sites: int) -> tuple[str, ...]:
     return tuple(f"site-{k + 1:0{width}d}" for k in range(n_sites))
 
 
+def covariate_names(n_shared: int, n_specific: int) -> tuple[str, ...]:
+    """Columns of a state, shared before own."""
+    shared = tuple(f"shared_{j + 1}" for j in range(n_shared))
+    return shared + tuple(f"own_{j + 1}" for j in range(n_specific))
+
+
 def study_content(
-    name: str,
-    world: Simulated,
-    n_shared: int,
-    levels: Sequence[str],
-    reward_range: tuple[float, float],
-    learning: dict[str, Any],
+    name: str, world: Simulated, n_shared: int, high: float, learning: dict[str, Any], site_level: Sequence[int] = ()
 ) -> dict[str, Any]:
-    """A study of linear covariates in [0, 1] with φ_l = (x_l, a·x_l), whose disclosure rules let any site pass."""
-    effects = ["shared" if j < n_shared else "specific" for j in range(len(world.covariates))]
+    """A study of linear covariates in [0, high] with φ_l = (x_l, a·x_l), whose disclosure rules let any site pass.
+
+    `site_level` are the positions of covariates that are constant within a site.
+    """
     return {
         "name": name,
         "horizon": world.horizon,
         "actions": {"levels": list(range(world.n_actions)), "basis": "polynomial", "degree": 1, "scale": "unit"},
         "covariates": [
-            {"name": column, "effect": effect, "range": [0.0, 1.0], "level": level}
-            for column, effect, level in zip(world.covariates, effects, levels, strict=True)
+            {
+                "name": column,
+                "effect": "shared" if j < n_shared else "specific",
+                "range": [0.0, high],
+                "level": "site" if j in site_level else "patient",
+            }
+            for j, column in enumerate(world.covariates)
         ],
         "features": {"intercept": "none", "scale": "unit"},
-        "reward": {"range": list(reward_range)},
+        "reward": {"range": [0.0, 1.0]},
         "learning": learning,
         "disclosure": {"min_patients": 1, "max_ratio": 1.0, "min_action": 1, "min_sites": 1},
     }
