@@ -155,6 +155,25 @@ def test_recommend_explains(place):
     refused(fdtr("policy", "recommend", "study.toml", "u=1", cwd=place), "not a readable fdtr policy file")
 
 
+def test_simulate_writes_a_table_and_its_study(tmp_path):
+    options = ["--patients", 60, "--sites", 3, "--horizon", 4, "--shared-kind", "static", "--seed", 7]
+    for folder in ("one", "two"):
+        done = fdtr("simulate", "linear", "--out", folder, *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    study = Study.load(tmp_path / "one/study.toml")
+    rows = read_trajectories(tmp_path / "one/table.csv", study)
+    assert (len(rows.sites), rows.n_patients, rows.horizon) == (3, 180, 4)
+    assert (tmp_path / "one/table.csv").read_bytes() == (tmp_path / "two/table.csv").read_bytes()
+    for world in ("authors", "sepsis"):
+        assert fdtr("simulate", world, "--out", world, cwd=tmp_path).returncode == 0
+        assert read_trajectories(tmp_path / world / "table.csv", Study.load(tmp_path / world / "study.toml")).n_patients
+    refused(fdtr("simulate", "sepsis", "--sites", 3, "--out", "x", cwd=tmp_path), "are as they are")
+    refused(fdtr("simulate", "authors", "--noise", 0.3, "--out", "x", cwd=tmp_path), "has no noise")
+    refused(fdtr("simulate", "linear", "--noise", 7, "--out", "x", cwd=tmp_path), "cannot be drawn")
+    assert fdtr("simulate", "mars", "--out", "x", cwd=tmp_path).returncode == 2
+    assert not (tmp_path / "x").exists()
+
+
 def test_init_drafts_a_study_that_reads_its_table(place):
     done = fdtr("init", "table.csv", "--out", "draft.toml", "--name", "trial", cwd=place)
     assert done.returncode == 0, done.stderr
@@ -351,8 +370,8 @@ def test_an_unforeseen_error_shows_its_kind_alone(place, monkeypatch):
 
 
 @pytest.mark.parametrize("command", [
-    [], ["demo"], ["init"], ["check"], ["tune"], ["run"], ["site"], ["site", "summarize"], ["site", "fit"],
-    ["hub", "combine"], ["policy", "recommend"], ["study", "schema"],
+    [], ["demo"], ["init"], ["check"], ["tune"], ["simulate"], ["run"], ["site"], ["site", "summarize"],
+    ["site", "fit"], ["hub", "combine"], ["policy", "recommend"], ["study", "schema"],
 ])  # fmt: skip
 def test_every_command_has_help(command, tmp_path):
     result = fdtr(*command, "--help", cwd=tmp_path)

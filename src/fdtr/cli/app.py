@@ -1,5 +1,6 @@
 """The commands of `fdtr`."""
 
+from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,30 @@ app.add_typer(policy_app, name="policy")
 app.add_typer(study_app, name="study")
 
 DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="A table: CSV, Parquet, or a folder of Parquet files.")]
+
+
+class World(StrEnum):
+    """Worlds that can be simulated."""
+
+    linear = "linear"
+    authors = "authors"
+    sepsis = "sepsis"
+
+
+class Behaviour(StrEnum):
+    """How clinicians of a linear world act."""
+
+    uniform = "uniform"
+    narrow = "narrow"
+    softmax = "softmax"
+
+
+class SharedKind(StrEnum):
+    """What shared covariates of a linear world do over time."""
+
+    redrawn = "redrawn"
+    static = "static"
+    driving = "driving"
 
 
 def _version(asked: bool) -> None:
@@ -60,6 +85,46 @@ def demo(
     with show.progress() as progress:
         made = run_demo(out, fresh=fresh, progress=progress)
     show.demo(made, json)
+
+
+@app.command()
+def simulate(
+    world: Annotated[World, typer.Argument(metavar="WORLD", help="linear, authors or sepsis.")],
+    out: Annotated[Path, typer.Option(help="The folder for table.csv and study.toml.")],
+    patients: Annotated[int | None, typer.Option(min=1, help="At each site; 200 if left out.")] = None,
+    sites: Annotated[int | None, typer.Option(min=1, help="Sites, K.")] = None,
+    shared: Annotated[int | None, typer.Option(min=1, help="Shared covariates.")] = None,
+    specific: Annotated[int | None, typer.Option(min=2, help="Site-specific covariates.")] = None,
+    actions: Annotated[int | None, typer.Option(min=2, help="Action levels.")] = None,
+    horizon: Annotated[int | None, typer.Option(min=1, help="Steps, H.")] = None,
+    noise: Annotated[float | None, typer.Option(help="Of rewards, from 0 to 1 (linear).")] = None,
+    behaviour: Annotated[Behaviour | None, typer.Option(help="How the data were treated (linear).")] = None,
+    shared_kind: Annotated[
+        SharedKind | None, typer.Option(help="What shared covariates do over time (linear).")
+    ] = None,
+    deviation: Annotated[
+        float | None, typer.Option(min=0, help="Of sites' effects from the common one (linear).")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")] = 0,
+) -> None:
+    """Draw a world whose truth is known and write a table and its study file. Nothing leaves this machine.
+
+    linear: a valid linear MDP in the paper's feature form. authors: the paper's own generator, whose transitions are
+    not linear. sepsis: the five hospitals of the demo.
+    """
+    from fdtr.pipeline.simulate import simulate as simulate_study
+
+    options = {
+        "n_sites": sites, "n_shared": shared, "n_specific": specific, "n_actions": actions, "horizon": horizon,
+        "noise": noise, "behaviour": _value(behaviour), "shared_kind": _value(shared_kind), "deviation": deviation,
+    }  # fmt: skip
+    made = simulate_study(world.value, out, seed, patients, **options)
+    show.line(f"Wrote {out}/table.csv and {out}/study.toml: {made.name}, {made.horizon} steps. Next:")
+    show.line(f"  {show.program()} check {out}/study.toml {out}/table.csv")
+
+
+def _value(choice: Enum | None) -> str | None:
+    return None if choice is None else str(choice.value)
 
 
 @app.command()

@@ -1,7 +1,5 @@
 """The whole story on built-in data: five hospitals, one study, what sharing sums gains."""
 
-import csv
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +9,7 @@ from numpy.typing import NDArray
 
 from fdtr.container import write_atomically
 from fdtr.errors import OutputExists
-from fdtr.pipeline.folders import staged_folder
+from fdtr.pipeline.folders import staged_folder, table_as_csv
 from fdtr.pipeline.results import FDTR, MARK, Progress, Results, ignore_progress, run
 from fdtr.report.study_page import Example, MethodValue
 from fdtr.simulation import sepsis
@@ -45,7 +43,7 @@ def run_demo(folder: str | Path, *, fresh: bool = False, progress: Progress = ig
     """
     target = Path(folder)
     study_text = sepsis.study_text().encode()
-    table = _as_csv(sepsis.simulate_table(np.random.default_rng(SEED)))
+    table = table_as_csv(sepsis.simulate_table(np.random.default_rng(SEED)))
     if not fresh:
         _protect_edits(target, {"study.toml": study_text, "table.csv": table})
     with staged_folder(target, mark=MARK) as made:
@@ -100,11 +98,3 @@ def _protect_edits(target: Path, originals: Mapping[str, bytes]) -> None:
                 f"  fdtr run {target}/study.toml {target}/table.csv --out {target}-mine\n"
                 "To start over, use fdtr demo --fresh, or --out with another folder."
             )
-
-
-def _as_csv(columns: Mapping[str, NDArray[np.generic]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
-    return text.getvalue().encode()

@@ -1,12 +1,17 @@
 """Folders of results: made whole beside their place, then moved in."""
 
+import csv
+import io
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from fdtr.errors import OutputExists, UnwritableFile
 
@@ -62,3 +67,16 @@ def file_names(sites: Iterable[str]) -> dict[str, str]:
         options = chain([stem], (f"{stem}-{number}" for number in count(2)))
         names[site] = next(option for option in options if option.lower() not in taken)
     return names
+
+
+def table_as_csv(columns: Mapping[str, NDArray[Any]]) -> bytes:
+    """A table as CSV, in UTF-8.
+
+    >>> table_as_csv({"site": np.array(["a"]), "step": np.array([0])}).decode().split()
+    ['site,step', 'a,0']
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+    return text.getvalue().encode()

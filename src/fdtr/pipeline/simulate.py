@@ -1,0 +1,54 @@
+"""Write a simulated study to disk: a table and its study file."""
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fdtr.container import write_atomically
+from fdtr.errors import InvalidStudy
+from fdtr.pipeline.folders import staged_folder, table_as_csv
+from fdtr.simulation import sepsis
+from fdtr.simulation.authors import AuthorsSpec, make_authors_world
+from fdtr.simulation.linear import WorldSpec, make_world
+from fdtr.study import Study
+
+Kind = Literal["linear", "authors", "sepsis"]
+MARK = "table.csv"
+
+
+def simulate(kind: Kind, folder: str | Path, seed: int, patients: int | None, **options: Any) -> Study:
+    """Draw a world and its patients, and write table.csv and study.toml into `folder`.
+
+    "linear" is a valid linear MDP, "authors" the paper's own generator, "sepsis" the demo's five hospitals, whose sizes
+    are fixed. `patients` are those of each site; `options` are fields of the world's specification, None for its
+    default. The same seed gives the same files.
+    """
+    world_rng, table_rng = np.random.default_rng(seed).spawn(2)
+    given = {name: value for name, value in options.items() if value is not None}
+    if kind == "sepsis":
+        if given or patients is not None:
+            left_out = ", ".join(given) or "patients"
+            raise InvalidStudy(f"The hospitals of the demo are as they are; leave out {left_out}.")
+        study = Study.model_validate(tomllib.loads(sepsis.study_text()))
+        table = sepsis.simulate_table(table_rng)
+    else:
+        world = _draw(kind, given, world_rng)
+        study, table = Study.model_validate(world.study()), world.table(patients or 200, table_rng)
+    with staged_folder(folder, mark=MARK) as made:
+        study.save(made / "study.toml")
+        write_atomically(made / MARK, table_as_csv(table))
+    return study
+
+
+def _draw(kind: Kind, given: dict[str, Any], rng: np.random.Generator) -> Any:
+    specification = WorldSpec if kind == "linear" else AuthorsSpec
+    unknown = sorted(set(given) - set(specification.__dataclass_fields__))
+    if unknown:
+        raise InvalidStudy(f'The world "{kind}" has no {", ".join(unknown)}; only "linear" has.')
+    try:
+        spec: Any = specification(**given)
+    except ValueError as error:
+        raise InvalidStudy(f"Such a world cannot be drawn: {error}.") from None
+    return make_world(spec, rng) if kind == "linear" else make_authors_world(spec, rng)
