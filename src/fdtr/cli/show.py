@@ -196,13 +196,11 @@ def _transitions(found: Sequence[SiteCheck]) -> None:
     made = [test.p_value for test in tests if math.isfinite(test.p_value)]
     if not made:
         return
-    steps = range(len(found[0].transitions))
-    rows = [[c.site, *(_marked(t.p_value, SMALL_P) for t in c.transitions)] for c in found]
-    table(
-        "Do shared features predict the next value, given the site's own? p of an F test",
-        ["site", *map(_step, steps)],
-        rows,
-    )
+    rows = [
+        [str(h), *(_marked(check.transitions[h].p_value, SMALL_P) for check in found)]
+        for h in range(len(found[0].transitions))
+    ]
+    table("Do shared features predict the next value, given the site's own? p of an F test", _steps_by(found), rows)
     small = sum(p < SMALL_P for p in made)
     line(f"* below {SMALL_P:g}: {small} of {len(made)}; by chance alone about {len(made) * SMALL_P:.2g} would be.")
     if any(rejected(tests)):
@@ -212,11 +210,13 @@ def _transitions(found: Sequence[SiteCheck]) -> None:
 
 
 def _marked(p: float, small: float) -> str:
-    return "–" if not math.isfinite(p) else f"{p:.2g}{' *' if p < small else ''}"
+    if not math.isfinite(p):
+        return "–"
+    return f"{'<0.001' if p < 0.001 else f'{p:.3f}'}{' *' if p < small else ''}"
 
 
-def _step(h: int) -> str:
-    return f"step {h}"
+def _steps_by(found: Sequence[SiteCheck]) -> list[str]:
+    return ["step", *(check.site for check in found)]
 
 
 def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:

@@ -72,6 +72,7 @@ def file_names(sites: Iterable[str]) -> dict[str, str]:
 def table_as_csv(columns: Mapping[str, NDArray[Any]]) -> bytes:
     """A table as CSV, in UTF-8.
 
+    >>> import numpy as np
     >>> table_as_csv({"site": np.array(["a"]), "step": np.array([0])}).decode().split()
     ['site,step', 'a,0']
     """
