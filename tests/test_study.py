@@ -52,7 +52,7 @@ pytestmark = pytest.mark.quick
         ),
         ({"ends": {"death": 2}}, "ends.death: must be less than or equal to 1"),
         ({"learning": {"ridge": 0}}, "learning.ridge: must be greater than 0"),
-        ({"learning": {"pessimism": "auto"}}, '"auto" is not available for the pessimism'),
+        ({"learning": {"pessimism": -1}}, "learning.pessimism: must be greater than or equal to 0"),
         ({"learning": {"ridge": "car"}}, "learning.ridge: must be a valid number"),
         ({"learning": {"sharing": 1.5}}, "learning.sharing: must be less than or equal to 1"),
         ({"format": 2}, "format: must be 1"),

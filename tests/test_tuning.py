@@ -132,3 +132,29 @@ def test_useless_neighbours_are_ignored_and_alike_ones_are_used():
         weights[alike] = fit_federated(study, sites["a"], total).chosen.sharing
     assert weights[True] >= 0.03  # three times 2000 patients: even so they outweigh the site's own 80
     assert weights[False] <= 0.003
+
+
+def test_pessimism_moves_only_on_clear_evidence():
+    judged = [
+        tuning.Pessimism(0.0, 0.01, 0.02),
+        tuning.Pessimism(0.002, 0.03, 0.01),
+        tuning.Pessimism(0.005, 0.02, 0.001),
+    ]
+    assert tuning.choose_pessimism(judged) == 0.002
+    assert tuning.choose_pessimism(judged[:1]) == tuning.USUAL_PESSIMISM
+    assert tuning.choose_pessimism([]) == tuning.USUAL_PESSIMISM
+
+
+def test_auto_pessimism_is_one_of_the_grid_and_is_told(study, sites):
+    auto = make_study(ends=study.ends, learning={"pessimism": "auto"})
+    total = combine(fit_local(auto, rows).summary for rows in sites.values())
+    fit = fit_federated(auto, sites["a"], total)
+    folds = tuning.assign_folds(sites["a"].patients.to_pylist(), 0)
+    settings = message_settings(auto)
+    assert settings.pessimism == tuning.USUAL_PESSIMISM  # messages are never tuned
+    judged = tuning.judge_pessimism(
+        sites["a"], auto.feature_map, folds, others_of(auto, sites, "a"), fit.chosen, settings
+    )
+    assert [other.pessimism for other in judged] == list(tuning.PESSIMISMS)
+    assert all(other.standard_error > 0 for other in judged)
+    assert fit.policy.settings["pessimism"] == tuning.choose_pessimism(judged)

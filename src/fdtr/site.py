@@ -108,10 +108,10 @@ def fit_local(study: Study, rows: Trajectories) -> LocalFit:
     log.info("site %s: fitting alone", rows.site)
     message = local.fit_local(rows, features, message_settings(study))
     chosen = choose_alone(study, rows)
-    settings = settings_of(study, chosen.ridge)
+    settings = _settings_for(study, rows, _nobody(study), chosen)
     fit = message if settings == message_settings(study) else local.fit_local(rows, features, settings)
     return LocalFit(
-        _policy(study, rows.site, "LDTR", fit, chosen),
+        _policy(study, rows.site, "LDTR", fit, chosen, settings),
         _summary(study, rows.site, features, message),
         chosen,
         message,
@@ -142,15 +142,9 @@ def fit_federated(
     log.info("site %s: fitting with %d others", rows.site, len(total.sites) - 1)
     others = federated.Others(rest.schur, rest.schur_moment, rest.schur_reward, float(rest.n[0]))
     chosen = choose_together(study, rows, others)
-    fit = federated.fit_federated(
-        rows,
-        study.feature_map,
-        settings_of(study, chosen.ridge),
-        others,
-        sharing=chosen.sharing,
-        share=chosen.share,
-    )
-    return FederatedFit(_policy(study, rows.site, "FDTR", fit, chosen), chosen, fit)
+    settings = _settings_for(study, rows, others, chosen)
+    fit = federated.fit_federated(rows, study.feature_map, settings, others, sharing=chosen.sharing, share=chosen.share)
+    return FederatedFit(_policy(study, rows.site, "FDTR", fit, chosen, settings), chosen, fit)
 
 
 def choose_alone(study: Study, rows: Trajectories) -> Candidate:
@@ -246,9 +240,20 @@ def check(study: Study, rows: Trajectories, fitted: LocalFit | None = None) -> S
 
 
 def settings_of(study: Study, ridge: float) -> Settings:
-    """c, ξ and η of the study, with a λ."""
+    """c (the usual one where the study says "auto"), ξ and η of the study, with a λ."""
     learning = study.learning
-    return Settings(learning.pessimism, ridge, learning.failure_probability, learning.misspecification)
+    c = tuning.USUAL_PESSIMISM if learning.pessimism == "auto" else learning.pessimism
+    return Settings(c, ridge, learning.failure_probability, learning.misspecification)
+
+
+def _settings_for(study: Study, rows: Trajectories, others: federated.Others, chosen: Candidate) -> Settings:
+    """Settings of a policy, with c from the site's own folds where the study says "auto"."""
+    settings = settings_of(study, chosen.ridge)
+    if study.learning.pessimism != "auto":
+        return settings
+    folds = tuning.assign_folds(rows.patients.to_pylist(), study.learning.seed)
+    judged = tuning.judge_pessimism(rows, study.feature_map, folds, others, chosen, settings)
+    return replace(settings, pessimism=tuning.choose_pessimism(judged))
 
 
 def message_settings(study: Study) -> Settings:
@@ -302,7 +307,7 @@ def _require_rows(study: Study, rows: Trajectories) -> None:
         raise OtherStudy("The rows were read with another study. Read them again with this one.")
 
 
-def _policy(study: Study, site: str, method: str, fit: Fit, chosen: Candidate) -> Policy:
+def _policy(study: Study, site: str, method: str, fit: Fit, chosen: Candidate, settings: Settings) -> Policy:
     return Policy(
         study=study.public,
         fingerprint=study.fingerprint,
@@ -313,7 +318,7 @@ def _policy(study: Study, site: str, method: str, fit: Fit, chosen: Candidate) -
         precision=fit.precision,
         scale=fit.scale,
         offset=fit.offset,
-        settings={"pessimism": study.learning.pessimism, **vars(chosen)},
+        settings={"pessimism": settings.pessimism, **vars(chosen)},
     )
 
 

@@ -1,4 +1,4 @@
-"""Choose λ, the weight w and what to share from a site's own folds, without a further message.
+"""Choose λ, the weight w, what to share, and c from a site's own folds, without a further message.
 
 The site's patients are split into folds. With the targets Y = r + V_ref(x') fixed, a fold's Gram and moments are all
 that scoring needs: θ is solved on the other folds plus w times the other sites' sums, which do not contain the site's
@@ -13,7 +13,7 @@ terms a alone, which is what a policy acts by. A whole grid costs one pass over 
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.schur import whiten
 from fdtr.algebra.threads import one_blas_thread
+from fdtr.evaluation.fitted_q import fitted_q_value
 from fdtr.features import FeatureMap
 from fdtr.learners.backward import Settings
-from fdtr.learners.federated import Others
+from fdtr.learners.federated import Others, fit_federated
 from fdtr.learners.local import fit_local
 from fdtr.learners.sweep import StepStatistics, sweep
 from fdtr.trajectories import Trajectories
@@ -33,6 +34,8 @@ Share = Literal["value", "reward"]
 
 N_FOLDS = 5
 REFERENCE_RIDGE = 1e-5
+USUAL_PESSIMISM = 0.0005
+PESSIMISMS = (0.0, 0.0002, 0.001, 0.002, 0.005)
 
 
 @dataclass(frozen=True)
@@ -163,3 +166,51 @@ def _without_main(gram: Array, moment: Array, main: NDArray[np.bool_]) -> tuple[
 def choose(scores: Scores) -> Candidate:
     """The candidate with the least held-out error, summed over folds and steps."""
     return scores.candidates[int(scores.error.sum(axis=1).argmin())]
+
+
+@dataclass(frozen=True)
+class Pessimism:
+    """How another c than the usual one would do: mean `gain` in fitted-Q value over folds, and its standard error."""
+
+    pessimism: float
+    gain: float
+    standard_error: float
+
+
+def judge_pessimism(
+    rows: Trajectories,
+    features: FeatureMap,
+    folds: NDArray[np.intp],
+    others: Others,
+    candidate: Candidate,
+    settings: Settings,
+) -> tuple[Pessimism, ...]:
+    """Cross-fitted gains of every c in `PESSIMISMS` over `USUAL_PESSIMISM`, with λ, w and sharing as in `candidate`.
+
+    A policy is fitted on all folds but one, plus the others' sums, and valued on the fold left out. Held-out fitted-Q
+    values overstate and cannot see extrapolation; they are compared with each other here, never reported.
+    """
+    values = {c: np.zeros(N_FOLDS) for c in (USUAL_PESSIMISM, *PESSIMISMS)}
+    used = [fold for fold in range(N_FOLDS) if (folds == fold).any() and (folds != fold).any()]
+    for fold in used:
+        train, held_out = rows.select(folds != fold), rows.select(folds == fold)
+        for c in values:
+            at = replace(settings, pessimism=c, ridge=candidate.ridge)
+            fit = fit_federated(train, features, at, others, candidate.sharing, candidate.share)
+            values[c][fold] = fitted_q_value(held_out, features, fit.bounds)
+    judged = []
+    for c in PESSIMISMS:
+        gains = (values[c] - values[USUAL_PESSIMISM])[used]
+        error = float(gains.std(ddof=1) / np.sqrt(len(used))) if len(used) > 1 else np.inf
+        judged.append(Pessimism(c, float(gains.mean()) if used else 0.0, error))
+    return tuple(judged)
+
+
+def choose_pessimism(judged: Sequence[Pessimism]) -> float:
+    """The usual c, unless another's gain exceeds two standard errors; then the one that gains most.
+
+    >>> choose_pessimism([Pessimism(0.0, 0.03, 0.01), Pessimism(0.002, 0.05, 0.03)])
+    0.0
+    """
+    clear = [other for other in judged if other.gain > 2 * other.standard_error]
+    return max(clear, key=lambda other: other.gain).pessimism if clear else USUAL_PESSIMISM

@@ -1,12 +1,12 @@
 """One pass over a step's patients: chunks in, sums out."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.gram import assemble_gram, assemble_moment, grams_by_action
-from fdtr.algebra.pessimism import LowerBound
 from fdtr.algebra.threads import for_chunks, rows_in_cache
 from fdtr.features import FeatureMap
 from fdtr.trajectories import Chunk, Step
@@ -42,7 +42,15 @@ class StepStatistics:
         return self.reward_moment + self.value_moment
 
 
-def sweep(step: Step, features: FeatureMap, following: LowerBound | None) -> StepStatistics:
+class NextValue(Protocol):
+    """Gives V_{h+1} as a function of the state basis."""
+
+    def values(self, psi: Array, out: Array | None = None) -> Array:
+        """V(x), (n,), of the columns of `psi` (m, n), written into `out` where given."""
+        ...
+
+
+def sweep(step: Step, features: FeatureMap, following: NextValue | None) -> StepStatistics:
     """All sums of a step, in one pass. `following` gives V_{h+1}; None at the last step, where V is 0."""
     m, n_actions = features.n_functions, features.n_actions
 
@@ -73,7 +81,7 @@ def sweep(step: Step, features: FeatureMap, following: LowerBound | None) -> Ste
     )
 
 
-def future_values(chunk: Chunk, features: FeatureMap, following: LowerBound | None, out: Array) -> Array:
+def future_values(chunk: Chunk, features: FeatureMap, following: NextValue | None, out: Array) -> Array:
     """V_{h+1}(x') of patients who go on, what their end is worth for those who do not, written into `out` (n,)."""
     n_next = chunk.next_states.shape[1]
     out[n_next:] = chunk.ended_value

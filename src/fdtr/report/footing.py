@@ -178,7 +178,7 @@ def settings(study: Study, version: str) -> list[Html]:
         "auto": "values or rewards, as each hospital's own held-out patients say",
     }[learning.share]
     rows = [
-        ["Pessimism", "c", number(learning.pessimism), "how much is taken off where data are few; 0: nothing"],
+        ["Pessimism", "c", _number_or_auto(learning.pessimism), "how much is taken off where data are few; 0: nothing"],
         ["Ridge", "λ", _number_or_auto(learning.ridge), "how strongly coefficients are drawn to 0"],
         ["Sharing", "w", _number_or_auto(learning.sharing), "weight on the other hospitals' sums: 1 in full, 0 alone"],
         ["What is shared", "", learning.share, shared],

@@ -15,7 +15,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -40,17 +39,12 @@ MOST_STEPS = 10_000
 LARGEST_INTEGER = 2**53 - 1  # beyond it JSON numbers are not exact, and canonical JSON refuses them
 
 
-def _no_auto(value: Any) -> Any:
-    if value == "auto":
-        raise ValueError('"auto" is not available for the pessimism yet; give a number, such as 0.0005')
-    return value
-
-
 def _number_or_auto(value: Any) -> str:
     return "auto" if value == "auto" else "number"
 
 
 Auto = Annotated[Literal["auto"], Tag("auto")]
+Caution = Annotated[Annotated[Number, Field(ge=0), Tag("number")] | Auto, Discriminator(_number_or_auto)]
 Ridge = Annotated[Annotated[Number, Field(gt=0), Tag("number")] | Auto, Discriminator(_number_or_auto)]
 Weight = Annotated[Annotated[Number, Field(ge=0, le=1), Tag("number")] | Auto, Discriminator(_number_or_auto)]
 
@@ -251,7 +245,8 @@ class Learning(Section):
     """Settings of the method."""
 
     pessimism: Annotated[
-        Number, BeforeValidator(_no_auto), Field(ge=0, description="c in α; larger trusts the data less.")
+        Caution,
+        Field(description='c in α; larger trusts the data less. "auto": 0.0005 unless folds clearly say otherwise.'),
     ] = 0.0005
     ridge: Annotated[Ridge, Field(description='λ, or "auto": from each site\'s own folds.')] = "auto"
     sharing: Annotated[

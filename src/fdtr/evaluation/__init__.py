@@ -1,0 +1,1 @@
+"""What a policy is worth, from data that another policy made."""
