@@ -138,13 +138,18 @@ def fit_federated(
     if own.site != rows.site:
         raise OtherSite(f"The rows are those of site {rows.site!r}, the summary to subtract is that of {own.site!r}.")
     study.check_shape(total.sums.horizon, total.sums.n_shared)
-    rest = (total - own).sums
     log.info("site %s: fitting with %d others", rows.site, len(total.sites) - 1)
-    others = federated.Others(rest.schur, rest.schur_moment, rest.schur_reward, float(rest.n[0]))
+    others = others_in(total, own)
     chosen = choose_together(study, rows, others)
     settings = _settings_for(study, rows, others, chosen)
     fit = federated.fit_federated(rows, study.feature_map, settings, others, sharing=chosen.sharing, share=chosen.share)
     return FederatedFit(_policy(study, rows.site, "FDTR", fit, chosen, settings), chosen, fit)
+
+
+def others_in(total: Total, own: SiteSummary) -> federated.Others:
+    """The other sites' sums: the total without the site's own."""
+    rest = (total - own).sums
+    return federated.Others(rest.schur, rest.schur_moment, rest.schur_reward, float(rest.n[0]))
 
 
 def choose_alone(study: Study, rows: Trajectories) -> Candidate:

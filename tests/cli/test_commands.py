@@ -53,6 +53,8 @@ def test_two_hospital_roles_give_the_same_policy_as_run(place):
     done = fdtr("hub", "combine", "study.toml", *messages, "--out", "total.fdtr", cwd=place)
     assert done.returncode == 0, done.stderr
     assert "3 sites: north, south, west" in done.stdout
+    done = fdtr("tune", "study.toml", "table.csv", "--total", "total.fdtr", "--site", "south", "--json", cwd=place)
+    assert json.loads(done.stdout)["south"]["chosen"] == {"ridge": 0.1, "sharing": 1.0, "share": "value"}
     done = fdtr("run", "study.toml", "table.csv", "--out", "results", cwd=place)
     assert done.returncode == 0, done.stderr
     for kept in (True, False):

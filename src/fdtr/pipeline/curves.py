@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.learners.federated import Others
-from fdtr.site import fit_local, score_together
+from fdtr.site import fit_local, others_in, score_together
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
 from fdtr.trajectories import Trajectories
@@ -51,9 +50,7 @@ def tuning_curves(
         summaries = {own.site: own}
     found = {}
     for site, rows in sites.items():
-        rest = (total - summaries[site]).sums
-        others = Others(rest.schur, rest.schur_moment, rest.schur_reward, float(rest.n[0]))
-        found[site] = curves_of(score_together(study, rows, others))
+        found[site] = curves_of(score_together(study, rows, others_in(total, summaries[site])))
     return found
 
 

@@ -222,7 +222,7 @@ def _baselines(
 def practice_of(policy: Policy, rows: Trajectories, others: Mapping[str, Rule]) -> Practice:
     """Compare a policy with what was done for the patients of `rows`, and with other rules."""
     levels = policy.features.levels
-    recommended, given = np.zeros((2, rows.horizon, len(levels)))
+    given, recommended = rows.action_counts(), np.zeros((rows.horizon, len(levels)))
     same, as_others = 0, dict.fromkeys(others, 0)
     for h in range(rows.horizon):
         for chunk in rows.step(h).chunks():
@@ -232,7 +232,6 @@ def practice_of(policy: Policy, rows: Trajectories, others: Mapping[str, Rule]) 
                 as_others[method] += int(np.sum(action == other.act(states, h)))
             same += int(np.sum(action == levels[chunk.actions]))
             recommended[h] += [np.sum(action == level) for level in levels]
-            given[h] += np.bincount(chunk.actions, minlength=len(levels))
     patients = np.maximum(given.sum(axis=1, keepdims=True), 1)
     shares = {method: count / rows.n_rows for method, count in as_others.items()}
     return Practice(recommended / patients, given / patients, same / rows.n_rows, shares)
