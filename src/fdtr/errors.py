@@ -26,6 +26,7 @@
     │   ├── TooFewPerAction         rule ACTION
     │   ├── OutOfBounds             rule BOUND
     │   └── TooFewSites             rule SITES
+    ├── MissingExtra                an optional part of the software is not installed
     └── SingularSystem              a linear system cannot be solved as the study asks
 
 A message says what, where, and what to do next. It never holds a patient's value.
@@ -154,3 +155,7 @@ class TooFewSites(DisclosureError):
 
 class SingularSystem(FdtrError, ArithmeticError):
     """A linear system cannot be solved as the study asks."""
+
+
+class MissingExtra(FdtrError):
+    """An optional part of the software is not installed."""

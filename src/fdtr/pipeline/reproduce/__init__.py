@@ -1,0 +1,1 @@
+"""What the paper claims, tried on worlds whose truth is known."""

@@ -1,0 +1,58 @@
+"""Independent replications on several processes, with the same result at any number of them."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TypeVar
+
+import numpy as np
+
+from fdtr.algebra.threads import one_blas_thread, thread_count
+from fdtr.pipeline.results import Progress, ignore_progress
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+def seeds_of(seed: int, *key: int) -> np.random.SeedSequence:
+    """The seeds of one replication: `key` says which, so that no other has to be drawn before it.
+
+    >>> seeds_of(0, 2, 7).spawn(1)[0].spawn_key
+    (2, 7, 0)
+    """
+    return np.random.SeedSequence(seed, spawn_key=key)
+
+
+def replicate(
+    work: Callable[[Job], Result],
+    jobs: Sequence[Job],
+    what: str,
+    processes: int | None = None,
+    progress: Progress = ignore_progress,
+) -> list[Result]:
+    """`work` on every job, results in the order of the jobs.
+
+    A job carries its own seeds, so that nothing depends on who does it or when. `work` is a function of a module:
+    processes find it by its name. `processes` defaults to the number of cores; with one, all happens here.
+    """
+    processes = min(processes or thread_count(), len(jobs))
+    results: list[Result] = []
+    if processes <= 1:
+        for done, job in enumerate(jobs):
+            progress(what, done, len(jobs))
+            results.append(work(job))
+    else:
+        # Fresh processes: one forked from a process with threads may wait for ever.
+        with ProcessPoolExecutor(processes, get_context("spawn"), _work_alone) as pool:
+            for done, result in enumerate(pool.map(work, jobs, chunksize=1)):
+                progress(what, done, len(jobs))
+                results.append(result)
+    progress(what, len(jobs), len(jobs))
+    return results
+
+
+def _work_alone() -> None:
+    """One thread in each process: they share the cores among themselves."""
+    os.environ["FDTR_THREADS"] = "1"
+    one_blas_thread().__enter__()
