@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import reference
 
 import fdtr
-from fdtr.algebra.pessimism import LowerBound
+from fdtr.algebra.pessimism import LowerBound, Penalty, penalty_roots
 from fdtr.algebra.ridge import factor
 from fdtr.algebra.threads import one_blas_thread, thread_count
 from fdtr.learners.sweep import sweep
@@ -122,9 +122,8 @@ def local_pass() -> list[Figure]:
     rows = read_trajectories(random_table(rng, 1, n, 2), study)
     d = features.n_features
     half = rng.normal(size=(d, d))
-    rule = LowerBound.of_penalised(
-        rng.normal(size=d), factor(half @ half.T + np.eye(d)), features.embeddings, 0.1, 0.0, 1.0
-    )
+    roots = penalty_roots(factor(half @ half.T + np.eye(d)), features.embeddings)
+    rule = LowerBound.of_penalised(rng.normal(size=d), roots, features.embeddings, Penalty(0.1), 1.0)
     whole = next(rows.step(0).chunks(n))
 
     def read_once() -> object:

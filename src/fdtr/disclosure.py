@@ -112,7 +112,7 @@ def _measure_step(rows: Trajectories, features: FeatureMap, fit: Fit, h: int) ->
     following = fit.bounds[h + 1] if h + 1 < rows.horizon else None
 
     def extremes(chunk: Chunk) -> tuple[float, float, float]:
-        target = chunk.rewards + future_values(chunk, features, following, out=np.empty(len(chunk.rewards)))
+        target = chunk.rewards + future_values(chunk, features, [following], out=np.empty((1, len(chunk.rewards))))[0]
         norms = features.squared_norms(features.psi(chunk.states), chunk.actions)
         return float(norms.max()), float(target.min()), float(target.max())
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import container
-from fdtr.algebra.pessimism import LowerBound, argmax_first
+from fdtr.algebra.pessimism import LowerBound, Penalty, argmax_first, penalty_roots
 from fdtr.algebra.ridge import factor
 from fdtr.algebra.threads import for_chunks, one_blas_thread
 from fdtr.errors import InvalidStates, UnreadableFile
@@ -92,9 +92,12 @@ class Policy:
         embeddings = self.features.embeddings
         if self.precision is None:
             return tuple(LowerBound.of_plain(theta, embeddings) for theta in self.theta)
+        penalty = Penalty(self.scale, self.offset)
         return tuple(
-            LowerBound.of_penalised(theta, factor(sigma), embeddings, self.scale, self.offset, self.horizon - step)
-            for step, (theta, sigma) in enumerate(zip(self.theta, self.precision, strict=True))
+            LowerBound.of_penalised(
+                theta, penalty_roots(factor(sigma), embeddings), embeddings, penalty, self.horizon - h
+            )
+            for h, (theta, sigma) in enumerate(zip(self.theta, self.precision, strict=True))
         )
 
     def lower_bound(self, states: Any, step: int) -> Array:

@@ -321,8 +321,8 @@ def _policy(study: Study, site: str, method: str, fit: Fit, chosen: Candidate, s
         version=__version__,
         theta=fit.theta,
         precision=fit.precision,
-        scale=fit.scale,
-        offset=fit.offset,
+        scale=fit.penalty.scale,
+        offset=fit.penalty.offset,
         settings={"pessimism": settings.pessimism, **vars(chosen)},
     )
 

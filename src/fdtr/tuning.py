@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.schur import whiten
 from fdtr.algebra.threads import one_blas_thread
-from fdtr.evaluation.fitted_q import fitted_q_value
+from fdtr.evaluation.fitted_q import fitted_q_values
 from fdtr.features import FeatureMap
 from fdtr.learners.backward import Settings
-from fdtr.learners.federated import Others, fit_federated
+from fdtr.learners.federated import Others, fit_with_each
 from fdtr.learners.local import fit_local
 from fdtr.learners.sweep import StepStatistics, sweep
 from fdtr.trajectories import Trajectories
@@ -139,16 +139,18 @@ def _solve_step(sums: FoldSums, others: Others, n_shared: int, h: int, candidate
     """θ of every candidate on all folds but one, (candidates, folds, d)."""
     train = [array[:, h].sum(axis=0) - array[:, h] for array in (sums.gram, sums.reward_moment, sums.value_moment)]
     gram, rewards, values = train
-    solved = np.empty((len(candidates), *rewards.shape))
-    for place, candidate in enumerate(candidates):
-        alone = gram + candidate.ridge * np.eye(gram.shape[-1])
-        together = alone.copy()
-        together[:, :n_shared, :n_shared] += candidate.sharing * others.schur[h]
-        by_value = candidate.share == "value"
-        right = rewards + values if by_value else rewards.copy()
-        right[:, :n_shared] += candidate.sharing * (others.schur_moment if by_value else others.schur_reward)[h]
-        solved[place] = _solve(together, right) if by_value else _solve(together, right) + _solve(alone, values)
-    return solved
+    ridge = np.array([candidate.ridge for candidate in candidates])[:, None, None, None]
+    weight = np.array([candidate.sharing for candidate in candidates])[:, None, None]
+    by_value = np.array([candidate.share == "value" for candidate in candidates])
+    alone = gram + ridge * np.eye(gram.shape[-1])
+    together = alone.copy()
+    together[..., :n_shared, :n_shared] += weight[..., None] * others.schur[h]
+    right = np.where(by_value[:, None, None], rewards + values, rewards)
+    theirs = np.where(by_value[:, None], others.schur_moment[h], others.schur_reward[h])
+    right[..., :n_shared] += weight * theirs[:, None]
+    thetas = _solve(together, right)
+    thetas[~by_value] += _solve(alone[~by_value], np.broadcast_to(values, right[~by_value].shape))
+    return thetas
 
 
 def _solve(matrices: Array, right: Array) -> Array:
@@ -190,17 +192,16 @@ def judge_pessimism(
     A policy is fitted on all folds but one, plus the others' sums, and valued on the fold left out. Held-out fitted-Q
     values overstate and cannot see extrapolation; they are compared with each other here, never reported.
     """
-    values = {c: np.zeros(N_FOLDS) for c in (USUAL_PESSIMISM, *PESSIMISMS)}
+    tried = (USUAL_PESSIMISM, *PESSIMISMS)
     used = [fold for fold in range(N_FOLDS) if (folds == fold).any() and (folds != fold).any()]
-    for fold in used:
+    values = np.empty((len(used), len(tried)))
+    at = replace(settings, ridge=candidate.ridge)
+    for place, fold in enumerate(used):
         train, held_out = rows.select(folds != fold), rows.select(folds == fold)
-        for c in values:
-            at = replace(settings, pessimism=c, ridge=candidate.ridge)
-            fit = fit_federated(train, features, at, others, candidate.sharing, candidate.share)
-            values[c][fold] = fitted_q_value(held_out, features, fit.bounds)
+        fits = fit_with_each(train, features, at, others, candidate.sharing, candidate.share, tried)
+        values[place] = fitted_q_values(held_out, features, [fit.bounds for fit in fits])
     judged = []
-    for c in PESSIMISMS:
-        gains = (values[c] - values[USUAL_PESSIMISM])[used]
+    for c, gains in zip(PESSIMISMS, (values[:, 1:] - values[:, :1]).T, strict=True):
         error = float(gains.std(ddof=1) / np.sqrt(len(used))) if len(used) > 1 else np.inf
         judged.append(Pessimism(c, float(gains.mean()) if used else 0.0, error))
     return tuple(judged)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from fdtr.algebra.pessimism import LowerBound, argmax_first, log_term
+from fdtr.algebra.pessimism import LowerBound, Penalty, argmax_first, log_term, penalty_roots
 from fdtr.algebra.ridge import factor
 from literal import penalty
 from worlds import make_study
@@ -14,6 +14,10 @@ def test_log_term_is_the_papers():
     assert log_term(21, 5, 25_568, 0.99) == math.log(2 * 21 * 5 * 25_568 / 0.99)
 
 
+def _roots(sigma, features):
+    return penalty_roots(factor(sigma), features.embeddings)
+
+
 def test_bounds_over_the_state_basis_equal_those_over_phi():
     features = make_study().feature_map
     rng = np.random.default_rng(0)
@@ -21,7 +25,7 @@ def test_bounds_over_the_state_basis_equal_those_over_phi():
     half = rng.normal(size=(d, d))
     sigma, theta = half @ half.T + 0.01 * np.eye(d), rng.normal(size=d)
     states = rng.random((4, 50))
-    rule = LowerBound.of_penalised(theta, factor(sigma), features.embeddings, scale=0.7, offset=0.2, cap=3)
+    rule = LowerBound.of_penalised(theta, _roots(sigma, features), features.embeddings, Penalty(0.7, 0.2), cap=3)
     psi = features.psi(states)
     for action in range(3):
         phi = features.phi(states, np.full(50, action))
@@ -37,7 +41,7 @@ def test_bounds_survive_a_tiny_ridge():
     d = features.n_features
     sigma = 1e-10 * np.eye(d)
     sigma[0, 0] = 1e6
-    rule = LowerBound.of_penalised(np.zeros(d), factor(sigma), features.embeddings, 1.0, 0.0, 3)
+    rule = LowerBound.of_penalised(np.zeros(d), _roots(sigma, features), features.embeddings, Penalty(1.0), cap=3)
     states = np.random.default_rng(0).random((4, 20))
     phi = features.phi(states, np.full(20, 1))
     np.testing.assert_allclose(-rule.bounds(features.psi(states))[1], penalty(phi, factor(sigma), 1.0), rtol=1e-9)

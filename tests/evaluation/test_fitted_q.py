@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import literal
-from fdtr.evaluation.fitted_q import fitted_q_value
+from fdtr.evaluation.fitted_q import fitted_q_values
 from fdtr.site import fit_local
 from worlds import make_sites, make_study
 
@@ -30,4 +30,4 @@ def test_it_is_the_regression_of_what_the_policy_would_do():
         theta = np.linalg.solve(gram, dense.phi.T @ (dense.reward + future))
     start = next(rows.step(0).chunks(10**6)).states
     expected = (features.phi(start, policy.act(start.T, 0)) * theta).sum(axis=1).mean()
-    assert fitted_q_value(rows, features, fit.fit.bounds) == pytest.approx(expected, rel=1e-9)
+    assert fitted_q_values(rows, features, [fit.fit.bounds])[0] == pytest.approx(expected, rel=1e-9)

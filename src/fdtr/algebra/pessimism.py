@@ -3,11 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import qr
 
 from fdtr.algebra.ridge import half_solve
 
@@ -31,16 +30,32 @@ def penalty_scale(pessimism: float, n_features: int, horizon: int, zeta: float) 
     return pessimism * n_features * horizon * math.sqrt(zeta)
 
 
-def misspecified(alpha: float, misspecification: float, horizon: int, n: float) -> tuple[float, float]:
-    """Scale and offset of the widened penalty of Section 4.1: α + √N (H+1) η, and (H+1) η.
+@dataclass(frozen=True)
+class Penalty:
+    """Γ = `scale`·√(φᵀΣ⁻¹φ) + `offset`, where Σ is known."""
+
+    scale: float
+    offset: float = 0.0
+
+
+def misspecified(alpha: float, misspecification: float, horizon: int, n: float) -> Penalty:
+    """The widened penalty of Section 4.1: its scale is α + √N (H+1) η, its offset (H+1) η.
 
     `alpha` is α, `misspecification` is η, the largest error of the linear model, `n` is N.
 
     >>> misspecified(1.0, misspecification=0.1, horizon=4, n=100)
-    (6.0, 0.5)
+    Penalty(scale=6.0, offset=0.5)
     """
     offset = (horizon + 1) * misspecification
-    return alpha + math.sqrt(n) * offset, offset
+    return Penalty(alpha + math.sqrt(n) * offset, offset)
+
+
+def penalty_roots(factor: Array, embeddings: Array) -> Array:
+    """R_a with R_aᵀR_a = B_aᵀΣ⁻¹B_a, (A, m, m). `factor` is L with Σ = L Lᵀ; `embeddings` (A, d, m) stacks B_a."""
+    n_actions, d, m = embeddings.shape
+    halves = half_solve(factor, embeddings.transpose(1, 0, 2).reshape(d, -1)).reshape(d, n_actions, m)
+    # The triangular factor of L⁻¹B_a itself: forming B_aᵀΣ⁻¹B_a first would square its condition.
+    return cast(Array, np.linalg.qr(halves.transpose(1, 0, 2), mode="r"))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -59,13 +74,9 @@ class LowerBound:
     cap: float
 
     @classmethod
-    def of_penalised(
-        cls, theta: Array, factor: Array, embeddings: Array, scale: float, offset: float, cap: float
-    ) -> Self:
-        """From θ (d,), the Cholesky factor L of Σ and the stacked B_a (A, d, m)."""
-        # The triangular factor of L⁻¹B_a itself: forming B_aᵀΣ⁻¹B_a first would square its condition.
-        roots = [qr(half_solve(factor, embedding), mode="r")[0][: embedding.shape[1]] for embedding in embeddings]
-        return cls(theta @ embeddings, scale * np.stack(roots), offset, 0.0, cap)
+    def of_penalised(cls, theta: Array, roots: Array, embeddings: Array, penalty: Penalty, cap: float) -> Self:
+        """From θ (d,), R_a (A, m, m) of `penalty_roots`, and the stacked B_a (A, d, m)."""
+        return cls(theta @ embeddings, penalty.scale * roots, penalty.offset, 0.0, cap)
 
     @classmethod
     def of_plain(cls, theta: Array, embeddings: Array) -> Self:

@@ -15,7 +15,7 @@ from fdtr.algebra.pessimism import LowerBound, argmax_first
 from fdtr.algebra.ridge import factor, solve
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.features import FeatureMap
-from fdtr.learners.sweep import sweep
+from fdtr.learners.sweep import sweep_each
 from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]
@@ -42,21 +42,26 @@ class Followed:
         return out
 
 
-def fitted_q_value(
-    rows: Trajectories, features: FeatureMap, rules: Sequence[LowerBound], ridge: float = RIDGE
-) -> float:
-    """Mean value of acting by `rules` (one a step) over the patients of `rows`, on the mapped scale.
+def fitted_q_values(
+    rows: Trajectories, features: FeatureMap, policies: Sequence[Sequence[LowerBound]], ridge: float = RIDGE
+) -> Array:
+    """Mean value over the patients of `rows` of acting by each of `policies` (a rule a step), on the mapped scale.
 
-    `ridge` is λ, small beside the Grams.
+    `ridge` is λ, small beside the Grams. The policies share every pass over the data.
     """
     order = np.argsort(features.levels, kind="stable")
-    following: Followed | None = None
+    followings: list[Followed | None] = [None for _ in policies]
     with one_blas_thread():
         for h in reversed(range(rows.horizon)):
-            sums = sweep(rows.step(h), features, following)
-            theta = solve(factor(sums.gram + ridge * np.eye(features.n_features)), sums.moment)
-            following = Followed(rules[h], theta @ features.embeddings, order)
-    if following is None:
-        raise ValueError("A policy without steps has no value.")
-    parts = [following.values(features.psi(chunk.states)) for chunk in rows.step(0).chunks()]
-    return float(np.concatenate(parts).mean())
+            sums = sweep_each(rows.step(h), features, followings)
+            lower = factor(sums[0].gram + ridge * np.eye(features.n_features))
+            thetas = solve(lower, np.column_stack([step.moment for step in sums])).T
+            followings = [
+                Followed(rules[h], theta @ features.embeddings, order)
+                for rules, theta in zip(policies, thetas, strict=True)
+            ]
+    values = np.zeros(len(policies))
+    for chunk in rows.step(0).chunks():
+        psi = features.psi(chunk.states)
+        values += [following.values(psi).sum() for following in followings if following is not None]
+    return values / rows.step(0).n

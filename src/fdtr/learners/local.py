@@ -1,10 +1,12 @@
 """LDTR, Algorithm 1: pessimistic value iteration on one site's patients alone."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fdtr.algebra.ridge import factor, solve
 from fdtr.features import FeatureMap
-from fdtr.learners.backward import Fit, Settings, Solution, fit_backward, penalty_of
+from fdtr.learners.backward import Fit, Settings, Solution, fit_backward, moments_of, penalty_of
 from fdtr.learners.sweep import StepStatistics
 from fdtr.trajectories import Trajectories
 
@@ -13,9 +15,9 @@ def fit_local(rows: Trajectories, features: FeatureMap, settings: Settings) -> F
     """θ̃_h = (Λ_h + λI)⁻¹ ΦᵀY(Ṽ_{h+1}), Γ̃ = α_k √(φᵀ(Λ_h + λI)⁻¹φ), α_k = c d H √log(2dHn_k/ξ)."""
     ridge = settings.ridge * np.eye(features.n_features)
 
-    def solve_step(_: int, sums: StepStatistics) -> Solution:
-        precision = sums.gram + ridge
-        return Solution(solve(factor(precision), sums.moment), precision)
+    def solve_step(_: int, sums: Sequence[StepStatistics]) -> Solution:
+        precision = sums[0].gram + ridge
+        lower = factor(precision)
+        return Solution(solve(lower, moments_of(sums)), precision, lower)
 
-    scale, offset = penalty_of(settings, features, rows.horizon, rows.n_patients)
-    return fit_backward(rows, features, solve_step, scale, offset)
+    return fit_backward(rows, features, solve_step, [penalty_of(settings, features, rows.horizon, rows.n_patients)])[0]

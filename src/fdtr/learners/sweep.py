@@ -1,5 +1,6 @@
 """One pass over a step's patients: chunks in, sums out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,41 +53,53 @@ class NextValue(Protocol):
 
 def sweep(step: Step, features: FeatureMap, following: NextValue | None) -> StepStatistics:
     """All sums of a step, in one pass. `following` gives V_{h+1}; None at the last step, where V is 0."""
-    m, n_actions = features.n_functions, features.n_actions
+    return sweep_each(step, features, [following])[0]
+
+
+def sweep_each(step: Step, features: FeatureMap, followings: Sequence[NextValue | None]) -> list[StepStatistics]:
+    """The same for several V_{h+1} in one pass: only the sums with V differ between them."""
+    m, n_actions, width = features.n_functions, features.n_actions, features.n_functions + 1 + len(followings)
 
     def sums(chunk: Chunk) -> tuple[Array, NDArray[np.int64]]:
-        rows = np.empty((m + 2, len(chunk.rewards)))
+        rows = np.empty((width, len(chunk.rewards)))
         features.psi(chunk.states, out=rows[:m])
         rows[m] = chunk.rewards
-        future_values(chunk, features, following, out=rows[m + 1])
+        future_values(chunk, features, followings, out=rows[m + 1 :])
         counts = np.bincount(chunk.actions, minlength=n_actions)
         return grams_by_action(rows, chunk.actions, counts), counts
 
-    grams, counts = np.zeros((n_actions, m + 2, m + 2)), np.zeros(n_actions, dtype=np.int64)
+    grams, counts = np.zeros((n_actions, width, width)), np.zeros(n_actions, dtype=np.int64)
 
     def add(part: tuple[Array, NDArray[np.int64]]) -> None:
         np.add(grams, part[0], out=grams)
         np.add(counts, part[1], out=counts)
 
-    for_chunks(sums, add, step.chunks(rows_in_cache(m + 2)))
+    for_chunks(sums, add, step.chunks(rows_in_cache(width)))
     squares = grams[:, m:, m:].sum(axis=0)
-    return StepStatistics(
-        gram=assemble_gram(features.embeddings, grams[:, :m, :m]),
-        reward_moment=assemble_moment(features.embeddings, grams[:, :m, m]),
-        value_moment=assemble_moment(features.embeddings, grams[:, :m, m + 1]),
-        reward_square=float(squares[0, 0]),
-        value_square=float(squares[1, 1]),
-        target_square=float(squares.sum()),
-        action_counts=counts,
-    )
+    gram = assemble_gram(features.embeddings, grams[:, :m, :m])
+    reward_moment = assemble_moment(features.embeddings, grams[:, :m, m])
+    return [
+        StepStatistics(
+            gram=gram,
+            reward_moment=reward_moment,
+            value_moment=assemble_moment(features.embeddings, grams[:, :m, m + v]),
+            reward_square=float(squares[0, 0]),
+            value_square=float(squares[v, v]),
+            target_square=float(squares[0, 0] + squares[0, v] + squares[v, 0] + squares[v, v]),
+            action_counts=counts,
+        )
+        for v in range(1, 1 + len(followings))
+    ]
 
 
-def future_values(chunk: Chunk, features: FeatureMap, following: NextValue | None, out: Array) -> Array:
-    """V_{h+1}(x') of patients who go on, what their end is worth for those who do not, written into `out` (n,)."""
+def future_values(chunk: Chunk, features: FeatureMap, followings: Sequence[NextValue | None], out: Array) -> Array:
+    """V_{h+1}(x') of patients who go on, what their end is worth for those who do not, a row of `out` for each V."""
     n_next = chunk.next_states.shape[1]
-    out[n_next:] = chunk.ended_value
-    if following is None:
-        out[:n_next] = 0.0
-    elif n_next:
-        following.values(features.psi(chunk.next_states), out=out[:n_next])
+    out[:, n_next:] = chunk.ended_value
+    out[:, :n_next] = 0.0
+    if n_next and any(following is not None for following in followings):
+        psi = features.psi(chunk.next_states)
+        for row, following in zip(out, followings, strict=True):
+            if following is not None:
+                following.values(psi, out=row[:n_next])
     return out

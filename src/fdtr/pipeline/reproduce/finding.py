@@ -108,7 +108,7 @@ def _render(figure: Figure, provenance: Provenance) -> Mapping[str, bytes]:
     import vl_convert
 
     title = altair.TitleParams(figure.title, subtitle=[provenance.caption], anchor="start", subtitleColor="#555555")
-    chart = figure.draw().properties(title=title).configure_view(stroke=None)  # type: ignore[attr-defined]
+    chart = figure.draw().properties(title=title).configure_view(stroke=None)
     spec = chart.to_dict()
     return {
         "svg": vl_convert.vegalite_to_svg(spec).encode(),

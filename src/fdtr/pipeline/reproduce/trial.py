@@ -1,0 +1,142 @@
+"""One replication: draw a world and its patients, fit every method, and value every policy in that world.
+
+Everybody is tuned the same way: with "auto" each method chooses what it has, c included, from the site's own patients.
+Policies of one site are valued on the same simulated patients with the same luck, so that differences are paired.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fdtr.learners.voting import MajorityVote
+from fdtr.simulation.authors import AuthorsSpec, make_authors_world
+from fdtr.simulation.linear import WorldSpec, make_world
+from fdtr.simulation.worlds import Act, Simulated
+from fdtr.site import fit_federated, fit_local, fit_q_learning, read_trajectories
+from fdtr.study import Study
+from fdtr.summary import combine
+from fdtr.trajectories import Trajectories
+
+Spec = WorldSpec | AuthorsSpec
+
+FDTR_AUTO = "FDTR (auto)"
+LDTR_AUTO = "LDTR (auto)"
+Q_LEARN_H = "Q-learn (H)"
+BASELINES = (LDTR_AUTO, "LDTR (MV, auto)", "Q-learn (1)", "Q-learn (1-MV)", Q_LEARN_H)
+"""What FDTR (auto) is compared with: the paper's five, those with settings tuned as it is."""
+
+PAPERS = ("FDTR (c = 0.005, λ = 1)", "LDTR (c = 0.005, λ = 1)")
+"""Both learners with the settings of the paper's Section 5.1, and w = 1."""
+
+METHODS = (FDTR_AUTO, *BASELINES, *PAPERS)
+
+AUTO: dict[str, Any] = {"pessimism": "auto", "ridge": "auto", "sharing": "auto", "share": "auto"}
+PAPER: dict[str, Any] = {"pessimism": 0.005, "ridge": 1.0, "sharing": 1.0, "share": "value"}
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What one replication needs: a world's `spec`, the `sizes` (patients a site) tried in it, and its `seeds`.
+
+    Values come from `fresh` patients of each site.
+    """
+
+    spec: Spec
+    sizes: tuple[int, ...]
+    seeds: np.random.SeedSequence
+    fresh: int
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Values of one replication, each a mean over sites: `methods`[n][method], and those that need no data."""
+
+    methods: Mapping[int, Mapping[str, float]]
+    behaviour: float
+    constant: float
+    optimum: float
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A world, and a way to value a rule at each of its sites on the same patients every time."""
+
+    world: Any
+    fresh: int
+    patients: Sequence[np.random.SeedSequence]
+
+    def value(self, acts: Sequence[Act | None]) -> float:
+        """Mean over sites of what `acts` (one a site; None is what clinicians do) are worth."""
+        return float(np.mean([self.value_at(site, act) for site, act in enumerate(acts)]))
+
+    def value_at(self, site: int, act: Act | None) -> float:
+        """What a rule is worth at one site."""
+        rng = np.random.default_rng(self.patients[site])
+        return float(self.world.value(site, act, self.fresh, rng).mean)
+
+
+def draw(trial: Trial) -> tuple[Drawn, dict[int, np.random.SeedSequence]]:
+    """The world of a trial, and the seeds of the table of each size."""
+    of_world, of_patients, of_tables = trial.seeds.spawn(3)
+    world = _make(trial.spec, np.random.default_rng(of_world))
+    tables = dict(zip(trial.sizes, of_tables.spawn(len(trial.sizes)), strict=True))
+    return Drawn(world, trial.fresh, of_patients.spawn(len(world.sites))), tables
+
+
+def _make(spec: Spec, rng: np.random.Generator) -> Simulated:
+    return make_world(spec, rng) if isinstance(spec, WorldSpec) else make_authors_world(spec, rng)
+
+
+def read(world: Any, n: int, seeds: np.random.SeedSequence) -> Trajectories:
+    """The patients of all sites, `n` at each; every site draws from a child of `seeds`."""
+    table = pa.table(world.table(n, np.random.default_rng(seeds)))
+    return read_trajectories(table, Study.model_validate(world.study()))
+
+
+def fit_methods(world: Any, sites: Mapping[str, Trajectories]) -> dict[str, list[Act]]:
+    """Every method's rules, one for each site."""
+    auto, paper = (Study.model_validate(world.study(**learning)) for learning in (AUTO, PAPER))
+    found: dict[str, list[Act]] = {}
+    for study, fdtr, ldtr in ((auto, FDTR_AUTO, LDTR_AUTO), (paper, *PAPERS)):
+        local = {site: fit_local(study, rows) for site, rows in sites.items()}
+        total = combine(fit.summary for fit in local.values())
+        together = [fit_federated(study, rows, total, local[site].summary) for site, rows in sites.items()]
+        found[fdtr], found[ldtr] = [fit.policy.act for fit in together], [fit.policy.act for fit in local.values()]
+        if study is auto:
+            vote = MajorityVote("LDTR (MV)", tuple(fit.policy for fit in local.values()))
+            found["LDTR (MV, auto)"] = [vote.act] * len(sites)
+    q = [fit_q_learning(auto, rows) for rows in sites.values()]
+    single = tuple(policies["Q-learn (1)"] for policies in q)
+    found["Q-learn (1)"] = [policy.act for policy in single]
+    found["Q-learn (1-MV)"] = [MajorityVote("Q-learn (1-MV)", single).act] * len(sites)
+    found[Q_LEARN_H] = [policies["Q-learn (H)"].act for policies in q]
+    return found
+
+
+def run_trial(trial: Trial) -> Outcome:
+    """Fit and value every method at every size."""
+    drawn, tables = draw(trial)
+    world = drawn.world
+    methods = {}
+    for n, seeds in tables.items():
+        rules = fit_methods(world, read(world, n, seeds).by_site())
+        methods[n] = {method: drawn.value(rules[method]) for method in METHODS}
+    return Outcome(methods, *references(drawn))
+
+
+def references(drawn: Drawn) -> tuple[float, float, float]:
+    """What clinicians, the best constant action of each site and the optimum reach, means over sites."""
+    world = drawn.world
+    n_sites = len(world.sites)
+    constants = [
+        world.constant_values(k, drawn.fresh, np.random.default_rng(drawn.patients[k])).best_value.mean
+        for k in range(n_sites)
+    ]
+    optima = [world.optimal(k).value for k in range(n_sites)]
+    return drawn.value([None] * n_sites), float(np.mean(constants)), float(np.mean(optima))
+
+
+Work = Callable[[Trial], Outcome]
