@@ -81,7 +81,7 @@ def test_scores_are_those_of_refits_on_the_rows(study, sites):
     np.testing.assert_allclose(scores.contrast, contrast, rtol=1e-6, atol=1e-7)
 
 
-def test_auto_takes_the_least_held_out_error(study, sites):
+def test_auto_takes_the_least_sum_of_both_criteria(study, sites):
     auto = make_study(ends=study.ends, learning={"ridge": "auto", "sharing": "auto", "share": "auto"})
     summaries = {name: fit_local(auto, rows).summary for name, rows in sites.items()}
     total = combine(summaries.values())
@@ -91,7 +91,9 @@ def test_auto_takes_the_least_held_out_error(study, sites):
     features = auto.feature_map
     sums = tuning.sum_folds(sites["a"], features, folds)
     scores = tuning.score(sums, others, features.n_shared, features.main_effects, Grid())
-    assert fit.chosen == scores.candidates[scores.error.sum(axis=1).argmin()]
+    assert fit.chosen == scores.candidates[(scores.error + scores.contrast).sum(axis=1).argmin()]
+    assert tuning.least_error(scores) == scores.candidates[scores.error.sum(axis=1).argmin()]
+    assert tuning.least_contrast(scores) == scores.candidates[scores.contrast.sum(axis=1).argmin()]
     fixed = make_study(ends=study.ends, learning=vars(fit.chosen))
     by_hand = fit_federated(fixed, sites["a"], combine(fit_local(fixed, rows).summary for rows in sites.values()))
     assert fit.policy.settings == by_hand.policy.settings

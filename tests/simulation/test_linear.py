@@ -116,7 +116,8 @@ def test_the_next_state_is_a_mixture_that_is_linear_in_the_own_features(step: in
     size = world.concentration[1, step].sum(axis=-1, keepdims=True)
     squares = means * (means * size + 1) / (size + 1)  # E[x1'²] of a Dirichlet law
     for code, a in enumerate(np.linspace(0, 1, 4)):
-        drawn = world._next_own(1, step, np.tile(state, (n, 1)), np.full(n, code), generator(6, code))
+        luck = world.luck(1, step, n, generator(6, code))
+        drawn = world.next_states(1, step, np.tile(state, (n, 1)), np.full(n, code), luck)[:, 2:]
         for moment, power in ((means, 1), (squares, 2)):
             exact = np.einsum("i,bij,b->j", state[2:], moment, [1 - a, a])
             error = (drawn**power).std(axis=0) / np.sqrt(n)

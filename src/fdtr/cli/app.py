@@ -8,6 +8,7 @@ import typer
 
 from fdtr import __version__
 from fdtr.cli import show
+from fdtr.cli.experiments import reproduce_app
 from fdtr.cli.roles import Json, StudyPath, hub_app, policy_app, site_app
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ app.add_typer(site_app, name="site")
 app.add_typer(hub_app, name="hub")
 app.add_typer(policy_app, name="policy")
 app.add_typer(study_app, name="study")
+app.add_typer(reproduce_app, name="reproduce")
 
 DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="A table: CSV, Parquet, or a folder of Parquet files.")]
 
@@ -34,6 +36,7 @@ class World(StrEnum):
     linear = "linear"
     authors = "authors"
     sepsis = "sepsis"
+    icu_sepsis = "icu-sepsis"
 
 
 class Behaviour(StrEnum):
@@ -89,7 +92,7 @@ def demo(
 
 @app.command()
 def simulate(
-    world: Annotated[World, typer.Argument(metavar="WORLD", help="linear, authors or sepsis.")],
+    world: Annotated[World, typer.Argument(metavar="WORLD", help="linear, authors, sepsis or icu-sepsis.")],
     out: Annotated[Path, typer.Option(help="The folder for table.csv and study.toml.")],
     patients: Annotated[int | None, typer.Option(min=1, help="At each site; 200 if left out.")] = None,
     sites: Annotated[int | None, typer.Option(min=1, help="Sites, K.")] = None,
@@ -103,20 +106,26 @@ def simulate(
         SharedKind | None, typer.Option(help="What shared covariates do over time (linear).")
     ] = None,
     deviation: Annotated[
-        float | None, typer.Option(min=0, help="Of sites' effects from the common one (linear).")
+        float | None, typer.Option(min=0, help="Of sites from what they have in common (linear, icu-sepsis).")
+    ] = None,
+    effect: Annotated[float | None, typer.Option(min=0, help="Planted, of the dose by state (icu-sepsis).")] = None,
+    follow_up: Annotated[
+        bool | None, typer.Option("--follow-up", help="Count who survives after the last step too (icu-sepsis).")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")] = 0,
 ) -> None:
     """Draw a world whose truth is known and write a table and its study file. Nothing leaves this machine.
 
     linear: a valid linear MDP in the paper's feature form. authors: the paper's own generator, whose transitions are
-    not linear. sepsis: the five hospitals of the demo.
+    not linear. sepsis: the five hospitals of the demo. icu-sepsis: hospitals cut from the ICU-Sepsis benchmark, which
+    pip downloads the first time.
     """
     from fdtr.pipeline.simulate import simulate as simulate_study
 
     options = {
         "n_sites": sites, "n_shared": shared, "n_specific": specific, "n_actions": actions, "horizon": horizon,
         "noise": noise, "behaviour": _value(behaviour), "shared_kind": _value(shared_kind), "deviation": deviation,
+        "effect": effect, "follow_up": follow_up,
     }  # fmt: skip
     made = simulate_study(world.value, out, seed, patients, **options)
     show.line(f"Wrote {out}/table.csv and {out}/study.toml: {made.name}, {made.horizon} steps. Next:")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
 
     from fdtr.pipeline.curves import Curves, Judged
     from fdtr.pipeline.demo import Demo
+    from fdtr.pipeline.reproduce.finding import Finding
     from fdtr.pipeline.results import Progress as Report
     from fdtr.pipeline.results import Results
     from fdtr.policy import Explanation, Policy
@@ -357,3 +358,13 @@ def _counts(counts: dict[str, int]) -> str:
 
 def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
+
+
+def findings(found: Sequence[Finding], folder: Path) -> None:
+    """What experiments show, and where the rest lies."""
+    for finding in found:
+        line(finding.title)
+        for sentence in finding.shows:
+            line(f"  {sentence}")
+        line()
+    line(f"Pages, tables and figures: {folder}/")

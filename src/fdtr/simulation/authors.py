@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from fdtr.simulation.worlds import (
     Act,
     Array,
+    Codes,
+    FullLength,
     Optimal,
-    Simulated,
-    Trajectory,
     constant,
     covariate_names,
     site_names,
@@ -75,7 +75,7 @@ FIGURE_2 = {
 
 
 @dataclass(frozen=True, eq=False)
-class AuthorsWorld(Simulated):
+class AuthorsWorld(FullLength):
     """K sites: `theta_shared` (H, d0), `theta_specific` (K, H, d1) on raw rewards, `transition` (K, H, d1) is μ."""
 
     spec: AuthorsSpec
@@ -97,21 +97,28 @@ class AuthorsWorld(Simulated):
         content = study_content("authors-generator", self, self.spec.n_shared, BOUND, learning)
         return {**content, "features": {"intercept": self.spec.intercept, "scale": "unit"}}
 
-    def sample(self, site: int, n: int, rng: np.random.Generator, act: Act | None = None) -> Trajectory:
-        """`n` fresh patients of a site, treated by `act`, or at random, each action as often; rewards are mapped."""
-        chance, choice = rng.spawn(2)
-        shape, m = (self.horizon, n), len(self.covariates)
-        states = np.empty((*shape, m))
-        actions, expected = np.empty(shape, dtype=np.intp), np.empty(shape)
-        now = chance.random((n, m))
-        for h in range(self.horizon):
-            states[h] = now
-            actions[h] = choice.integers(0, self.n_actions, n) if act is None else np.asarray(act(now.copy(), h))
-            expected[h] = self.expected_reward(site, now, actions[h], h)
-            weight = _inner(now[:, self.spec.n_shared :], actions[h], self.transition[site, h])
-            now = np.minimum(BOUND, chance.random((n, m)) * weight[:, None])
-        noise = np.clip(chance.standard_normal(shape), -CUT, CUT) / self.spec.reward_width
-        return Trajectory(states, actions, expected + noise, expected)
+    def behaviour(self, site: int, rng: np.random.Generator) -> Act:  # noqa: ARG002 - the same at every site
+        """At random, each action as often; drawn from `rng`."""
+        return lambda states, step: rng.integers(0, self.n_actions, len(states))  # noqa: ARG005 - it looks at nothing
+
+    def arrive(self, site: int, n: int, rng: np.random.Generator) -> Array:  # noqa: ARG002 - the same at every site
+        """x of `n` fresh patients, (n, m), uniform on (0, 1)."""
+        return rng.random((n, len(self.covariates)))
+
+    def luck(self, site: int, step: int, n: int, rng: np.random.Generator) -> Array:  # noqa: ARG002 - at every site
+        """The proposal u, (n, m)."""
+        return rng.random((n, len(self.covariates)))
+
+    def next_states(self, site: int, step: int, states: Array, codes: Codes, luck: Array) -> Array:
+        """x' = min(BOUND, u·⟨φ1, μ⟩), (n, m)."""
+        weight = _inner(states[:, self.spec.n_shared :], codes, self.transition[site, step])
+        later: Array = np.minimum(BOUND, luck * weight[:, None])
+        return later
+
+    def draw_rewards(self, means: Array, rng: np.random.Generator) -> Array:
+        """Mapped rewards: a cut Gaussian around their means."""
+        noisy: Array = means + np.clip(rng.standard_normal(means.shape), -CUT, CUT) / self.spec.reward_width
+        return noisy
 
     def expected_reward(self, site: int, states: Array, codes: NDArray[Any], step: int) -> Array:
         """(CUT + ⟨φ0, θ⁰⟩ + ⟨φ1, θᵏ⟩) / width, (n,)."""
@@ -120,9 +127,13 @@ class AuthorsWorld(Simulated):
         mapped: Array = (CUT + raw) / self.spec.reward_width
         return mapped
 
+    def best_rule(self, site: int) -> Act:  # noqa: ARG002 - the same at every site
+        """The highest dose for everybody, optimal by monotony."""
+        return constant(self.n_actions - 1)
+
     def optimal(self, site: int, n: int = 100_000) -> Optimal:
-        """The highest dose for everybody, optimal by monotony; its value from `n` patients."""
-        act = constant(self.n_actions - 1)
+        """The best rule and its value from `n` patients."""
+        act = self.best_rule(site)
         found = self.value(site, act, n, np.random.default_rng([n, site]))
         return Optimal(act, found.mean, found.standard_error, exact=True)
 

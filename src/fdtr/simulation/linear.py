@@ -29,9 +29,9 @@ from fdtr.simulation.worlds import (
     Act,
     Array,
     Codes,
+    FullLength,
     Optimal,
-    Simulated,
-    Trajectory,
+    codes_at,
     covariate_names,
     draw_codes,
     site_names,
@@ -90,7 +90,17 @@ class WorldSpec:
 
 
 @dataclass(frozen=True, eq=False)
-class World(Simulated):
+class Luck:
+    """Chance as n patients leave a step: `component` and `branch` (n,) in [0, 1), `own` (2, m1, n, m1), `shared`."""
+
+    component: Array
+    branch: Array
+    own: Array
+    shared: Array
+
+
+@dataclass(frozen=True, eq=False)
+class World(FullLength):
     """K sites with all their numbers; steps count from 0, d0 = 2·m0 and d1 = 2·m1.
 
     `theta_shared` (H, d0) is the common θ⁰ and `site_theta_shared` (K, H, d0) what each site has of it (the same
@@ -124,26 +134,29 @@ class World(Simulated):
         constant_columns = range(m0 - self.spec.site_level_shared, m0)
         return study_content("linear-mdp", self, m0, 1.0, learning, constant_columns)
 
-    def sample(self, site: int, n: int, rng: np.random.Generator, act: Act | None = None) -> Trajectory:
-        """`n` fresh patients of a site, treated by `act`, or as the site's clinicians do.
+    def arrive(self, site: int, n: int, rng: np.random.Generator) -> Array:
+        """x of `n` fresh patients, (n, m); x1 is uniform on the simplex."""
+        return np.hstack([self._draw_shared(site, n, rng), rng.dirichlet(np.ones(self.spec.n_specific), n)])
 
-        Patients draw from a generator of their own and as often whatever is done to them: from equal generators two
-        policies meet the same patients with the same luck.
-        """
-        chance, choice = rng.spawn(2)
-        act = act or self.behaviour(site, choice)
-        shape = (self.horizon, n)
-        states = np.empty((*shape, len(self.covariates)))
-        actions, expected = np.empty(shape, dtype=np.intp), np.empty(shape)
-        shared, own = self._draw_shared(site, n, chance), chance.dirichlet(np.ones(self.spec.n_specific), n)
-        for h in range(self.horizon):
-            states[h] = np.hstack([shared, own])
-            actions[h] = np.asarray(act(states[h], h))
-            expected[h] = self.expected_reward(site, states[h], actions[h], h)
-            own = self._next_own(site, h, states[h], actions[h], chance)
-            fresh = self._draw_shared(site, n, chance)
-            shared = fresh if self.spec.shared_kind == "redrawn" else shared
-        return Trajectory(states, actions, _draw_rewards(expected, self.spec.noise, chance), expected)
+    def luck(self, site: int, step: int, n: int, rng: np.random.Generator) -> "Luck":
+        """Tickets for the component and the branch, x1' from every ν_{b,i}, and a fresh x0, needed or not."""
+        tickets = rng.random(n), rng.random(n)
+        return Luck(*tickets, self._draw_own(site, step, n, rng), self._draw_shared(site, n, rng))
+
+    def next_states(self, site: int, step: int, states: Array, codes: Codes, luck: "Luck") -> Array:  # noqa: ARG002
+        """x' (n, m) ~ P(· | x, a)."""
+        component = codes_at(self.component_chances(site, states), luck.component)
+        branch = (luck.branch < self.dose(codes)).astype(np.intp)
+        own = luck.own[branch, component, np.arange(len(states))]
+        shared = luck.shared if self.spec.shared_kind == "redrawn" else states[:, : self.spec.n_shared]
+        return np.hstack([shared, own])
+
+    def draw_rewards(self, means: Array, rng: np.random.Generator) -> Array:
+        """Beta(μκ, (1−μ)κ) with κ = 1/noise² − 1: the mean μ and the variance noise²·μ(1−μ)."""
+        size = 1.0 / self.spec.noise**2 - 1.0
+        if size == 0.0:
+            return (rng.random(means.shape) < means).astype(np.float64)
+        return rng.beta(means * size, (1.0 - means) * size)
 
     def behaviour(self, site: int, rng: np.random.Generator) -> Act:
         """What the site's clinicians do; they draw from `rng`."""
@@ -196,6 +209,10 @@ class World(Simulated):
             self._solved[site] = _solve(self, site, np.random.default_rng([self.solver_seed, site]))
         return self._solved[site]
 
+    def best_rule(self, site: int, draws: int = 5000) -> Act:
+        """π* without its value, from `draws` states of every ν_{b,i} (a good policy and no more where x0 lasts)."""
+        return _rule(self, site, _look_ahead(self, site, draws, np.random.default_rng([self.solver_seed, site])))
+
     def _draw_shared(self, site: int, n: int, rng: np.random.Generator) -> Array:
         """x0, (n, m0)."""
         shape = self.shape[site]
@@ -210,14 +227,6 @@ class World(Simulated):
         )
         gamma /= gamma.sum(axis=-1, keepdims=True)
         return gamma
-
-    def _next_own(self, site: int, step: int, states: Array, codes: Codes, rng: np.random.Generator) -> Array:
-        """x1' (n, m1)."""
-        n = len(states)
-        component = draw_codes(self.component_chances(site, states), rng)
-        branch = (rng.random(n) < self.dose(codes)).astype(np.intp)
-        drawn = self._draw_own(site, step, n, rng)
-        return drawn[branch, component, np.arange(n)]
 
 
 def make_world(spec: WorldSpec, rng: np.random.Generator) -> World:
@@ -261,14 +270,6 @@ def _draw_habits(spec: WorldSpec, rng: np.random.Generator) -> Array:
     return chances if spec.behaviour == "narrow" else np.full_like(chances, 1 / spec.n_actions)
 
 
-def _draw_rewards(means: Array, noise: float, rng: np.random.Generator) -> Array:
-    """Beta(μκ, (1−μ)κ) with κ = 1/noise² − 1: the mean μ and the variance noise²·μ(1−μ)."""
-    size = 1.0 / noise**2 - 1.0
-    if size == 0.0:
-        return (rng.random(means.shape) < means).astype(np.float64)
-    return rng.beta(means * size, (1.0 - means) * size)
-
-
 @dataclass(frozen=True, eq=False)
 class _Ahead:
     """What is ahead of a patient who leaves a step: W_h(b, i) = E[V_{h+1}(x')] under ν_{b,i}.
@@ -303,12 +304,8 @@ def _solve(world: World, site: int, rng: np.random.Generator) -> Optimal:
     how often its ν_{b,i} is met. Where x0 lasts, W depends on it and a cubic stands in: π is a good policy and no
     more, and its value is simulated.
     """
-    ahead = _look_ahead(world, site, rng)
-
-    def act(states: Array, step: int) -> Codes:
-        high = ahead.decide(world, site, np.asarray(states, dtype=np.float64), step)[1]
-        return np.where(high, world.n_actions - 1, 0)
-
+    ahead = _look_ahead(world, site, SOLVER_DRAWS, rng)
+    act = _rule(world, site, ahead)
     if world.spec.shared_kind != "redrawn":
         found = world.value(site, act, 5 * SOLVER_DRAWS, rng)
         return Optimal(act, found.mean, found.standard_error, exact=False)
@@ -322,20 +319,28 @@ def _solve(world: World, site: int, rng: np.random.Generator) -> Optimal:
     return Optimal(act, float(best.mean()), float(np.sqrt(variance)), exact=True)
 
 
-def _look_ahead(world: World, site: int, rng: np.random.Generator) -> _Ahead:
-    """W of every step, from the last, after which nothing is ahead."""
+def _rule(world: World, site: int, ahead: _Ahead) -> Act:
+    def act(states: Array, step: int) -> Codes:
+        high = ahead.decide(world, site, np.asarray(states, dtype=np.float64), step)[1]
+        return np.where(high, world.n_actions - 1, 0)
+
+    return act
+
+
+def _look_ahead(world: World, site: int, draws: int, rng: np.random.Generator) -> _Ahead:
+    """W of every step, from the last, after which nothing is ahead; `draws` from every ν_{b,i}."""
     steps, m1 = world.horizon, world.spec.n_specific
     terms = _terms(world.spec)
     weights, errors = np.zeros((steps, 2, m1, len(terms))), np.zeros((steps, 2, m1))
     ahead = _Ahead(terms, weights, errors, np.zeros((steps, 2, m1, 2, m1)))
     for h in reversed(range(1, steps)):
-        own = world._draw_own(site, h - 1, SOLVER_DRAWS, rng)
+        own = world._draw_own(site, h - 1, draws, rng)
         for b, i in np.ndindex(2, m1):
-            states = np.hstack([world._draw_shared(site, SOLVER_DRAWS, rng), own[b, i]])
+            states = np.hstack([world._draw_shared(site, draws, rng), own[b, i]])
             best, high = ahead.decide(world, site, states, h)
             products = _products(states, terms)
             weights[h - 1, b, i] = np.linalg.lstsq(products, best)[0]
-            errors[h - 1, b, i] = best.std() / np.sqrt(SOLVER_DRAWS)
+            errors[h - 1, b, i] = best.std() / np.sqrt(draws)
             ahead.meets[h, b, i] = _next_met(world, site, states, high)
     return ahead
 

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +14,38 @@ Codes = NDArray[np.intp]
 Act = Callable[[Array, int], NDArray[Any]]
 """A treatment rule: `states` (n, m) in the study's order, and the step; returns action codes (n,)."""
 
+NO_DISCLOSURE_RULES = {"min_patients": 1, "max_ratio": 1.0, "min_action": 1, "min_sites": 1}
+"""[disclosure] of a simulated study: it asks for as little as a study can."""
+
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """Patients of one site: `states` (H, n, m), `actions` (H, n) codes, `rewards` (H, n) and their means `expected`."""
+    """Patients of one site: `states` (H, n, m), `actions` (H, n) codes, `rewards` (H, n) and their means `expected`.
+
+    Where patients may leave before the horizon, `lengths` (n,) says after how many steps they did and `ends` (n,) how,
+    "" for those who did not leave. What lies beyond a patient's length is no data: NaN states, codes −1, rewards 0.
+    """
 
     states: Array
     actions: Codes
     rewards: Array
     expected: Array
+    lengths: Codes | None = None
+    ends: NDArray[np.str_] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """What one step brings n patients: `rewards` (n,), their means `expected` (n,) and the next `states` (n, m).
+
+    `ends` (n,) says how those ended who left, "" for who goes on; None where nobody leaves. Who left keeps the state
+    that was left.
+    """
+
+    rewards: Array
+    expected: Array
+    states: Array
+    ends: NDArray[np.str_] | None = None
 
 
 @dataclass(frozen=True)
@@ -91,12 +115,15 @@ class Simulated(ABC):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def value(self, site: int, act: Act | None, n: int, rng: np.random.Generator) -> Value:
-        """V^π from `n` patients, summing exact expected rewards.
+        """V^π from `n` patients, summing exact expected rewards; None is what clinicians do.
 
         From equal generators two policies meet the same patients with the same luck: their difference is paired.
         """
-        sums = self.sample(site, n, rng, act).expected.sum(axis=0)
-        return Value(float(sums.mean()), float(sums.std(ddof=1) / np.sqrt(n)))
+        return value_of(self.sample(site, n, rng, act).expected.sum(axis=0))
+
+    def values(self, site: int, acts: Sequence[Act | None], n: int, rng: np.random.Generator) -> list[Value]:
+        """The values of several policies on the same patients with the same luck."""
+        return [self.value(site, act, n, deepcopy(rng)) for act in acts]
 
     def behaviour_value(self, site: int, n: int, rng: np.random.Generator) -> Value:
         """What the site's clinicians reach."""
@@ -104,21 +131,116 @@ class Simulated(ABC):
 
     def constant_values(self, site: int, n: int, rng: np.random.Generator) -> ConstantValues:
         """What each action is worth when everybody gets it at every step, on the same patients."""
-        seed = int(rng.integers(2**63))
-        found = [self.value(site, constant(code), n, np.random.default_rng(seed)) for code in range(self.n_actions)]
+        found = self.values(site, [constant(code) for code in range(self.n_actions)], n, rng)
         return ConstantValues(np.array([v.mean for v in found]), np.array([v.standard_error for v in found]))
 
     def _site_table(self, site: int, n: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         walk = self.sample(site, n, rng)
         by_patient = walk.states.transpose(2, 1, 0).reshape(len(self.covariates), -1)
-        return {
+        patient, step = np.repeat(np.arange(n), self.horizon), np.tile(np.arange(self.horizon), n)
+        columns: dict[str, NDArray[Any]] = {
             "site": np.full(n * self.horizon, self.sites[site]),
-            "patient": np.repeat(np.arange(n), self.horizon),
-            "step": np.tile(np.arange(self.horizon), n),
+            "patient": patient,
+            "step": step,
             "action": walk.actions.T.ravel(),
             "reward": walk.rewards.T.ravel(),
-            **dict(zip(self.covariates, by_patient, strict=True)),
         }
+        if walk.lengths is None or walk.ends is None:
+            return columns | dict(zip(self.covariates, by_patient, strict=True))
+        left = walk.lengths[patient] - 1 - step
+        columns["end"] = np.where(left == 0, walk.ends[patient], "")
+        columns |= dict(zip(self.covariates, by_patient, strict=True))
+        return {name: column[left >= 0] for name, column in columns.items()}
+
+
+class Stepwise(Simulated):
+    """Worlds whose patients can also be led one step at a time: what an environment for learners needs."""
+
+    @abstractmethod
+    def study(self, **learning: Any) -> dict[str, Any]:
+        """Content of a study file for this world; `learning` goes into its [learning]."""
+
+    @abstractmethod
+    def arrive(self, site: int, n: int, rng: np.random.Generator) -> Array:
+        """States (n, m) of `n` fresh patients at step 0."""
+
+    @abstractmethod
+    def move(self, site: int, step: int, states: Array, codes: NDArray[Any], rng: np.random.Generator) -> Move:
+        """What becomes of patients in `states` (n, m) who get `codes` (n,) at a step."""
+
+
+class FullLength(Stepwise):
+    """Worlds in which everybody stays for all steps, and a reward is drawn around a mean apart from the next state."""
+
+    @abstractmethod
+    def behaviour(self, site: int, rng: np.random.Generator) -> Act:
+        """What the site's clinicians do; they draw from `rng`."""
+
+    @abstractmethod
+    def expected_reward(self, site: int, states: Array, codes: NDArray[Any], step: int) -> Array:
+        """The mean reward, (n,)."""
+
+    @abstractmethod
+    def luck(self, site: int, step: int, n: int, rng: np.random.Generator) -> Any:
+        """What chance has in store for `n` patients as they leave a step, whatever is done to them."""
+
+    @abstractmethod
+    def next_states(self, site: int, step: int, states: Array, codes: Codes, luck: Any) -> Array:
+        """x' (n, m) of patients in `states` who got `codes` and had that `luck`."""
+
+    @abstractmethod
+    def draw_rewards(self, means: Array, rng: np.random.Generator) -> Array:
+        """Rewards around `means`, in their shape."""
+
+    def sample(self, site: int, n: int, rng: np.random.Generator, act: Act | None = None) -> Trajectory:
+        """`n` fresh patients of a site, treated by `act`, or as the site's clinicians do.
+
+        Patients draw from a generator of their own and as often whatever is done to them: from equal generators two
+        policies meet the same patients with the same luck.
+        """
+        chance, choice = rng.spawn(2)
+        act = act or self.behaviour(site, choice)
+        shape = (self.horizon, n)
+        states = np.empty((*shape, len(self.covariates)))
+        actions, expected = np.empty(shape, dtype=np.intp), np.empty(shape)
+        now = self.arrive(site, n, chance)
+        for h in range(self.horizon):
+            states[h] = now
+            actions[h] = np.asarray(act(now, h))
+            expected[h] = self.expected_reward(site, states[h], actions[h], h)
+            now = self.next_states(site, h, states[h], actions[h], self.luck(site, h, n, chance))
+        return Trajectory(states, actions, self.draw_rewards(expected, chance), expected)
+
+    def values(self, site: int, acts: Sequence[Act | None], n: int, rng: np.random.Generator) -> list[Value]:
+        """The values of several policies on the same patients with the same luck, which is drawn once for all."""
+        chance, choice = rng.spawn(2)
+        rules = [act or self.behaviour(site, choice) for act in acts]
+        first = self.arrive(site, n, chance)
+        now, sums = [first.copy() for _ in rules], np.zeros((len(rules), n))
+        for h in range(self.horizon):
+            luck = self.luck(site, h, n, chance)
+            for place, act in enumerate(rules):
+                states = now[place]
+                codes = np.asarray(act(states, h), dtype=np.intp)
+                sums[place] += self.expected_reward(site, states, codes, h)
+                now[place] = self.next_states(site, h, states, codes, luck)
+        return [value_of(total) for total in sums]
+
+    def value(self, site: int, act: Act | None, n: int, rng: np.random.Generator) -> Value:
+        """V^π from `n` patients, summing exact expected rewards; None is what clinicians do."""
+        return self.values(site, [act], n, rng)[0]
+
+    def move(self, site: int, step: int, states: Array, codes: NDArray[Any], rng: np.random.Generator) -> Move:
+        """What becomes of patients in `states` (n, m) who get `codes` (n,) at a step."""
+        chosen = np.asarray(codes, dtype=np.intp)
+        expected = self.expected_reward(site, states, chosen, step)
+        later = self.next_states(site, step, states, chosen, self.luck(site, step, len(states), rng))
+        return Move(self.draw_rewards(expected, rng), expected, later)
+
+
+def value_of(sums: Array) -> Value:
+    """The value from patients' sums of rewards, (n,)."""
+    return Value(float(sums.mean()), float(sums.std(ddof=1) / np.sqrt(len(sums))))
 
 
 def constant(code: int) -> Act:
@@ -128,8 +250,13 @@ def constant(code: int) -> Act:
 
 def draw_codes(chances: Array, rng: np.random.Generator) -> Codes:
     """One code for each row of `chances` (n, A), which sum to 1."""
+    return codes_at(chances, rng.random(len(chances)))
+
+
+def codes_at(chances: Array, tickets: Array) -> Codes:
+    """The code into which each of `tickets` (n,), uniform on [0, 1), falls."""
     edges = np.cumsum(chances, axis=1)[:, :-1]
-    return np.asarray(np.sum(rng.random(len(chances))[:, None] >= edges, axis=1), dtype=np.intp)
+    return np.asarray(np.sum(tickets[:, None] >= edges, axis=1), dtype=np.intp)
 
 
 def site_names(n_sites: int) -> tuple[str, ...]:
@@ -167,5 +294,5 @@ def study_content(
         "features": {"intercept": "none", "scale": "unit"},
         "reward": {"range": [0.0, 1.0]},
         "learning": learning,
-        "disclosure": {"min_patients": 1, "max_ratio": 1.0, "min_action": 1, "min_sites": 1},
+        "disclosure": NO_DISCLOSURE_RULES,
     }

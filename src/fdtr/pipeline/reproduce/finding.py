@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import altair
 
 
+Draw = Callable[[], "altair.TopLevelMixin"]
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """Rows of one dataclass, written to `name`.csv."""
@@ -39,7 +42,7 @@ class Figure:
 
     name: str
     title: str
-    draw: "Callable[[], altair.TopLevelMixin]"
+    draw: Draw
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,11 @@ def seeds_of(seed: int, *key: int) -> np.random.SeedSequence:
     return np.random.SeedSequence(seed, spawn_key=key)
 
 
+def anew(seeds: np.random.SeedSequence) -> np.random.SeedSequence:
+    """The same seeds as if nothing had been spawned from them yet: spawning counts, so that twice is not the same."""
+    return np.random.SeedSequence(seeds.entropy, spawn_key=seeds.spawn_key)
+
+
 def replicate(
     work: Callable[[Job], Result],
     jobs: Sequence[Job],
@@ -39,9 +44,10 @@ def replicate(
     processes = min(processes or thread_count(), len(jobs))
     results: list[Result] = []
     if processes <= 1:
-        for done, job in enumerate(jobs):
-            progress(what, done, len(jobs))
-            results.append(work(job))
+        with one_blas_thread():
+            for done, job in enumerate(jobs):
+                progress(what, done, len(jobs))
+                results.append(work(job))
     else:
         # Fresh processes: one forked from a process with threads may wait for ever.
         with ProcessPoolExecutor(processes, get_context("spawn"), _work_alone) as pool:

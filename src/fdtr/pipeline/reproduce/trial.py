@@ -4,22 +4,25 @@ Everybody is tuned the same way: with "auto" each method chooses what it has, c 
 Policies of one site are valued on the same simulated patients with the same luck, so that differences are paired.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from fdtr.learners.voting import MajorityVote
+from fdtr.pipeline.reproduce.replications import anew
 from fdtr.simulation.authors import AuthorsSpec, make_authors_world
 from fdtr.simulation.linear import WorldSpec, make_world
-from fdtr.simulation.worlds import Act, Simulated
+from fdtr.simulation.worlds import Act, Simulated, constant
 from fdtr.site import fit_federated, fit_local, fit_q_learning, read_trajectories
 from fdtr.study import Study
 from fdtr.summary import combine
 from fdtr.trajectories import Trajectories
 
+Array = NDArray[np.float64]
 Spec = WorldSpec | AuthorsSpec
 
 FDTR_AUTO = "FDTR (auto)"
@@ -50,14 +53,26 @@ class Trial:
     fresh: int
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """Values of one replication, each a mean over sites: `methods`[n][method], and those that need no data."""
+@dataclass(frozen=True)
+class References:
+    """What needs no data: values of clinicians, of the best constant action and of the optimum."""
 
-    methods: Mapping[int, Mapping[str, float]]
     behaviour: float
     constant: float
     optimum: float
+
+    @property
+    def span(self) -> float:
+        """How much better than clinicians a policy can be."""
+        return self.optimum - self.behaviour
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Values of one replication, each a mean over sites: `methods`[n][method], and the references."""
+
+    methods: Mapping[int, Mapping[str, float]]
+    references: References
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,19 +83,22 @@ class Drawn:
     fresh: int
     patients: Sequence[np.random.SeedSequence]
 
-    def value(self, acts: Sequence[Act | None]) -> float:
-        """Mean over sites of what `acts` (one a site; None is what clinicians do) are worth."""
-        return float(np.mean([self.value_at(site, act) for site, act in enumerate(acts)]))
+    def values_at(self, site: int, acts: Sequence[Act | None]) -> Array:
+        """What rules are worth at one site, all on the same patients; None is what clinicians do."""
+        rng = np.random.default_rng(anew(self.patients[site]))
+        return np.array([found.mean for found in self.world.values(site, acts, self.fresh, rng)])
 
-    def value_at(self, site: int, act: Act | None) -> float:
-        """What a rule is worth at one site."""
-        rng = np.random.default_rng(self.patients[site])
-        return float(self.world.value(site, act, self.fresh, rng).mean)
+    def references_at(self, site: int) -> "References":
+        """What clinicians, the best constant action and the optimum reach at one site."""
+        world = self.world
+        acts = [None, world.best_rule(site), *(constant(code) for code in range(world.n_actions))]
+        behaviour, optimum, *constants = self.values_at(site, acts)
+        return References(float(behaviour), float(max(constants)), float(optimum))
 
 
 def draw(trial: Trial) -> tuple[Drawn, dict[int, np.random.SeedSequence]]:
     """The world of a trial, and the seeds of the table of each size."""
-    of_world, of_patients, of_tables = trial.seeds.spawn(3)
+    of_world, of_patients, of_tables = anew(trial.seeds).spawn(3)
     world = _make(trial.spec, np.random.default_rng(of_world))
     tables = dict(zip(trial.sizes, of_tables.spawn(len(trial.sizes)), strict=True))
     return Drawn(world, trial.fresh, of_patients.spawn(len(world.sites))), tables
@@ -119,24 +137,15 @@ def fit_methods(world: Any, sites: Mapping[str, Trajectories]) -> dict[str, list
 def run_trial(trial: Trial) -> Outcome:
     """Fit and value every method at every size."""
     drawn, tables = draw(trial)
-    world = drawn.world
     methods = {}
     for n, seeds in tables.items():
-        rules = fit_methods(world, read(world, n, seeds).by_site())
-        methods[n] = {method: drawn.value(rules[method]) for method in METHODS}
-    return Outcome(methods, *references(drawn))
+        rules = fit_methods(drawn.world, read(drawn.world, n, seeds).by_site())
+        by_site = [drawn.values_at(k, [rules[method][k] for method in METHODS]) for k in range(len(drawn.patients))]
+        methods[n] = dict(zip(METHODS, np.mean(by_site, axis=0).tolist(), strict=True))
+    return Outcome(methods, mean_references(drawn))
 
 
-def references(drawn: Drawn) -> tuple[float, float, float]:
-    """What clinicians, the best constant action of each site and the optimum reach, means over sites."""
-    world = drawn.world
-    n_sites = len(world.sites)
-    constants = [
-        world.constant_values(k, drawn.fresh, np.random.default_rng(drawn.patients[k])).best_value.mean
-        for k in range(n_sites)
-    ]
-    optima = [world.optimal(k).value for k in range(n_sites)]
-    return drawn.value([None] * n_sites), float(np.mean(constants)), float(np.mean(optima))
-
-
-Work = Callable[[Trial], Outcome]
+def mean_references(drawn: Drawn) -> References:
+    """The references, averaged over sites."""
+    by_site = [drawn.references_at(k) for k in range(len(drawn.patients))]
+    return References(*np.mean([[r.behaviour, r.constant, r.optimum] for r in by_site], axis=0).tolist())

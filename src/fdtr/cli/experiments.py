@@ -1,0 +1,108 @@
+"""The commands of `fdtr reproduce`: experiments on worlds whose truth is known."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fdtr.cli import show
+
+if TYPE_CHECKING:
+    from fdtr.pipeline.reproduce.experiments import Asked, Experiment
+
+reproduce_app = typer.Typer(
+    help="The paper's experiments, on worlds whose truth is known. Writes pages, tables and figures; sends nothing.",
+    no_args_is_help=True,
+)
+
+Out = Annotated[Path, typer.Option(help="The folder for tables (CSV), figures (SVG, PNG) and a page (Markdown).")]
+Quick = Annotated[bool, typer.Option("--quick", help="Seconds instead of minutes: shows that it runs, nothing else.")]
+Replications = Annotated[int | None, typer.Option(min=2, help="Worlds drawn for each cell.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same numbers at any number of processes.")]
+Processes = Annotated[int | None, typer.Option(min=1, help="As many as cores if left out.")]
+
+PANELS = ("(8,6,15,5)", "(8,6,15,10)", "(20,2,5,5)")
+
+
+class Figure2World(StrEnum):
+    """Where Figure 2 is tried."""
+
+    valid = "valid"
+    authors = "authors"
+
+
+@reproduce_app.command()
+def figure2(
+    out: Out = Path("reproductions"),
+    world: Annotated[
+        Figure2World,
+        typer.Option(help="valid: a linear MDP, as the theory asks; authors: their generator."),
+    ] = Figure2World.valid,
+    panel: Annotated[
+        list[int] | None, typer.Option(min=1, max=len(PANELS), help="Only this panel, 1 to 3; may be repeated.")
+    ] = None,
+    quick: Quick = False,
+    replications: Replications = None,
+    seed: Seed = 0,
+    processes: Processes = None,
+) -> None:
+    """Value of every method's policies by the number of patients: the paper's Figure 2."""
+    from fdtr.pipeline.reproduce.experiments import reproduce_figure2
+
+    options = ["--world", world.value, *(part for number in panel or [] for part in ("--panel", str(number)))]
+    asked = _asked(["figure2", *options], quick, replications, seed, processes)
+    with show.progress() as progress:
+        found = reproduce_figure2(out, asked, world.value, [PANELS[number - 1] for number in panel or []], progress)
+    show.findings([found], out)
+
+
+@reproduce_app.command()
+def worlds(
+    out: Out = Path("reproductions"),
+    quick: Quick = False,
+    replications: Replications = None,
+    seed: Seed = 0,
+    processes: Processes = None,
+) -> None:
+    """Is it ever worse than going alone? FDTR against LDTR and Q-learning where assumptions break."""
+    _run("worlds", out, _asked(["worlds"], quick, replications, seed, processes))
+
+
+@reproduce_app.command()
+def tuning(
+    out: Out = Path("reproductions"),
+    quick: Quick = False,
+    replications: Replications = None,
+    seed: Seed = 0,
+    processes: Processes = None,
+) -> None:
+    """Does "auto" choose well? Against other rules, and against the best fixed settings in hindsight."""
+    _run("tuning", out, _asked(["tuning"], quick, replications, seed, processes))
+
+
+@reproduce_app.command()
+def theorems(
+    out: Out = Path("reproductions"), quick: Quick = False, seed: Seed = 0, processes: Processes = None
+) -> None:
+    """What the theorems promise, by experiment: pessimism, bounds, rates, splines, and when sharing fails."""
+    _run("theorems", out, _asked(["theorems"], quick, None, seed, processes))
+
+
+def _run(experiment: "Experiment", out: Path, asked: "Asked") -> None:
+    from fdtr.pipeline.reproduce.experiments import reproduce
+
+    with show.progress() as progress:
+        found = reproduce(experiment, out, asked, progress)
+    show.findings(found, out)
+
+
+def _asked(words: list[str], quick: bool, replications: int | None, seed: int, processes: int | None) -> "Asked":
+    """What was asked for; the command goes into captions with what changes a number, not with what does not."""
+    from fdtr.pipeline.reproduce.experiments import Asked
+
+    words = ["fdtr", "reproduce", *words]
+    words += ["--quick"] if quick else []
+    words += ["--replications", str(replications)] if replications is not None else []
+    words += ["--seed", str(seed)] if seed else []
+    return Asked(" ".join(words), seed, replications, quick, processes)

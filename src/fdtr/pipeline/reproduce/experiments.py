@@ -1,0 +1,76 @@
+"""Run an experiment by its name and keep what it found."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from fdtr.algebra.threads import thread_count
+from fdtr.pipeline.reproduce import choices, figure2, worlds
+from fdtr.pipeline.reproduce.finding import Finding, Provenance, require_figures, write_findings
+from fdtr.pipeline.results import Progress, ignore_progress
+
+Experiment = Literal["worlds", "tuning", "theorems"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How an experiment is run: `command` is how it was asked for, and goes into the captions.
+
+    `replications` None is the experiment's own number; `quick` shows that everything runs, and nothing else.
+    """
+
+    command: str
+    seed: int = 0
+    replications: int | None = None
+    quick: bool = False
+    processes: int | None = None
+
+    def plan(self, full: Any, quick: Any) -> Any:
+        """A plan with what was asked for."""
+        plan = quick if self.quick else full
+        return plan if self.replications is None else replace(plan, replications=self.replications)
+
+
+def reproduce_figure2(
+    folder: str | Path,
+    asked: Asked,
+    world: str = "valid",
+    panels: Sequence[str] | None = None,
+    progress: Progress = ignore_progress,
+) -> Finding:
+    """Figure 2 on one world ("valid" or "authors"), all panels or some."""
+    plan = asked.plan(figure2.Plan(world, seed=asked.seed), figure2.Plan.quick(world, asked.seed))
+    plan = replace(plan, panels=tuple(panels)) if panels else plan
+    return _keep(folder, f"figure2-{world}", asked, lambda: [figure2.run_figure2(plan, asked.processes, progress)])[0]
+
+
+def reproduce(
+    experiment: Experiment, folder: str | Path, asked: Asked, progress: Progress = ignore_progress
+) -> list[Finding]:
+    """Any experiment but Figure 2."""
+
+    def run() -> list[Finding]:
+        if experiment == "worlds":
+            plan = asked.plan(worlds.Plan(seed=asked.seed), worlds.Plan.quick(asked.seed))
+            return [worlds.run_worlds(plan, asked.processes, progress)]
+        if experiment == "tuning":
+            plan = asked.plan(choices.Plan(seed=asked.seed), choices.Plan.quick(asked.seed))
+            return [choices.run_choices(plan, asked.processes, progress)]
+        from fdtr.pipeline.reproduce.theorems import run_theorems
+
+        return run_theorems(asked.seed, asked.quick, asked.processes, progress)
+
+    return _keep(folder, experiment, asked, run)
+
+
+def _keep(folder: str | Path, name: str, asked: Asked, run: Callable[[], list[Finding]]) -> list[Finding]:
+    """Run, and write what came of it with how it came to be."""
+    require_figures()
+    start = time.monotonic()
+    findings = run()
+    cores = min(asked.processes or thread_count(), thread_count())
+    provenance = Provenance(asked.command, asked.seed, time.monotonic() - start, cores)
+    write_findings(Path(folder), name, findings, provenance)
+    return findings
