@@ -1,14 +1,15 @@
-"""Charts of experiments. Lines differ in shape and dash as well as in colour; imported only to draw."""
+"""Charts of experiments. Series differ in shape as well as in colour; imported only to draw."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import altair as alt
 
+from fdtr.pipeline.reproduce.trial import METHODS
+
 # fmt: off
 COLOURS = ("#00664b", "#2459a6", "#5f8fd0", "#b34700", "#e08a3c", "#7a2da0", "#46a279", "#93b7e3")
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right", "triangle-left")
-DASHES = ([1, 0], [6, 2], [3, 2], [8, 2, 2, 2], [1, 2], [10, 3], [5, 1, 1, 1], [2, 4])
 # fmt: on
 
 REFERENCES = {"optimum": [1, 0], "best constant action": [4, 3], "behaviour": [1, 3]}
@@ -32,7 +33,7 @@ def values_by_size(rows: Sequence[Any], methods: Sequence[str]) -> alt.HConcatCh
         flat = alt.Chart(alt.InlineData(values=[r for r in records if r["method"] in REFERENCES]))
         layers = alt.layer(
             flat.mark_line(color="#444444", strokeWidth=1.5).encode(x, y, strokeDash=dash),
-            lines.mark_rule(opacity=0.6).encode(x, alt.Y("low:Q"), alt.Y2("high:Q"), color=styles["color"]),
+            lines.mark_rule().encode(x, alt.Y("low:Q"), alt.Y2("high:Q"), color=styles["color"]),
             lines.mark_line(strokeWidth=1.5).encode(x, y, color=styles["color"]),
             lines.mark_point(size=50, filled=True, opacity=1).encode(x, y, **styles),
         )
@@ -67,10 +68,10 @@ def _sizes(records: Sequence[dict[str, Any]]) -> alt.X:
 
 
 def series(field: str, names: Sequence[str], title: str) -> dict[str, Any]:
-    """Colour and shape of each of `names`, in one legend."""
-    domain = list(names)
-    colour = alt.Scale(domain=domain, range=[COLOURS[i % len(COLOURS)] for i in range(len(domain))])
-    shape = alt.Scale(domain=domain, range=[SHAPES[i % len(SHAPES)] for i in range(len(domain))])
+    """Colour and shape of each of `names`, in one legend; a method looks the same in every figure."""
+    domain, places = list(names), [METHODS.index(name) if name in METHODS else j for j, name in enumerate(names)]
+    colour = alt.Scale(domain=domain, range=[COLOURS[place % len(COLOURS)] for place in places])
+    shape = alt.Scale(domain=domain, range=[SHAPES[place % len(SHAPES)] for place in places])
     return {
         "color": alt.Color(field, scale=colour, title=title),
         "shape": alt.Shape(field, scale=shape, title=title),

@@ -65,11 +65,11 @@ class Provenance:
     cores: int
 
     @property
-    def caption(self) -> str:
-        """One line."""
+    def details(self) -> str:
+        """Version, seed and wall time."""
         wall = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.0f} min"
         cores = "core" if self.cores == 1 else "cores"
-        return f"{self.command}   fdtr {__version__}, seed {self.seed}, {wall} on {self.cores} {cores}"
+        return f"fdtr {__version__}, seed {self.seed}, {wall} on {self.cores} {cores}"
 
 
 def write_findings(folder: Path, name: str, findings: Sequence[Finding], provenance: Provenance) -> None:
@@ -95,8 +95,7 @@ def require_figures() -> None:
 
 
 def _page(findings: Sequence[Finding], provenance: Provenance) -> str:
-    lines = [f"`{provenance.command}`", "", provenance.caption.removeprefix(provenance.command).strip().capitalize()]
-    lines[-1] = lines[-1].replace("Fdtr", "fdtr", 1) + "."
+    lines = [f"`{provenance.command}`", "", f"{provenance.details}."]
     for finding in findings:
         lines += ["", f"## {finding.title}", ""]
         lines += [f"* {sentence}" for sentence in finding.shows]
@@ -110,7 +109,8 @@ def _render(figure: Figure, provenance: Provenance) -> Mapping[str, bytes]:
     import altair
     import vl_convert
 
-    title = altair.TitleParams(figure.title, subtitle=[provenance.caption], anchor="start", subtitleColor="#555555")
+    subtitle = [provenance.command, provenance.details]
+    title = altair.TitleParams(figure.title, subtitle=subtitle, anchor="start", offset=12, subtitleColor="#555555")
     chart = figure.draw().properties(title=title).configure_view(stroke=None)
     spec = chart.to_dict()
     return {
