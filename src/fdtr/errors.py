@@ -27,6 +27,7 @@
     │   ├── OutOfBounds             rule BOUND
     │   └── TooFewSites             rule SITES
     ├── MissingExtra                an optional part of the software is not installed
+    ├── Unfetchable                 something to be downloaded could not be had
     └── SingularSystem              a linear system cannot be solved as the study asks
 
 A message says what, where, and what to do next. It never holds a patient's value.
@@ -159,3 +160,7 @@ class SingularSystem(FdtrError, ArithmeticError):
 
 class MissingExtra(FdtrError):
     """An optional part of the software is not installed."""
+
+
+class Unfetchable(FdtrError):
+    """Something that is downloaded when it is first asked for could not be had."""

@@ -22,6 +22,11 @@ Replications = Annotated[int | None, typer.Option(min=2, help="Worlds drawn for 
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same numbers at any number of processes.")]
 Processes = Annotated[int | None, typer.Option(min=1, help="As many as cores if left out.")]
 
+IcuSepsis = Annotated[
+    bool,
+    typer.Option("--icu-sepsis", help="Also hospitals cut from ICU-Sepsis; pip downloads it once."),
+]
+
 PANELS = ("(8,6,15,5)", "(8,6,15,10)", "(20,2,5,5)")
 
 
@@ -60,25 +65,27 @@ def figure2(
 @reproduce_app.command()
 def worlds(
     out: Out = Path("reproductions"),
+    icu_sepsis: IcuSepsis = False,
     quick: Quick = False,
     replications: Replications = None,
     seed: Seed = 0,
     processes: Processes = None,
 ) -> None:
     """Is it ever worse than going alone? FDTR against LDTR and Q-learning where assumptions break."""
-    _run("worlds", out, _asked(["worlds"], quick, replications, seed, processes))
+    _run("worlds", out, _asked(["worlds"], quick, replications, seed, processes, icu_sepsis))
 
 
 @reproduce_app.command()
 def tuning(
     out: Out = Path("reproductions"),
+    icu_sepsis: IcuSepsis = False,
     quick: Quick = False,
     replications: Replications = None,
     seed: Seed = 0,
     processes: Processes = None,
 ) -> None:
     """Does "auto" choose well? Against other rules, and against the best fixed settings in hindsight."""
-    _run("tuning", out, _asked(["tuning"], quick, replications, seed, processes))
+    _run("tuning", out, _asked(["tuning"], quick, replications, seed, processes, icu_sepsis))
 
 
 @reproduce_app.command()
@@ -97,12 +104,20 @@ def _run(experiment: "Experiment", out: Path, asked: "Asked") -> None:
     show.findings(found, out)
 
 
-def _asked(words: list[str], quick: bool, replications: int | None, seed: int, processes: int | None) -> "Asked":
+def _asked(
+    words: list[str],
+    quick: bool,
+    replications: int | None,
+    seed: int,
+    processes: int | None,
+    icu_sepsis: bool = False,
+) -> "Asked":
     """What was asked for; the command goes into captions with what changes a number, not with what does not."""
     from fdtr.pipeline.reproduce.experiments import Asked
 
     words = ["fdtr", "reproduce", *words]
+    words += ["--icu-sepsis"] if icu_sepsis else []
     words += ["--quick"] if quick else []
     words += ["--replications", str(replications)] if replications is not None else []
     words += ["--seed", str(seed)] if seed else []
-    return Asked(" ".join(words), seed, replications, quick, processes)
+    return Asked(" ".join(words), seed, replications, quick, processes, icu_sepsis)

@@ -11,10 +11,13 @@ from fdtr.errors import InvalidStudy
 from fdtr.pipeline.folders import staged_folder, table_as_csv
 from fdtr.simulation import sepsis
 from fdtr.simulation.authors import AuthorsSpec, make_authors_world
+from fdtr.simulation.icu_sepsis import IcuSpec, make_icu_world
+from fdtr.simulation.icu_wheel import fetch, load_arrays
 from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.study import Study
 
-Kind = Literal["linear", "authors", "sepsis"]
+Kind = Literal["linear", "authors", "sepsis", "icu-sepsis"]
+SPECIFICATIONS: dict[str, Any] = {"linear": WorldSpec, "authors": AuthorsSpec, "icu-sepsis": IcuSpec}
 MARK = "table.csv"
 
 
@@ -22,8 +25,9 @@ def simulate(kind: Kind, folder: str | Path, seed: int, patients: int | None, **
     """Draw a world and its patients, and write table.csv and study.toml into `folder`.
 
     "linear" is a valid linear MDP, "authors" the paper's own generator, "sepsis" the demo's five hospitals, whose sizes
-    are fixed. `patients` are those of each site; `options` are fields of the world's specification, None for its
-    default. The same seed gives the same files.
+    are fixed, "icu-sepsis" hospitals cut from ICU-Sepsis, which is downloaded unless it was before. `patients` are
+    those of each site; `options` are fields of the world's specification, None for its default. The same seed gives
+    the same files.
     """
     world_rng, table_rng = np.random.default_rng(seed).spawn(2)
     given = {name: value for name, value in options.items() if value is not None}
@@ -43,12 +47,14 @@ def simulate(kind: Kind, folder: str | Path, seed: int, patients: int | None, **
 
 
 def _draw(kind: Kind, given: dict[str, Any], rng: np.random.Generator) -> Any:
-    specification = WorldSpec if kind == "linear" else AuthorsSpec
+    specification = SPECIFICATIONS[kind]
     unknown = sorted(set(given) - set(specification.__dataclass_fields__))
     if unknown:
-        raise InvalidStudy(f'The world "{kind}" has no {", ".join(unknown)}; only "linear" has.')
+        raise InvalidStudy(f'The world "{kind}" has no {", ".join(unknown)}. Leave it out.')
     try:
-        spec: Any = specification(**given)
+        spec = specification(**given)
     except ValueError as error:
         raise InvalidStudy(f"Such a world cannot be drawn: {error}.") from None
+    if kind == "icu-sepsis":
+        return make_icu_world(spec, load_arrays(fetch()), rng)
     return make_world(spec, rng) if kind == "linear" else make_authors_world(spec, rng)

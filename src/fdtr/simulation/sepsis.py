@@ -196,6 +196,19 @@ def clinicians(hospital: Hospital, rng: np.random.Generator) -> Act:
     return act
 
 
+def next_states(hospital: Hospital, z: Array, action: Codes, driver: Codes, direction: Array, around: Array) -> Array:
+    """x' (n, q) in raw units, from who drives, uniform numbers for its direction (n,) and the draws around ν's mean."""
+    up = (direction < z[np.arange(len(z)), driver]).astype(np.intp)
+    return from_unit(hospital.means()[driver, up, action] + around)
+
+
+def reward_chances(hospital: Hospital, z: Array, action: Codes, step: int) -> Array:
+    """The chance of r = 1, (n,)."""
+    centre, slopes = hospital.chances(step)
+    chances: Array = centre[action] + np.einsum("nq,nq->n", slopes[action], z - 0.5)
+    return chances
+
+
 def to_unit(states: Array) -> Array:
     """z, (n, q), of `states` (n, q) in raw units."""
     z: Array = (states - _LOW) / _WIDTH
@@ -231,17 +244,14 @@ def _walk(hospital: Hospital, act: Act, n: int, rng: np.random.Generator) -> _Wa
     states = np.empty((HORIZON, n, q))
     actions = np.zeros((HORIZON, n), dtype=np.intp)
     rewards = np.empty((HORIZON, n), dtype=np.int64)
-    means = hospital.means()
     # Patients arrive as if they had been average and untreated until now.
     z, action = np.tile(hospital.level, (n, 1)), np.zeros(n, dtype=np.intp)
     for h in range(HORIZON):
-        up = (direction[h] < z[np.arange(n), driver[h]]).astype(np.intp)
         # Rounding comes first: rewards and transitions are exact in what is recorded.
-        states[h] = from_unit(means[driver[h], up, action] + around[h])
+        states[h] = next_states(hospital, z, action, driver[h], direction[h], around[h])
         z = to_unit(states[h])
         actions[h] = action = np.asarray(act(states[h], h)).astype(np.intp)
-        centre, slopes = hospital.chances(h)
-        rewards[h] = luck[h] < centre[action] + np.einsum("nq,nq->n", slopes[action], z - 0.5)
+        rewards[h] = luck[h] < reward_chances(hospital, z, action, h)
     return _Walk(states, actions, rewards)
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from fdtr.pipeline.reproduce.trial import Spec
 from fdtr.simulation.authors import FIGURE_2
+from fdtr.simulation.icu_sepsis import IcuSpec
+from fdtr.simulation.icu_wheel import fetch
 from fdtr.simulation.linear import WorldSpec
 
 DEVIATION = 0.8
@@ -49,6 +51,16 @@ def all_cases() -> list[Case]:
         found |= {(name, shape): replace(linear_of(shape), **changed) for name, changed in _VARIANTS.items()}
         found["authors' generator", shape] = FIGURE_2[shape]
     return [Case(*key, number, spec) for number, (key, spec) in enumerate(found.items())]
+
+
+def icu_cases() -> list[Case]:
+    """Hospitals cut from ICU-Sepsis, as it is and with a planted effect worth finding; fetched if need be."""
+    fetch()
+    shape = "(18,3,9,5)"
+    return [
+        Case("ICU-Sepsis", shape, 1000, IcuSpec()),
+        Case("ICU-Sepsis, planted effect", shape, 1001, IcuSpec(effect=4.0, follow_up=True)),
+    ]
 
 
 def few_cases() -> list[Case]:

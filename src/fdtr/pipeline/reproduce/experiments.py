@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from fdtr.algebra.threads import thread_count
 from fdtr.pipeline.reproduce import choices, figure2, worlds
+from fdtr.pipeline.reproduce.cases import icu_cases
 from fdtr.pipeline.reproduce.finding import Finding, Provenance, require_figures, write_findings
 from fdtr.pipeline.results import Progress, ignore_progress
 
@@ -19,6 +20,7 @@ class Asked:
     """How an experiment is run: `command` is how it was asked for, and goes into the captions.
 
     `replications` None is the experiment's own number; `quick` shows that everything runs, and nothing else.
+    `icu_sepsis` adds hospitals cut from that benchmark, which is downloaded unless it was before.
     """
 
     command: str
@@ -26,10 +28,13 @@ class Asked:
     replications: int | None = None
     quick: bool = False
     processes: int | None = None
+    icu_sepsis: bool = False
 
     def plan(self, full: Any, quick: Any) -> Any:
         """A plan with what was asked for."""
         plan = quick if self.quick else full
+        if self.icu_sepsis:
+            plan = replace(plan, cases=[*plan.cases, *icu_cases()])
         return plan if self.replications is None else replace(plan, replications=self.replications)
 
 

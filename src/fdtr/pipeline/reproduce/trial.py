@@ -6,6 +6,7 @@ Policies of one site are valued on the same simulated patients with the same luc
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 from fdtr.learners.voting import MajorityVote
 from fdtr.pipeline.reproduce.replications import anew
 from fdtr.simulation.authors import AuthorsSpec, make_authors_world
+from fdtr.simulation.icu_sepsis import IcuSpec, make_icu_world
+from fdtr.simulation.icu_wheel import Arrays, fetch, load_arrays
 from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.simulation.worlds import Act, Simulated, constant
 from fdtr.site import fit_federated, fit_local, fit_q_learning, read_trajectories
@@ -23,7 +26,7 @@ from fdtr.summary import combine
 from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]
-Spec = WorldSpec | AuthorsSpec
+Spec = WorldSpec | AuthorsSpec | IcuSpec
 
 FDTR_AUTO = "FDTR (auto)"
 LDTR_AUTO = "LDTR (auto)"
@@ -105,7 +108,15 @@ def draw(trial: Trial) -> tuple[Drawn, dict[int, np.random.SeedSequence]]:
 
 
 def _make(spec: Spec, rng: np.random.Generator) -> Simulated:
+    if isinstance(spec, IcuSpec):
+        return make_icu_world(spec, _icu_arrays(), rng)
     return make_world(spec, rng) if isinstance(spec, WorldSpec) else make_authors_world(spec, rng)
+
+
+@cache
+def _icu_arrays() -> Arrays:
+    """Read once in each process; whoever asks for such a world has fetched the wheel before."""
+    return load_arrays(fetch())
 
 
 def read(world: Any, n: int, seeds: np.random.SeedSequence) -> Trajectories:
