@@ -122,7 +122,7 @@ def test_tune_shows_both_criteria_and_writes_nothing(place):
     found = json.loads(fdtr("tune", "auto.toml", "table.csv", "--json", cwd=place).stdout)
     assert set(found) == set(SITES)
     for curves in found.values():
-        assert min(point["error"] for point in curves["ridge"] + curves["sharing"]) == 0
+        assert min(point["error"] + point["contrast"] for point in curves["ridge"] + curves["sharing"]) == 0
         assert len(curves["ridge"]) == 11
         assert len(curves["sharing"]) == 7
     assert sorted(place.iterdir()) == before

@@ -260,7 +260,7 @@ def curves(found: Mapping[str, Curves], machine: bool) -> None:
     for site, cut in found.items():
         chosen = cut.chosen
         words = f"λ = {chosen.ridge:g}, w = {chosen.sharing:g}, sharing {chosen.share if chosen.sharing else 'nothing'}"
-        line(f"{site} chose {words}. Both criteria, as excess over the chosen setting:")
+        line(f"{site} chose {words}. Both criteria, as excess over the chosen setting, whose sum is least:")
         for title, judged in (("By ridge", cut.by_ridge), ("By sharing", cut.by_sharing)):
             if len(judged) > 1:
                 table(title, columns, [_judged(j) for j in judged])
