@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from fdtr import __version__, trajectories, tuning
 from fdtr.disclosure import Message, Rules, Verdict, judge, measure, release
 from fdtr.errors import OtherSite, OtherStudy
-from fdtr.features import FeatureMap
 from fdtr.inference import FTest, Identified, identify, transition_test
 from fdtr.learners import federated, local, qlearning
-from fdtr.learners.backward import Fit, Settings
+from fdtr.learners.backward import Fit, Settings, sums_of
 from fdtr.policy import Policy
 from fdtr.study import CategoricalBasis, Study
-from fdtr.summary import SiteSummary, Total, stack_steps, summarize_step
+from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
 from fdtr.tuning import Candidate
 
@@ -112,7 +111,7 @@ def fit_local(study: Study, rows: Trajectories) -> LocalFit:
     fit = message if settings == message_settings(study) else local.fit_local(rows, features, settings)
     return LocalFit(
         _policy(study, rows.site, "LDTR", fit, chosen, settings),
-        _summary(study, rows.site, features, message),
+        SiteSummary(rows.site, study.fingerprint, sums_of(message, features.n_shared)),
         chosen,
         message,
     )
@@ -325,11 +324,3 @@ def _policy(study: Study, site: str, method: str, fit: Fit, chosen: Candidate, s
         offset=fit.penalty.offset,
         settings={"pessimism": settings.pessimism, **vars(chosen)},
     )
-
-
-def _summary(study: Study, site: str, features: FeatureMap, fit: Fit) -> SiteSummary:
-    steps = [
-        summarize_step(sums.gram, sums.moment, sums.reward_moment, sums.reward_square, sums.n, features.n_shared)
-        for sums in fit.statistics
-    ]
-    return SiteSummary(site, study.fingerprint, stack_steps(steps))

@@ -13,7 +13,7 @@ from fdtr.pipeline.reproduce import choices, figure2, worlds
 from fdtr.pipeline.reproduce.cases import few_cases
 from fdtr.pipeline.reproduce.experiments import Asked, reproduce, reproduce_figure2
 from fdtr.pipeline.reproduce.finding import require_figures
-from fdtr.pipeline.reproduce.paired import holm, interval
+from fdtr.pipeline.reproduce.intervals import holm, mean, p_below
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
 from fdtr.pipeline.reproduce.trial import BASELINES, FDTR_AUTO, METHODS, Outcome, References, Trial, draw, run_trial
 from fdtr.simulation.authors import AuthorsSpec
@@ -30,17 +30,16 @@ def small_trial(number: int = 0, spec=SMALL) -> Trial:
 
 def test_intervals_cover_the_truth_as_often_as_they_say():
     rng = np.random.default_rng(0)
-    found = [interval(rng.normal(0.3, 2.0, 12)) for _ in range(4000)]
+    found = [mean(rng.normal(0.3, 2.0, 12)) for _ in range(4000)]
     covered = np.mean([one.low <= 0.3 <= one.high for one in found])
     assert abs(covered - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 4000)
-    at_zero = [interval(rng.normal(0.0, 2.0, 12)).p_below for _ in range(4000)]
+    at_zero = [p_below(rng.normal(0.0, 2.0, 12)) for _ in range(4000)]
     assert abs(np.mean(np.array(at_zero) < 0.1) - 0.1) < 4 * np.sqrt(0.1 * 0.9 / 4000)
 
 
 def test_an_interval_of_one_or_of_equals_says_what_it_knows():
-    assert (interval([0.2]).low, interval([0.2]).high) == (-np.inf, np.inf)
-    assert interval([0.0, 0.0]).p_below == 1.0
-    assert interval([-1.0, -1.0]).p_below == 0.0
+    assert (mean([0.2]).low, mean([0.2]).high) == (-np.inf, np.inf)
+    assert (p_below([0.0, 0.0]), p_below([-1.0, -1.0]), p_below([0.2])) == (1.0, 0.0, 0.5)
 
 
 def test_holm_keeps_the_level_for_all_together():

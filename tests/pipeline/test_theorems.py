@@ -10,6 +10,7 @@ import pytest
 
 from fdtr import site as at_site
 from fdtr.pipeline.reproduce.finding import Finding
+from fdtr.pipeline.reproduce.intervals import bootstrap, mean, share, slope
 from fdtr.pipeline.reproduce.replications import seeds_of
 from fdtr.pipeline.reproduce.theorems import (
     misspecification,
@@ -20,10 +21,10 @@ from fdtr.pipeline.reproduce.theorems import (
     sharing,
     splines,
 )
-from fdtr.pipeline.reproduce.theorems.fitting import fit_together, read_patients, rule_of, settings
-from fdtr.pipeline.reproduce.theorems.intervals import bootstrap, mean, share, slope
+from fdtr.pipeline.reproduce.theorems.fitting import fit_together, read_patients, settings
 from fdtr.pipeline.reproduce.theorems.judging import Trial, judge_trial
 from fdtr.pipeline.reproduce.theorems.truth import Judged, SiteTruth, draw_truth
+from fdtr.pipeline.reproduce.trial import rule_of
 from fdtr.pipeline.results import ignore_progress
 from fdtr.simulation.linear import World, WorldSpec, make_world
 from fdtr.study import Study

@@ -10,6 +10,7 @@ from fdtr.algebra.pessimism import LowerBound, Penalty, log_term, misspecified, 
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.features import FeatureMap
 from fdtr.learners.sweep import StepStatistics, sweep_each
+from fdtr.summary import Sums, stack_steps, summarize_step
 from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]
@@ -102,3 +103,13 @@ def penalty_of(settings: Settings, features: FeatureMap, horizon: int, n: float)
     zeta = log_term(features.n_features, horizon, n, settings.failure_probability)
     alpha = penalty_scale(settings.pessimism, features.n_features, horizon, zeta)
     return misspecified(alpha, settings.misspecification, horizon, n)
+
+
+def sums_of(fit: Fit, n_shared: int) -> Sums:
+    """What a local fit has to say to other sites. `n_shared` is d0."""
+    return stack_steps(
+        [
+            summarize_step(sums.gram, sums.moment, sums.reward_moment, sums.reward_square, sums.n, n_shared)
+            for sums in fit.statistics
+        ]
+    )

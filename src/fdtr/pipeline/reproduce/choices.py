@@ -8,21 +8,20 @@ the replications is scored on the other half, and the other way round.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import tuning
-from fdtr.algebra.pessimism import LowerBound, argmax_first
 from fdtr.features import FeatureMap
 from fdtr.learners.backward import Settings
 from fdtr.learners.federated import Others, fit_with_each
 from fdtr.pipeline.reproduce.cases import Case, all_cases, few_cases
 from fdtr.pipeline.reproduce.finding import Draw, Figure, Finding, Table
-from fdtr.pipeline.reproduce.paired import interval
+from fdtr.pipeline.reproduce.intervals import mean
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
-from fdtr.pipeline.reproduce.trial import AUTO, Drawn, Trial, draw, mean_references, read
+from fdtr.pipeline.reproduce.trial import AUTO, Drawn, Trial, draw, mean_references, read, rule_of
 from fdtr.pipeline.results import Progress, ignore_progress
 from fdtr.simulation.worlds import Act
 from fdtr.site import fit_federated, fit_local, message_settings, others_in, score_together
@@ -187,18 +186,7 @@ class _Fits:
         """What the policies do, one for each c."""
         at = replace(self.settings, ridge=candidate.ridge)
         fits = fit_with_each(self.rows, self.features, at, self.others, candidate.sharing, candidate.share, pessimisms)
-        return [_act(self.features, fit.bounds) for fit in fits]
-
-
-def _act(features: FeatureMap, bounds: Sequence[LowerBound]) -> Act:
-    order = np.argsort(features.levels, kind="stable")
-
-    def act(states: Array, step: int) -> NDArray[Any]:
-        psi = features.psi(features.clip(np.ascontiguousarray(states.T)))
-        levels: NDArray[Any] = features.levels[argmax_first(bounds[step].bounds(psi), order)]
-        return levels
-
-    return act
+        return [rule_of(fit, self.features) for fit in fits]
 
 
 def rule_row(case: Case, n: int, outcomes: Sequence[Outcome]) -> RuleRow:
@@ -206,8 +194,7 @@ def rule_row(case: Case, n: int, outcomes: Sequence[Outcome]) -> RuleRow:
     span = float(np.mean([o.optimum - o.behaviour for o in outcomes]))
 
     def gain(first: str, second: str) -> tuple[float, float, float]:
-        found = interval([100 * (o.by_size[n].rules[first] - o.by_size[n].rules[second]) / span for o in outcomes])
-        return found.mean, found.low, found.high
+        return mean([100 * (o.by_size[n].rules[first] - o.by_size[n].rules[second]) / span for o in outcomes]).ends
 
     sharing = float(np.mean([o.by_size[n].sharing for o in outcomes]))
     parts = (*gain(CHOSEN, ERROR), *gain(CHOSEN, CONTRAST), *gain(FULL_AUTO, CHOSEN))
@@ -241,12 +228,12 @@ def _name(candidate: Candidate, c: float) -> str:
 
 def _describe_rules(rows: Sequence[RuleRow]) -> list[str]:
     told = []
-    for name, low, mean, high in (
+    for name, low, middle, high in (
         (ERROR, "less_error_low", "less_error", "less_error_high"),
         (CONTRAST, "less_contrast_low", "less_contrast", "less_contrast_high"),
         ("c = 0.0005 (c auto less that)", "auto_pessimism_low", "auto_pessimism", "auto_pessimism_high"),
     ):
-        means = [getattr(row, mean) for row in rows]
+        means = [getattr(row, middle) for row in rows]
         behind, ahead = sum(getattr(row, high) < 0 for row in rows), sum(getattr(row, low) > 0 for row in rows)
         told.append(
             f"Against {name}, {len(rows)} cells: {min(means):+.2f}% … {max(means):+.2f}% of (optimum − behaviour), "

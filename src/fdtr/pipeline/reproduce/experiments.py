@@ -10,6 +10,7 @@ from fdtr.algebra.threads import thread_count
 from fdtr.pipeline.reproduce import choices, figure2, worlds
 from fdtr.pipeline.reproduce.cases import icu_cases
 from fdtr.pipeline.reproduce.finding import Finding, Provenance, require_figures, write_findings
+from fdtr.pipeline.reproduce.theorems import run_theorems
 from fdtr.pipeline.results import Progress, ignore_progress
 
 Experiment = Literal["worlds", "tuning", "theorems"]
@@ -63,8 +64,6 @@ def reproduce(
         if experiment == "tuning":
             plan = asked.plan(choices.Plan(seed=asked.seed), choices.Plan.quick(asked.seed))
             return [choices.run_choices(plan, asked.processes, progress)]
-        from fdtr.pipeline.reproduce.theorems import run_theorems
-
         return run_theorems(asked.seed, asked.quick, asked.processes, progress)
 
     return _keep(folder, experiment, asked, run)

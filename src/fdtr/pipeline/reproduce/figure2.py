@@ -12,7 +12,7 @@ import numpy as np
 
 from fdtr.pipeline.reproduce.cases import linear_of
 from fdtr.pipeline.reproduce.finding import Draw, Figure, Finding, Table
-from fdtr.pipeline.reproduce.paired import holm, interval
+from fdtr.pipeline.reproduce.intervals import holm, mean, p_below
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
 from fdtr.pipeline.reproduce.trial import BASELINES, FDTR_AUTO, METHODS, PAPERS, Outcome, Spec, Trial, run_trial
 from fdtr.pipeline.results import Progress, ignore_progress
@@ -126,9 +126,9 @@ def value_rows(panel: str, sizes: Sequence[int], outcomes: Sequence[Outcome]) ->
     for n in sizes:
         reached = {method: np.array([o.methods[n][method] for o in outcomes]) for method in METHODS} | flat
         for method, sample in reached.items():
-            short = interval(sample - flat["optimum"])
+            short = mean(sample - flat["optimum"])
             share = (float(sample.mean()) - low) / (high - low)
-            value, least, most = (high + end for end in (short.mean, short.low, short.high))
+            value, least, most = (high + end for end in short.ends)
             rows.append(ValueRow(panel, n, method, value, least, most, share, len(outcomes)))
     return rows
 
@@ -136,14 +136,11 @@ def value_rows(panel: str, sizes: Sequence[int], outcomes: Sequence[Outcome]) ->
 def difference_rows(by_panel: Mapping[str, Sequence[Outcome]], sizes: Sequence[int]) -> list[DifferenceRow]:
     """FDTR (auto) against every baseline; Holm's adjustment over all cells with n ≥ ENOUGH."""
     cells = [(panel, n, method) for panel in by_panel for n in sizes for method in BASELINES]
-    gains = [
-        interval([o.methods[n][FDTR_AUTO] - o.methods[n][method] for o in by_panel[panel]])
-        for panel, n, method in cells
-    ]
+    gains = [[o.methods[n][FDTR_AUTO] - o.methods[n][method] for o in by_panel[panel]] for panel, n, method in cells]
     judged = [place for place, (_, n, _) in enumerate(cells) if n >= ENOUGH]
-    adjusted = dict(zip(judged, holm([gains[place].p_below for place in judged]), strict=True))
+    adjusted = dict(zip(judged, holm([p_below(gains[place]) for place in judged]), strict=True))
     return [
-        DifferenceRow(*cell, gain.mean, gain.low, gain.high, adjusted.get(place))
+        DifferenceRow(*cell, *mean(gain).ends, adjusted.get(place))
         for place, (cell, gain) in enumerate(zip(cells, gains, strict=True))
     ]
 

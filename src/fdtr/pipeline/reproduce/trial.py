@@ -13,6 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fdtr.algebra.pessimism import argmax_first
+from fdtr.features import FeatureMap
+from fdtr.learners.backward import Fit
 from fdtr.learners.voting import MajorityVote
 from fdtr.pipeline.reproduce.replications import anew
 from fdtr.simulation.authors import AuthorsSpec, make_authors_world
@@ -160,3 +163,14 @@ def mean_references(drawn: Drawn) -> References:
     """The references, averaged over sites."""
     by_site = [drawn.references_at(k) for k in range(len(drawn.patients))]
     return References(*np.mean([[r.behaviour, r.constant, r.optimum] for r in by_site], axis=0).tolist())
+
+
+def rule_of(fit: Fit, features: FeatureMap) -> Act:
+    """How a fit acts, for a world that counts actions from 0."""
+    order = np.arange(features.n_actions)
+
+    def act(states: Array, step: int) -> NDArray[np.intp]:
+        psi = features.psi(features.clip(np.ascontiguousarray(states.T)))
+        return argmax_first(fit.bounds[step].bounds(psi), order)
+
+    return act

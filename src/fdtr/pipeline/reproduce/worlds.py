@@ -8,7 +8,7 @@ import numpy as np
 
 from fdtr.pipeline.reproduce.cases import Case, all_cases, few_cases
 from fdtr.pipeline.reproduce.finding import Draw, Figure, Finding, Table
-from fdtr.pipeline.reproduce.paired import interval
+from fdtr.pipeline.reproduce.intervals import mean
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
 from fdtr.pipeline.reproduce.trial import FDTR_AUTO, LDTR_AUTO, Q_LEARN_H, Outcome, Trial, run_trial
 from fdtr.pipeline.results import Progress, ignore_progress
@@ -84,9 +84,9 @@ def rows_of(case: Case, sizes: Sequence[int], outcomes: Sequence[Outcome]) -> li
     for n in sizes:
         reached = float(np.mean([o.methods[n][FDTR_AUTO] - o.references.behaviour for o in outcomes])) / span
         for rival in RIVALS:
-            gain = interval([100 * (o.methods[n][FDTR_AUTO] - o.methods[n][rival]) / span for o in outcomes])
+            gain = mean([100 * (o.methods[n][FDTR_AUTO] - o.methods[n][rival]) / span for o in outcomes])
             holds = bool(gain.low >= -100 * ALLOWED_LOSS)
-            rows.append(Row(case.called, case.shape, n, rival, gain.mean, gain.low, gain.high, reached, span, holds))
+            rows.append(Row(case.called, case.shape, n, rival, *gain.ends, reached, span, holds))
     return rows
 
 

@@ -8,15 +8,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fdtr.algebra.pessimism import argmax_first
 from fdtr.features import FeatureMap
-from fdtr.learners.backward import Fit, Settings
+from fdtr.learners.backward import Fit, Settings, sums_of
 from fdtr.learners.federated import Others, fit_federated
 from fdtr.learners.local import fit_local
-from fdtr.simulation.worlds import Act
 from fdtr.site import read_trajectories
 from fdtr.study import Study
-from fdtr.summary import Sums, stack_steps, summarize_step
+from fdtr.summary import Sums
 from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]
@@ -59,7 +57,8 @@ def fit_together(patients: Patients, learning: Settings, messages: Settings | No
     `messages` are the settings of the local fits that messages come from; those of `learning` where none are given.
     """
     local = tuple(fit_local(rows, patients.features, messages or learning) for rows in patients.sites)
-    return Together(local, fit_with_messages(patients, learning, [message(fit, patients.features) for fit in local]))
+    sent = [sums_of(fit, patients.features.n_shared) for fit in local]
+    return Together(local, fit_with_messages(patients, learning, sent))
 
 
 def fit_with_messages(patients: Patients, learning: Settings, messages: Sequence[Sums]) -> tuple[Fit, ...]:
@@ -73,23 +72,3 @@ def fit_with_messages(patients: Patients, learning: Settings, messages: Sequence
         others = Others(rest.schur, rest.schur_moment, rest.schur_reward, float(rest.n[0]))
         found.append(fit_federated(rows, patients.features, learning, others))
     return tuple(found)
-
-
-def message(fit: Fit, features: FeatureMap) -> Sums:
-    """The sums that a site sends, from its local fit."""
-    return stack_steps(
-        [
-            summarize_step(sums.gram, sums.moment, sums.reward_moment, sums.reward_square, sums.n, features.n_shared)
-            for sums in fit.statistics
-        ]
-    )
-
-
-def rule_of(fit: Fit, features: FeatureMap) -> Act:
-    """How a fit acts, for a world that counts actions from 0."""
-    order = np.arange(features.n_actions)
-
-    def act(states: Array, step: int) -> NDArray[np.intp]:
-        return argmax_first(fit.bounds[step].bounds(features.psi(np.ascontiguousarray(states.T))), order)
-
-    return act

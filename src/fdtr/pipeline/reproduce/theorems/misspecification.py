@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from fdtr.learners.backward import Settings
 from fdtr.pipeline.reproduce.finding import Figure, Finding, Table
+from fdtr.pipeline.reproduce.intervals import Interval, mean, share
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
 from fdtr.pipeline.reproduce.theorems.fitting import settings
-from fdtr.pipeline.reproduce.theorems.intervals import Interval, mean, share
 from fdtr.pipeline.reproduce.theorems.judging import Cell, Trial, judge_trial
 from fdtr.pipeline.reproduce.theorems.pessimism import PANELS, QUICK_PANELS
 from fdtr.pipeline.reproduce.theorems.theorem2 import GOAL, first_to_reach

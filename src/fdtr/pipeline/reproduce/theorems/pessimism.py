@@ -10,9 +10,9 @@ from scipy.optimize import brentq
 
 from fdtr.learners.backward import Settings
 from fdtr.pipeline.reproduce.finding import Figure, Finding, Table
+from fdtr.pipeline.reproduce.intervals import Interval
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
 from fdtr.pipeline.reproduce.theorems.fitting import settings
-from fdtr.pipeline.reproduce.theorems.intervals import Interval
 from fdtr.pipeline.reproduce.theorems.judging import Cell, Trial, judge_trial
 from fdtr.pipeline.reproduce.theorems.theorem2 import (
     GOAL,

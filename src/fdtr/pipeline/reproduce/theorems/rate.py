@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from fdtr.learners.backward import Fit
 from fdtr.pipeline.reproduce.finding import Figure, Finding, Table
+from fdtr.pipeline.reproduce.intervals import Interval, bootstrap, slope
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
 from fdtr.pipeline.reproduce.theorems.fitting import Patients, fit_together, read_patients, settings
-from fdtr.pipeline.reproduce.theorems.intervals import Interval, bootstrap, slope
 from fdtr.pipeline.results import Progress
 from fdtr.simulation.linear import WorldSpec, make_world
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.learners.backward import Fit
+from fdtr.learners.backward import Fit, sums_of
 from fdtr.learners.local import fit_local
 from fdtr.pipeline.reproduce.finding import Figure, Finding, Table
+from fdtr.pipeline.reproduce.intervals import Interval, mean
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
-from fdtr.pipeline.reproduce.theorems.fitting import fit_with_messages, message, read_patients, settings
-from fdtr.pipeline.reproduce.theorems.intervals import Interval, mean
+from fdtr.pipeline.reproduce.theorems.fitting import fit_with_messages, read_patients, settings
 from fdtr.pipeline.reproduce.theorems.pessimism import PANELS, QUICK_PANELS
 from fdtr.pipeline.reproduce.theorems.truth import SiteTruth, draw_truth
 from fdtr.pipeline.results import Progress
@@ -120,7 +120,7 @@ def compare(trial: Trial) -> list[Outcome]:
         fits = {}
         for sent in SENT:
             local = [fit_local(rows, patients.features, settings(sent, ridge)) for rows in patients.sites]
-            messages = [message(fit, patients.features) for fit in local]
+            messages = [sums_of(fit, patients.features.n_shared) for fit in local]
             fits[sent] = fit_with_messages(patients, settings(own, ridge), messages)
         plain = fits[SENT[0]]
         for sent in SENT[1:]:

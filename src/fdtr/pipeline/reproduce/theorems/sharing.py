@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from fdtr.pipeline.reproduce.finding import Figure, Finding, Table
+from fdtr.pipeline.reproduce.intervals import Interval, mean
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
-from fdtr.pipeline.reproduce.theorems.fitting import Patients, Together, fit_together, rule_of, settings
-from fdtr.pipeline.reproduce.theorems.intervals import Interval, mean
+from fdtr.pipeline.reproduce.theorems.fitting import Patients, Together, fit_together, settings
+from fdtr.pipeline.reproduce.trial import rule_of
 from fdtr.pipeline.results import Progress
 from fdtr.simulation.linear import World, WorldSpec, make_world
 from fdtr.site import check, read_trajectories

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from fdtr.features import FeatureMap
 from fdtr.pipeline.reproduce.finding import Figure, Finding, Table
+from fdtr.pipeline.reproduce.intervals import Interval, bootstrap, mean, share, slope
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
-from fdtr.pipeline.reproduce.theorems.fitting import fit_together, read_patients, rule_of, settings
-from fdtr.pipeline.reproduce.theorems.intervals import Interval, bootstrap, mean, share, slope
+from fdtr.pipeline.reproduce.theorems.fitting import fit_together, read_patients, settings
+from fdtr.pipeline.reproduce.trial import rule_of
 from fdtr.pipeline.results import Progress
 from fdtr.simulation.smooth import SMOOTHNESS, SmoothSpec, SmoothWorld, make_smooth_world
 

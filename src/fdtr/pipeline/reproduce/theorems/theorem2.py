@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fdtr.pipeline.reproduce.theorems.intervals import Interval, mean, share
+from fdtr.pipeline.reproduce.intervals import Interval, mean, share
 from fdtr.pipeline.reproduce.theorems.judging import Cell
 
 GOAL = 0.95

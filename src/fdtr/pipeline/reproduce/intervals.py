@@ -1,12 +1,12 @@
-"""Shares, means and log-log slopes over replications, each with its 95% interval."""
+"""Shares, means and log-log slopes over replications, each with its 95% interval; comparisons judged together."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 Array = NDArray[np.float64]
 
@@ -72,6 +72,35 @@ def mean(values: ArrayLike) -> Interval:
     runs = len(by_run)
     half = float(stdtrit(runs - 1, 0.975)) * float(by_run.std(ddof=1)) / math.sqrt(runs) if runs > 1 else math.inf
     return Interval(float(by_run.mean()), float(by_run.mean()) - half, float(by_run.mean()) + half)
+
+
+def p_below(values: ArrayLike) -> float:
+    """One-sided p-value of Student's test that the mean of `values` (R,) is not below 0.
+
+    >>> round(p_below([-3.0, -2.0, -1.0]), 3)
+    0.037
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    centre, spread, runs = float(sample.mean()), float(sample.std(ddof=1)) if len(sample) > 1 else 0.0, len(sample)
+    if runs < 2:
+        return 0.5
+    if spread == 0.0:
+        return 0.0 if centre < 0 else 1.0
+    return float(stdtr(runs - 1, centre / (spread / math.sqrt(runs))))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values adjusted by Holm's method: reject those below a level, and that level holds for all together.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(p_values, kind="stable")
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for place, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
 
 
 def slope(sizes: ArrayLike, errors: ArrayLike) -> float:
