@@ -52,9 +52,9 @@ EXPERIMENT = 3
 class Plan:
     """How many patients a site, how often (an even number), and in which worlds."""
 
-    sizes: tuple[int, ...] = (100, 200, 500)
-    replications: int = 20
-    fresh: int = 1000
+    sizes: tuple[int, ...] = (200, 500)
+    replications: int = 16
+    fresh: int = 500
     seed: int = 0
     cases: Sequence[Case] = field(default_factory=all_cases)
 
