@@ -1,6 +1,6 @@
-"""The commands of `fdtr reproduce`: experiments on worlds whose truth is known."""
+"""Worlds whose truth is known: `fdtr simulate` draws one, `fdtr reproduce` repeats the paper's experiments on them."""
 
-from enum import StrEnum
+from enum import Enum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +28,31 @@ IcuSepsis = Annotated[
 ]
 
 PANELS = ("(8,6,15,5)", "(8,6,15,10)", "(20,2,5,5)")
+
+
+class World(StrEnum):
+    """Worlds that can be simulated."""
+
+    linear = "linear"
+    authors = "authors"
+    sepsis = "sepsis"
+    icu_sepsis = "icu-sepsis"
+
+
+class Behaviour(StrEnum):
+    """How clinicians of a linear world act."""
+
+    uniform = "uniform"
+    narrow = "narrow"
+    softmax = "softmax"
+
+
+class SharedKind(StrEnum):
+    """What shared covariates of a linear world do over time."""
+
+    redrawn = "redrawn"
+    static = "static"
+    driving = "driving"
 
 
 class Figure2World(StrEnum):
@@ -121,3 +146,51 @@ def _asked(
     words += ["--replications", str(replications)] if replications is not None else []
     words += ["--seed", str(seed)] if seed else []
     return Asked(" ".join(words), seed, replications, quick, processes, icu_sepsis)
+
+
+def simulate(
+    world: Annotated[World, typer.Argument(metavar="WORLD", help="linear, authors, sepsis or icu-sepsis.")],
+    out: Annotated[Path, typer.Option(help="The folder for table.csv and study.toml.")],
+    patients: Annotated[int | None, typer.Option(min=1, help="At each site; 200 if left out.")] = None,
+    sites: Annotated[int | None, typer.Option(min=1, help="Sites, K.")] = None,
+    shared: Annotated[int | None, typer.Option(min=1, help="Shared covariates.")] = None,
+    specific: Annotated[int | None, typer.Option(min=2, help="Site-specific covariates.")] = None,
+    actions: Annotated[int | None, typer.Option(min=2, help="Action levels.")] = None,
+    horizon: Annotated[int | None, typer.Option(min=1, help="Steps, H.")] = None,
+    noise: Annotated[float | None, typer.Option(help="Of rewards, from 0 to 1 (linear).")] = None,
+    behaviour: Annotated[Behaviour | None, typer.Option(help="How the data were treated (linear).")] = None,
+    shared_kind: Annotated[
+        SharedKind | None, typer.Option(help="What shared covariates do over time (linear).")
+    ] = None,
+    deviation: Annotated[
+        float | None, typer.Option(min=0, help="Of sites from what they have in common (linear, icu-sepsis).")
+    ] = None,
+    site_level: Annotated[
+        int | None, typer.Option(min=0, help="How many shared covariates are constant within a site (linear).")
+    ] = None,
+    effect: Annotated[float | None, typer.Option(min=0, help="Planted, of the dose by state (icu-sepsis).")] = None,
+    follow_up: Annotated[
+        bool | None, typer.Option("--follow-up", help="Count who survives after the last step too (icu-sepsis).")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")] = 0,
+) -> None:
+    """Draw a world whose truth is known and write a table and its study file. Nothing leaves this machine.
+
+    linear: a valid linear MDP in the paper's feature form. authors: the paper's own generator, whose transitions are
+    not linear. sepsis: the five hospitals of the demo. icu-sepsis: hospitals cut from the ICU-Sepsis benchmark, which
+    pip downloads the first time.
+    """
+    from fdtr.pipeline.simulate import simulate as simulate_study
+
+    options = {
+        "n_sites": sites, "n_shared": shared, "n_specific": specific, "n_actions": actions, "horizon": horizon,
+        "noise": noise, "behaviour": _value(behaviour), "shared_kind": _value(shared_kind), "deviation": deviation,
+        "site_level_shared": site_level, "effect": effect, "follow_up": follow_up,
+    }  # fmt: skip
+    made = simulate_study(world.value, out, seed, patients, **options)
+    show.line(f"Wrote {out}/table.csv and {out}/study.toml: {made.name}, {made.horizon} steps. Next:")
+    show.line(f"  {show.program()} check {out}/study.toml {out}/table.csv")
+
+
+def _value(choice: Enum | None) -> str | None:
+    return None if choice is None else str(choice.value)
