@@ -1,0 +1,140 @@
+"""Coverage: how often the intervals of evaluation hold the truth, on worlds where it is known.
+
+The policy is fitted once, to a sample of its own, and then held fixed. Every run draws fresh patients as clinicians
+treat them, estimates the policy's value by every method, and asks whether the interval holds V^π, which is simulated.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fdtr.evaluation import Estimate, Evaluator, IntervalKind, IntervalOptions, Method
+from fdtr.pipeline.reproduce.intervals import Interval, share
+from fdtr.pipeline.reproduce.replications import replicate, seeds_of
+from fdtr.pipeline.results import Progress, ignore_progress
+from fdtr.policy import Policy
+from fdtr.simulation.linear import World, WorldSpec, make_world
+from fdtr.simulation.worlds import Value
+from fdtr.site import fit_local, read_trajectories
+from fdtr.study import Study
+from fdtr.trajectories import Trajectories
+
+EXPERIMENT = 51
+VALID = WorldSpec(n_sites=1, n_shared=2, n_specific=2, n_actions=3, horizon=3, behaviour="softmax")
+"""A valid linear MDP whose clinicians lean towards what helps next: Q is linear, propensities are logistic."""
+
+METHODS: tuple[Method, ...] = ("pdis", "wis", "fqe", "dr", "wdr")
+LEARNING = {"pessimism": 0.0005, "ridge": 0.01, "sharing": 0.0, "share": "value"}
+N_FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is tried: a world's `spec`, `n` patients a run, and the `interval` at `level`.
+
+    The policy is fitted to `n_train` patients, and its true value comes from `fresh` simulated ones. `draws` are those
+    of the bootstrap.
+    """
+
+    spec: WorldSpec = VALID
+    n: int = 1000
+    interval: IntervalKind = "influence"
+    level: float = 0.95
+    methods: tuple[Method, ...] = METHODS
+    n_train: int = 500
+    fresh: int = 1_000_000
+    draws: int = 1000
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: the `setting`, the fixed `policy`, and the seeds of the world and of this run's patients."""
+
+    setting: Setting
+    policy: Policy
+    of_world: np.random.SeedSequence
+    of_patients: np.random.SeedSequence
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method over all runs, beside the `truth`, whose own Monte-Carlo error is `truth_error`.
+
+    `bias` is the mean estimate less the truth with its Monte-Carlo error `bias_error`, `deviation` the standard
+    deviation of estimates, `standard_error` the mean of those that were stated, and `believable` how often the verdict
+    was good.
+    """
+
+    method: Method
+    truth: float
+    truth_error: float
+    bias: float
+    bias_error: float
+    deviation: float
+    standard_error: float
+    coverage: Interval
+    believable: float
+
+
+def measure_coverage(
+    setting: Setting, runs: int, seed: int = 0, processes: int | None = None, progress: Progress = ignore_progress
+) -> list[Row]:
+    """A row for each method, from `runs` independent runs."""
+    of_world, of_training, of_truth = seeds_of(seed, EXPERIMENT).spawn(3)
+    world = make_world(setting.spec, np.random.default_rng(of_world))
+    policy = fit_policy(world, setting.n_train, np.random.default_rng(of_training))
+    truth = world.value(0, policy.act, setting.fresh, np.random.default_rng(of_truth))
+    jobs = [Run(setting, policy, of_world, seeds_of(seed, EXPERIMENT, r)) for r in range(runs)]
+    return _rows(setting, truth, replicate(one_run, jobs, "coverage", processes, progress))
+
+
+def fit_policy(world: World, n: int, rng: np.random.Generator) -> Policy:
+    """LDTR of the first site on patients that no run sees."""
+    study = Study.model_validate(world.study(**LEARNING))
+    return fit_local(study, _draw(world, study, n, rng)).policy
+
+
+def one_run(run: Run) -> list[Estimate]:
+    """Estimates by every method of the setting."""
+    setting = run.setting
+    world = make_world(setting.spec, np.random.default_rng(run.of_world))
+    of_patients, of_draws = (np.random.default_rng(s) for s in run.of_patients.spawn(2))
+    study = Study.model_validate(world.study(**LEARNING))
+    patients = Evaluator(_draw(world, study, setting.n, of_patients), study.feature_map, np.arange(setting.n) % N_FOLDS)
+    asked = IntervalOptions(setting.interval, setting.level, setting.draws, of_draws)
+    return [patients.value(run.policy, method, asked) for method in setting.methods]
+
+
+def _draw(world: World, study: Study, n: int, rng: np.random.Generator) -> Trajectories:
+    """`n` patients of the first site."""
+    table = world.table([n, *(0 for _ in world.sites[1:])], rng)
+    return read_trajectories(pa.table(table), study)
+
+
+def _rows(setting: Setting, truth: Value, results: Sequence[Sequence[Estimate]]) -> list[Row]:
+    rows = []
+    for method, found in zip(setting.methods, zip(*results, strict=True), strict=True):
+        values = _each(found, "value")
+        held = (_each(found, "low") <= truth.mean) & (truth.mean <= _each(found, "high"))
+        deviation = float(values.std(ddof=1))
+        rows.append(
+            Row(
+                method=method,
+                truth=truth.mean,
+                truth_error=truth.standard_error,
+                bias=float(values.mean()) - truth.mean,
+                bias_error=float(np.hypot(deviation / np.sqrt(len(values)), truth.standard_error)),
+                deviation=deviation,
+                standard_error=float(_each(found, "standard_error").mean()),
+                coverage=share(held),
+                believable=float(np.mean([estimate.believable for estimate in found])),
+            )
+        )
+    return rows
+
+
+def _each(found: Sequence[Estimate], name: str) -> NDArray[np.float64]:
+    return np.array([getattr(estimate, name) for estimate in found])

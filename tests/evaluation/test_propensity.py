@@ -1,0 +1,176 @@
+"""Propensities: cross-fitted, close to the truth where it is logistic, and named warnings where data are awkward."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fdtr.evaluation import Constant, Evaluator, Kind, fit_propensities, logistic
+from fdtr.evaluation.calibration import calibrate
+from fdtr.evaluation.paths import Paths, paths_of
+from fdtr.simulation.linear import WorldSpec, make_world
+from fdtr.site import read_trajectories
+from fdtr.study import Study
+from worlds import make_sites, make_study, make_table
+
+METHODS = ("pdis", "wis", "fqe", "dr", "wdr")
+pytestmark = pytest.mark.quick
+
+
+def site_of(n=200, seed=0, study=None, **options):
+    study = study or make_study()
+    rows = make_sites(study, {"a": n}, seed, **options)["a"]
+    return study.feature_map, rows, paths_of(rows)
+
+
+def kinds(found):
+    return {caution.kind for caution in found.cautions}
+
+
+@pytest.mark.parametrize("steps", ["each", "pooled"])
+def test_chances_are_found_where_clinicians_are_logistic(steps):
+    # With 20,000 patients the coefficients are good to about 0.03; "softmax" clinicians differ between steps.
+    spec = WorldSpec(n_sites=1, n_actions=3, horizon=2, behaviour="softmax" if steps == "each" else "narrow")
+    world = make_world(spec, np.random.default_rng(3))
+    study = Study.model_validate(world.study())
+    rows = read_trajectories(pa.table(world.table(20_000, np.random.default_rng(4))), study)
+    paths = paths_of(rows)
+    found = fit_propensities(paths, study.feature_map, np.arange(20_000) % 3, steps)
+    assert found.pooled == (steps == "pooled")
+    for h in range(2):
+        truth = world.behaviour_chances(0, paths.states[h].T, h).T
+        assert np.abs(found.chances[h] - truth).max() < 0.05
+        assert np.abs(found.chances[h] - truth).mean() < 0.01
+        np.testing.assert_allclose(found.chances[h].sum(axis=0), 1.0)
+    table = calibrate(found, paths)
+    assert table.error.max() < 0.02
+    assert (table.count.sum(axis=1) == 40_000).all()
+    assert (np.diff(table.predicted, axis=1) >= 0).all()
+
+
+def test_a_patients_own_action_does_not_enter_its_chances():
+    features, _, paths = site_of()
+    folds = np.arange(200) % 4
+    before = fit_propensities(paths, features, folds, "each")
+    changed = paths.actions[0].copy()
+    changed[folds == 1] = 0
+    after = fit_propensities(Paths(paths.rewards, (changed, *paths.actions[1:]), paths.states), features, folds, "each")
+    np.testing.assert_array_equal(before.chances[0][:, folds == 1], after.chances[0][:, folds == 1])
+    assert np.abs(before.chances[0] - after.chances[0])[:, folds != 1].max() > 0.01
+
+
+def test_few_rows_are_pooled_unless_told_otherwise():
+    features, _, paths = site_of(60)
+    folds = np.arange(60) % 3
+    assert fit_propensities(paths, features, folds).pooled
+    assert not fit_propensities(paths, features, folds, "each").pooled
+    features, _, paths = site_of(200)
+    assert not fit_propensities(paths, features, np.arange(200) % 3).pooled
+
+
+@pytest.mark.parametrize("steps", ["each", "pooled"])
+def test_an_action_that_is_never_used_gets_the_floor_and_a_name(steps):
+    features, rows, paths = site_of(actions={"a": [0, 2]})
+    folds = np.arange(200) % 4
+    found = fit_propensities(paths, features, folds, steps)
+    assert kinds(found) == {Kind.UNUSED_ACTION}
+    (caution,) = found.cautions
+    assert caution.sentence.startswith("Action 1 is never used at this site")
+    for chances in found.chances:
+        np.testing.assert_allclose(chances[1], 0.001 / 1.001)
+    for method in METHODS:
+        estimate = Evaluator(rows, features, folds, steps=steps).value(Constant(1), method)
+        assert np.isfinite([estimate.value, estimate.low, estimate.high, estimate.standard_error]).all()
+        assert not estimate.believable
+        assert estimate.reason
+        if method != "fqe":
+            assert {Kind.UNUSED_ACTION, Kind.NO_WEIGHT_LEFT} <= {caution.kind for caution in estimate.warnings}
+            assert (estimate.low, estimate.high) == (0, 3)
+
+
+def test_an_action_that_a_training_fold_lacks_is_named():
+    study = make_study()
+    features, _, paths = site_of(study=study, actions={"a": [0, 1]})
+    once = tuple(actions.copy() for actions in paths.actions)
+    once[1][7] = 2
+    paths = Paths(paths.rewards, once, paths.states)
+    found = fit_propensities(paths, features, np.arange(200) % 4, "each")
+    absent = [caution.sentence for caution in found.cautions if caution.kind == Kind.ACTION_ABSENT_IN_FOLD]
+    assert absent == [
+        "Action 2, step 1: it is so rare that a training fold lacks it; its propensity there is the floor."
+    ]
+    assert found.chances[1][2, 7] == pytest.approx(0.001, rel=0.01)
+    assert Kind.FLOORED_PROPENSITY in kinds(found)
+    assert Kind.UNUSED_ACTION not in kinds(found)
+    assert all(np.isfinite(chances).all() for chances in found.chances)
+
+
+def test_an_action_that_the_state_gives_away_is_named():
+    features, _, paths = site_of()
+    given_away = tuple(
+        np.where(states[1] > 7, 2, actions % 2) for states, actions in zip(paths.states, paths.actions, strict=True)
+    )
+    paths = Paths(paths.rewards, given_away, paths.states)
+    found = fit_propensities(paths, features, np.arange(200) % 4, "each")
+    separated = [caution.sentence for caution in found.cautions if caution.kind == Kind.SEPARATED_ACTION]
+    assert len(separated) == 1
+    assert separated[0].startswith("Action 2, steps 0, 1 and 2: the state tells its patients from all others")
+    assert all(np.isfinite(chances).all() and (chances > 0).all() for chances in found.chances)
+
+
+def test_a_separated_action_leaves_finite_values():
+    study = make_study()
+    table = make_table(study, {"a": 200})
+    codes = np.where(np.asarray(table["x"]) > 5, 2, 0)
+    rows = read_trajectories(table.set_column(table.column_names.index("action"), "action", pa.array(codes)), study)
+    patients = Evaluator(rows, study.feature_map, np.arange(200) % 4)
+    for method in METHODS:
+        estimate = patients.value(Constant(2), method)
+        assert np.isfinite([estimate.value, estimate.low, estimate.high]).all()
+        named = {caution.kind for caution in estimate.warnings}
+        assert method == "fqe" or Kind.SEPARATED_ACTION in named
+
+
+@pytest.mark.parametrize("steps", ["each", "pooled"])
+def test_a_constant_covariate_is_left_out_and_named(steps):
+    features, _, paths = site_of(constant_within_site=("u", "y"))
+    found = fit_propensities(paths, features, np.arange(200) % 4, steps)
+    where = "steps 0, 1 and 2" if steps == "each" else "all steps"
+    assert [caution.sentence for caution in found.cautions if caution.kind == Kind.CONSTANT_COVARIATE] == [
+        f"{name}, {where}: it does not vary there and is left out of the propensity model." for name in ("u", "y")
+    ]
+
+
+def test_one_action_for_everybody_has_chance_one():
+    features, _, paths = site_of(actions={"a": [1]})
+    found = fit_propensities(paths, features, np.arange(200) % 4)
+    for chances in found.chances:
+        np.testing.assert_allclose(chances[1], 1 / 1.002)
+    assert {caution.sentence[:8] for caution in found.cautions} == {"Action 0", "Action 2"}
+
+
+def test_no_convergence_is_told_not_raised(monkeypatch):
+    monkeypatch.setattr(logistic, "ITERATIONS", 1)
+    features, _, paths = site_of()
+    found = fit_propensities(paths, features, np.arange(200) % 4, "each")
+    assert kinds(found) == {Kind.NO_CONVERGENCE}
+    assert found.cautions[0].sentence == "The propensity model did not converge (steps 0, 1 and 2)."
+
+
+def test_a_step_with_one_patient_gets_overall_frequencies():
+    features, _, paths = site_of(50)
+    alone = Paths(
+        paths.rewards, (*paths.actions[:2], paths.actions[2][:1]), (*paths.states[:2], paths.states[2][:, :1])
+    )
+    found = fit_propensities(alone, features, np.arange(50) % 5, "each")
+    assert Kind.TOO_FEW_ROWS in kinds(found)
+    others = np.concatenate([actions[np.arange(len(actions)) % 5 != 0] for actions in alone.actions])
+    np.testing.assert_allclose(found.chances[2][:, 0], np.bincount(others, minlength=3) / len(others))
+
+
+def test_calibration_of_few_rows_has_empty_bins():
+    features, _, paths = site_of(3)
+    found = fit_propensities(paths, features, np.arange(3))
+    table = calibrate(found, paths)
+    assert table.count[0].tolist() == [1] * 9 + [0]
+    assert np.isnan(table.predicted[:, 9]).all()
+    assert np.isfinite(table.error).all()
