@@ -101,3 +101,17 @@ def test_scale_of_columns_does_not_change_the_rank():
     rng = np.random.default_rng(0)
     design = rng.normal(size=(50, 3)) * [1e-6, 1.0, 1e6]
     assert whiten(design.T @ design).rank == 3
+
+
+def test_a_feature_that_the_site_absorbs_leaves_exact_zeros_beside_one_that_it_does_not():
+    """Rounding of 1e-28 in its row would pass for information once somebody scales the total by its own diagonal."""
+    rng = np.random.default_rng(0)
+    action, free = rng.integers(0, 3, 90) / 2.0, rng.random(90)
+    terms = np.column_stack([np.ones(90), action, action**2])
+    phi = np.hstack([0.37 * terms, free[:, None] * terms, terms])  # a covariate constant within the site comes first
+    found = eliminate(phi.T @ phi, phi.T @ rng.random((90, 1)), 6)
+    kept = project(found.schur, found.moments, (phi.T @ phi)[:6, :6])
+    assert kept.rank == 3
+    assert not kept.schur[:3].any()
+    assert not kept.moments[:3].any()
+    np.testing.assert_allclose(kept.schur[3:, 3:], found.schur[3:, 3:], rtol=1e-9)

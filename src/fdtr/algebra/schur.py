@@ -104,7 +104,7 @@ def project(schur: Array, moments: Array, reference: Array) -> Projected:
     """Cut S and s down to the directions in which S is more than rounding noise beside Λ00.
 
     Eigenvalues of D S D with D = diag(Λ00)^-½ below `RANK_TOLERANCE` count as zero; without this a shared
-    feature in the span of the site's own would leave noise of full rank behind.
+    feature in the span of the site's own would leave noise of full rank behind. Such a feature leaves exact zeros.
 
     `schur` (d0, d0) is S, `moments` (d0, k) holds s, `reference` (d0, d0) is Λ00.
 
@@ -120,6 +120,8 @@ def project(schur: Array, moments: Array, reference: Array) -> Projected:
         basis = (vectors / np.sqrt(values)).T @ (scale[:, None] * moments)
         return Projected(schur, moments, np.einsum("rk,rk->k", basis, basis), len(values))
     directions = vectors[:, kept]
+    # A feature that no kept direction contains has rounding left; scaled by itself that would look like information.
+    directions[np.sum(directions**2, axis=1) < RANK_TOLERANCE] = 0.0
     outward = directions / scale[:, None]  # D⁻¹ U: back to the features' own units
     coordinates = directions.T @ (scale[:, None] * moments)
     return Projected(
