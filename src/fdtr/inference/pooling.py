@@ -1,0 +1,198 @@
+"""One value from several sites': the plain mean as in the paper, and beside it fixed and random effects.
+
+With values y_k and standard errors s_k of K sites, w_k(τ²) = 1/(s_k² + τ²) and μ(τ²) = Σ w_k y_k / Σ w_k:
+
+    plain mean       Σ y_k / K, standard error √(Σ s_k²) / K: these sites, each counting the same
+    fixed effect     μ(0), standard error 1/√Σ w_k(0): one common value, or else a weighted mean of these sites
+    random effects   μ(τ̂²): the mean over the sites of which these are a sample
+
+τ̂² is Paule and Mandel's (1982): Σ w_k(τ²)(y_k − μ)² = K − 1, or 0. It needs no normal distribution, solves one
+equation that only falls in τ², and does well beside REML and DerSimonian–Laird (Veroniki et al., 2016). The error of
+μ(τ̂²) is Hartung and Knapp's, √(max(1, q)/Σ w_k) with q = Σ w_k (y_k − μ)²/(K − 1) and Student's t on K − 1 degrees of
+freedom; the maximum keeps few sites that happen to agree from looking too sure (Röver, Knapp and Friede, 2015). With
+this τ̂², q is 1 where τ̂² > 0.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtrc, ndtri, stdtrit
+
+from fdtr.inference.multiplicity import LEVEL
+
+Array = NDArray[np.float64]
+
+FEW_SITES = 5
+"""Below so many sites τ̂² is little more than a guess."""
+
+_ITERATIONS = 100
+
+
+@dataclass(frozen=True)
+class SiteValue:
+    """What one site releases of one method: `value`, `standard_error`, and `n` patients."""
+
+    site: str
+    value: float
+    standard_error: float
+    n: int
+
+    @property
+    def usable(self) -> bool:
+        """A number with an error that can weigh it."""
+        return math.isfinite(self.value) and math.isfinite(self.standard_error) and self.standard_error > 0
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """One `value` with its `standard_error` and its 95% interval; NaN where there is none."""
+
+    value: float
+    standard_error: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class PoolingWarning:
+    """What to keep in mind: a `name` for machines, a `sentence` for people."""
+
+    name: Literal["left-out", "one-site", "few-sites"]
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """The values of several sites as one.
+
+    `sites` are those that count, `n` their patients. `statistic` is Cochran's Q of the values on `df` = K − 1, with
+    `p_value` and `i_squared`; `between` is τ̂. A further site's true value lies between `predicted_low` and
+    `predicted_high` with about 95% (Higgins, Thompson and Spiegelhalter, 2009: t on K − 2): less, 88 to 91% in our
+    runs, with 5 to 9 sites that differ no more than their errors. NaN below 3 sites.
+    """
+
+    sites: tuple[str, ...]
+    n: int
+    plain: Pooled
+    fixed: Pooled
+    random: Pooled
+    between: float
+    statistic: float
+    df: int
+    p_value: float
+    i_squared: float
+    predicted_low: float
+    predicted_high: float
+    warnings: tuple[PoolingWarning, ...]
+
+
+def pool(values: Sequence[SiteValue]) -> Pooling:
+    """Put the sites' values of one method together; those without a number or an error are left out, with a warning."""
+    used = [one for one in values if one.usable]
+    y, s = np.array([one.value for one in used]), np.array([one.standard_error for one in used])
+    k = len(used)
+    tau_squared = paule_mandel(y, s)
+    random = hartung_knapp(y, s, tau_squared)
+    statistic = _spread(y, s, 0.0) if k else 0.0
+    df = max(k - 1, 0)
+    reach = (
+        float(stdtrit(k - 2, _upper())) * math.hypot(random.standard_error, math.sqrt(tau_squared))
+        if k > 2
+        else math.nan
+    )
+    return Pooling(
+        sites=tuple(one.site for one in used),
+        n=sum(one.n for one in used),
+        plain=_normal(float(y.mean()), math.sqrt(float(np.sum(s**2))) / k) if k else _nothing(),
+        fixed=_normal(*_weighted(y, s, 0.0)) if k else _nothing(),
+        random=random,
+        between=math.sqrt(tau_squared) if k > 1 else math.nan,
+        statistic=statistic,
+        df=df,
+        p_value=float(chdtrc(df, statistic)) if df else math.nan,
+        i_squared=(max(0.0, 1.0 - df / statistic) if statistic > 0 else 0.0) if df else math.nan,
+        predicted_low=random.value - reach,
+        predicted_high=random.value + reach,
+        warnings=_warnings(values, k),
+    )
+
+
+def paule_mandel(values: Array, standard_errors: Array) -> float:
+    """τ̂² with Σ w_k(τ²)(y_k − μ)² = K − 1, or 0 where even τ² = 0 gives less; 0 for one site.
+
+    Newton's method from 0: the sum is convex and falls, so that steps stay below the root and end there.
+
+    >>> round(paule_mandel(np.array([0.0, 4.0]), np.array([1.0, 1.0])), 12)
+    7.0
+    """
+    tau_squared, df = 0.0, len(values) - 1
+    for _ in range(_ITERATIONS if df > 0 else 0):
+        excess = _spread(values, standard_errors, tau_squared) - df
+        if excess <= 1e-12 * df:
+            break
+        weights = 1.0 / (standard_errors**2 + tau_squared)
+        off = values - np.sum(weights * values) / np.sum(weights)
+        tau_squared += excess / float(np.sum(weights**2 * off**2))
+    return tau_squared
+
+
+def hartung_knapp(values: Array, standard_errors: Array, tau_squared: float) -> Pooled:
+    """Random effects with a given τ²: μ(τ²), √(max(1, q)/Σ w) and t on K − 1; no interval for one site."""
+    df = len(values) - 1
+    if df < 0:
+        return _nothing()
+    value, error = _weighted(values, standard_errors, tau_squared)
+    if df == 0:
+        return Pooled(value, math.nan, math.nan, math.nan)
+    error *= math.sqrt(max(1.0, _spread(values, standard_errors, tau_squared) / df))
+    reach = float(stdtrit(df, _upper())) * error
+    return Pooled(value, error, value - reach, value + reach)
+
+
+def _weighted(values: Array, standard_errors: Array, tau_squared: float) -> tuple[float, float]:
+    """μ(τ²) and 1/√Σ w."""
+    weights = 1.0 / (standard_errors**2 + tau_squared)
+    total = float(np.sum(weights))
+    return float(np.sum(weights * values)) / total, 1.0 / math.sqrt(total)
+
+
+def _spread(values: Array, standard_errors: Array, tau_squared: float) -> float:
+    """Σ w_k(τ²)(y_k − μ)²."""
+    centre, _ = _weighted(values, standard_errors, tau_squared)
+    return float(np.sum((values - centre) ** 2 / (standard_errors**2 + tau_squared)))
+
+
+def _upper() -> float:
+    return (1.0 + LEVEL) / 2.0
+
+
+def _normal(value: float, error: float) -> Pooled:
+    reach = float(ndtri(_upper())) * error
+    return Pooled(value, error, value - reach, value + reach)
+
+
+def _nothing() -> Pooled:
+    return Pooled(math.nan, math.nan, math.nan, math.nan)
+
+
+def _warnings(values: Sequence[SiteValue], k: int) -> tuple[PoolingWarning, ...]:
+    found = []
+    left_out = [one.site for one in values if not one.usable]
+    if left_out:
+        names = ", ".join(map(repr, left_out))
+        found.append(PoolingWarning("left-out", f"Without a value or a standard error, and left out: {names}."))
+    if k == 1:
+        found.append(PoolingWarning("one-site", "One site: nothing can be said of how sites differ, nor of others."))
+    elif k < FEW_SITES:
+        found.append(
+            PoolingWarning(
+                "few-sites",
+                f"{k} sites: how much sites differ can hardly be estimated from fewer than {FEW_SITES}. Read the "
+                "random-effects interval as a rough guide.",
+            )
+        )
+    return tuple(found)
