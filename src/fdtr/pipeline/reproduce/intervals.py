@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr, stdtrit
 
+from fdtr.inference import holm as holm_array
+
 Array = NDArray[np.float64]
 
 NORMAL = 1.959963984540054
@@ -95,11 +97,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
-    order = np.argsort(p_values, kind="stable")
-    adjusted, largest = [0.0] * len(p_values), 0.0
-    for place, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[index]))
-        adjusted[index] = largest
+    adjusted: list[float] = holm_array(p_values).tolist()
     return adjusted
 
 
