@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pytest
 
 import fdtr.evaluation.evaluator as evaluator_module
@@ -25,7 +26,7 @@ from fdtr.evaluation.paths import paths_of
 from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.site import fit_local, read_trajectories
 from fdtr.study import Study
-from worlds import make_study
+from worlds import make_study, make_table
 
 METHODS = ("pdis", "wis", "fqe", "dr", "wdr")
 pytestmark = pytest.mark.quick
@@ -282,6 +283,23 @@ def test_wrong_questions_get_a_sentence(patients, evaluator):
     assert bound.high == 3
 
 
+def test_a_step_that_nobody_reaches_adds_nothing():
+    study = make_study(ends={"death": 0.0, "discharge": 1.0})
+    table = make_table(study, {"a": 120})
+    kept = table.filter(pa.compute.less(table["step"], 2))
+    ends = [None if step == 0 else "discharge" for step in kept["step"].to_pylist()]
+    rows = read_trajectories(kept.set_column(kept.column_names.index("end"), "end", pa.array(ends)), study)
+    patients = Evaluator(rows, study.feature_map, np.arange(120) % 3)
+    policy = fit_local(study, rows).policy
+    for method in METHODS:
+        found = patients.value(policy, method)
+        assert np.isfinite([found.value, found.low, found.high]).all()
+        assert found.value > 0.9  # everybody goes home, which the missing step is worth
+    assert np.isnan(patients.diagnose(policy).overlap.agreement[2])
+    assert np.isfinite(patients.markov.reward.gain)
+    assert patients.calibration.count[0].sum() == 240
+
+
 def test_a_fitted_policy_is_evaluated_as_it_is(patients, evaluator):
     policy = fit_local(patients.study, patients.rows).policy
     wrapped = Following(policy.act, patients.features.levels)
@@ -289,7 +307,7 @@ def test_a_fitted_policy_is_evaluated_as_it_is(patients, evaluator):
 
 
 def test_no_repr_holds_a_patients_value(evaluator):
-    for thing in (evaluator, evaluator.site, evaluator.site.paths, evaluator.site.propensities):
+    for thing in (evaluator, evaluator.given, evaluator.given.paths, evaluator.given.propensities):
         assert "array" not in repr(thing)
     estimate = evaluator.value(Behaviour(), "wis")
     assert len(repr(estimate)) < 500

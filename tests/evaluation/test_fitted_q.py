@@ -8,7 +8,7 @@ from evaluated import literal_theta, make_patients
 from fdtr.evaluation import Behaviour, Constant, Evaluator, Following, known_propensities
 from fdtr.evaluation.fitted_q import fit_q, fitted_q_values
 from fdtr.evaluation.regression import solve_backward
-from fdtr.evaluation.view import Site, View
+from fdtr.evaluation.view import Given, View
 from fdtr.site import fit_local
 from worlds import make_sites, make_study
 
@@ -66,11 +66,11 @@ def test_a_policy_is_valued_as_tuning_values_it():
     fit = fit_local(study, rows)
     patients = make_patients(n=120)
     outcomes, _ = patients.sums()
-    site = Site(
+    given = Given(
         patients.paths, patients.psi, patients.embeddings, patients.folds, None,
         known_propensities(patients.behaviour), outcomes, (),
     )  # fmt: skip
-    view = View(site, Following(fit.policy.act, study.feature_map.levels), None, 1e-3)
+    view = View(given, Following(fit.policy.act, study.feature_map.levels), None, 1e-3)
     assert view.fitted.value == pytest.approx(fitted_q_values(rows, study.feature_map, [fit.fit.bounds])[0], rel=1e-9)
 
 

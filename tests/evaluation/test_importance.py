@@ -5,7 +5,7 @@ import pytest
 
 from evaluated import each_patient, make_patients
 from fdtr.evaluation.importance import per_decision, step_weighted
-from fdtr.evaluation.statistic import Statistic
+from fdtr.evaluation.statistic import Statistic, weighted_means
 from fdtr.evaluation.weights import weigh
 
 pytestmark = pytest.mark.quick
@@ -71,14 +71,22 @@ def test_influence_values_are_derivatives_in_a_patients_weight(estimator):
 
 
 @pytest.mark.parametrize(("estimator", "tolerance"), [(per_decision, 1e-10), (step_weighted, 0.05)])
-def test_the_standard_error_is_that_of_the_jackknife(estimator, tolerance):
-    # An average's jackknife is exact; a ratio's differs in the second order, by shares of weight of about 1/n.
+def test_the_standard_error_is_that_of_the_jackknife_and_nearly_of_the_influence_function(estimator, tolerance):
+    # For an average the two are one; for a ratio they differ in the second order, by shares of weight of about 1/n.
     patients = make_patients(n=300)
     found = estimator(patients.paths, patients.weights)
     left_out = np.array([_without(found, i).value for i in range(300)])
-    jackknife = np.sqrt(299 / 300 * np.sum((left_out - left_out.mean()) ** 2))
-    own = np.sqrt(np.sum(found.influence**2) / (300 * 299))
-    assert own == pytest.approx(jackknife, rel=tolerance)
+    jackknife = np.sqrt(299 / 300 * np.sum((left_out - found.value) ** 2))
+    assert found.standard_error == pytest.approx(jackknife, rel=1e-9)
+    assert found.standard_error == pytest.approx(np.sqrt(np.sum(found.influence**2) / (300 * 299)), rel=tolerance)
+
+
+def test_one_patient_with_all_the_weight_is_not_certainty():
+    weights = np.zeros((1, 20))
+    weights[0, 3] = 5.0
+    alone = weighted_means(np.linspace(0, 1, 20)[None], weights)
+    assert not alone.influence.any()
+    assert alone.standard_error == pytest.approx(np.sqrt(19 / 20) * alone.value)
 
 
 def _without(found, i):

@@ -6,14 +6,20 @@ from fdtr.pipeline.reproduce.coverage import Setting, measure_coverage
 
 
 @pytest.mark.slow
-def test_intervals_cover_in_a_hundred_runs():
-    # A true 95% is below 90% in 1.1% of hundred runs, and 93% in 9%; the seed is fixed. 2,000 runs: `fdtr reproduce`.
-    rows = measure_coverage(Setting(n=1000, fresh=400_000), runs=100)
+@pytest.mark.parametrize("known", [True, False])
+def test_intervals_cover_in_a_hundred_runs(known):
+    # A true 95% is seen below 90% in 1.1% of such tests, a true 93% in 9%; the seed is fixed. In 2,000 runs coverage was
+    # 94.5% to 95.3%, and with estimated propensities 98.5% for pdis, which then varies less than its interval says.
+    rows = measure_coverage(Setting(known=known, fresh=400_000), runs=100)
+    assert [row.method for row in rows] == ["pdis", "wis", "fqe", "dr", "wdr"]
     for row in rows:
         assert row.coverage.estimate >= 0.90, row
-        assert abs(row.bias) <= max(3 * row.bias_error, 0.1 * row.deviation) or row.method == "pdis", row
-        assert row.standard_error == pytest.approx(row.deviation, rel=0.25), row
         assert row.believable == 1.0
+        if known or row.method != "pdis":
+            assert abs(row.bias) <= max(3 * row.bias_error, 0.1 * row.deviation), row
+            assert row.standard_error == pytest.approx(row.deviation, rel=0.25), row
+        else:
+            assert row.standard_error > row.deviation
 
 
 @pytest.mark.quick

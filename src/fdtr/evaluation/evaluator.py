@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.threads import one_blas_thread
 from fdtr.evaluation.calibration import Calibration, calibrate
 from fdtr.evaluation.cautions import Caution, Kind
 from fdtr.evaluation.confounding import Sensitivity, confounded, sensitivity
@@ -31,7 +32,7 @@ from fdtr.evaluation.propensity import Propensities, Steps, fit_propensities
 from fdtr.evaluation.regression import RIDGE, sum_outcomes
 from fdtr.evaluation.statistic import Statistic
 from fdtr.evaluation.target import Acting, Behaviour, Target, as_target
-from fdtr.evaluation.view import Site, View
+from fdtr.evaluation.view import Given, View
 from fdtr.features import FeatureMap
 from fdtr.trajectories import Trajectories
 
@@ -77,10 +78,10 @@ class Evaluator:
     ) -> Estimate:
         """What the target is worth to these patients."""
         view = self._view(target)
-        statistic = view.statistic(method).clustered(self.site.clusters)
+        statistic = view.statistic(method).clustered(self.given.clusters)
         found, drawn = _interval(statistic, Range(0.0, self.rows.horizon), interval)
         size, verdict, cautions = view.effective_sample_size(method), view.verdict(method), view.cautions(method)
-        if view.lost(method):
+        if view.lost(method) and interval.kind != "bernstein":  # which holds without any weight, too
             found = Interval(0.0, float(self.rows.horizon), found.standard_error)
         return Estimate(
             method=method,
@@ -91,7 +92,7 @@ class Evaluator:
             level=interval.level,
             interval=interval.kind,
             effective_sample_size=size,
-            n=self.site.paths.n,
+            n=self.given.paths.n,
             n_clusters=statistic.n,
             warnings=cautions + _about_value(statistic.value, self.rows.horizon) + _about_draws(drawn),
             believable=verdict.believable,
@@ -108,7 +109,7 @@ class Evaluator:
         """How much more the first is worth than the second, on the same patients."""
         horizon, asked = self.rows.horizon, IntervalOptions(level=interval.level)
         views = [self._view(target) for target in (first, second)]
-        statistic = views[0].statistic(method).minus(views[1].statistic(method)).clustered(self.site.clusters)
+        statistic = views[0].statistic(method).minus(views[1].statistic(method)).clustered(self.given.clusters)
         found, _ = _interval(statistic, Range(-horizon, horizon), interval)
         if any(view.lost(method) for view in views):
             found = Interval(-float(horizon), float(horizon), found.standard_error)
@@ -129,22 +130,23 @@ class Evaluator:
     def sensitivity(self, target: Target | Acting) -> Sensitivity:
         """How strong unmeasured confounding would have to be to turn its difference from what clinicians reach."""
         view = self._view(target)
-        return sensitivity(confounded(self.site.paths, view.chances, self.site.propensities.chances, self.cap))
+        return sensitivity(confounded(self.given.paths, view.chances, self.given.propensities.chances, self.cap))
 
     @cached_property
     def calibration(self) -> Calibration:
         """Predicted against observed propensities."""
-        return calibrate(self.site.propensities, self.site.paths)
+        return calibrate(self.given.propensities, self.given.paths)
 
     @cached_property
     def markov(self) -> MarkovCheck:
         """Whether the step before helps to predict the reward, or what clinicians reach from the next state."""
-        site, view = self.site, self._view(Behaviour())
-        ahead = values_of(view.fitted.theta, site.psi, site.embeddings, view.chances)
-        return check_markov(site.paths, site.psi, site.embeddings, site.folds, ahead, self.ridge)
+        given, view = self.given, self._view(Behaviour())
+        ahead = values_of(view.fitted.theta, given.psi, given.embeddings, view.chances)
+        with one_blas_thread():
+            return check_markov(given.paths, given.psi, given.embeddings, given.folds, ahead, self.ridge)
 
     @cached_property
-    def site(self) -> Site:
+    def given(self) -> Given:
         """Everything that no target changes."""
         paths = paths_of(self.rows)
         folds = _positions(self.folds, paths.n, "fold")
@@ -152,21 +154,22 @@ class Evaluator:
             raise ValueError("Cross-fitting needs patients in two folds at least.")
         clusters = None if self.clusters is None else _positions(self.clusters, paths.n, "cluster")
         psi = state_functions(paths, self.features)
-        return Site(
-            paths=paths,
-            psi=psi,
-            embeddings=self.features.embeddings,
-            folds=folds,
-            clusters=clusters,
-            propensities=self.propensities or fit_propensities(paths, self.features, folds, self.steps),
-            outcomes=sum_outcomes(paths, psi, self.features.embeddings, folds),
-            cautions=_about_clusters(folds, clusters),
-        )
+        with one_blas_thread():
+            return Given(
+                paths=paths,
+                psi=psi,
+                embeddings=self.features.embeddings,
+                folds=folds,
+                clusters=clusters,
+                propensities=self.propensities or fit_propensities(paths, self.features, folds, self.steps),
+                outcomes=sum_outcomes(paths, psi, self.features.embeddings, folds),
+                cautions=_about_clusters(folds, clusters),
+            )
 
     def _view(self, target: Target | Acting) -> View:
         """What belongs to a target, made once and kept with it."""
         if target not in self._views:
-            self._views[target] = View(self.site, as_target(target, self.features.levels), self.cap, self.ridge)
+            self._views[target] = View(self.given, as_target(target, self.features.levels), self.cap, self.ridge)
         return self._views[target]
 
 

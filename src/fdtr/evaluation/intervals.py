@@ -41,9 +41,8 @@ class Range:
 
 
 def influence_interval(statistic: Statistic, feasible: Range, level: float = LEVEL) -> Interval:
-    """V̂ ± t · √(Σψ² / (n (n−1))), with Student's t on n − 1 degrees of freedom; n counts independent units."""
-    n = statistic.n
-    error = float(np.sqrt(np.sum(statistic.influence**2) / (n * (n - 1)))) if n > 1 else math.nan
+    """V̂ ± t · its standard error, with Student's t on n − 1 degrees of freedom; n counts independent units."""
+    n, error = statistic.n, statistic.standard_error
     half = float(stdtrit(n - 1, (1 + level) / 2)) * error if n > 1 else math.nan
     return feasible.clip(statistic.value - half, statistic.value + half, error)
 
@@ -101,12 +100,11 @@ def bernstein_interval(statistic: Statistic, feasible: Range, level: float = LEV
     if statistic.numerators.shape[1] != 1 or (statistic.numerators < 0).any():
         raise ValueError("Bernstein's bound is for an average of summands that cannot be negative: use method pdis.")
     n, sizes = statistic.n, statistic.denominators[:, 0]
-    error = float(np.sqrt(np.sum(statistic.influence**2) / (n * (n - 1)))) if n > 1 else math.nan
     if n < 2:
-        return feasible.clip(math.nan, math.nan, error)
+        return feasible.clip(math.nan, math.nan, statistic.standard_error)
     largest = feasible.high * math.sqrt(sizes.sum()) / 4 * float(sizes.max() / sizes.mean())
     summands = np.minimum(statistic.numerators[:, 0] / sizes.mean(), largest)
     log = math.log(2 / (1 - level))
     spread = math.sqrt(2 * float(summands.var(ddof=1)) * log / n)
     low = float(summands.mean()) - spread - 7 * largest * log / (3 * (n - 1))
-    return feasible.clip(low, feasible.high, error)
+    return feasible.clip(low, feasible.high, statistic.standard_error)

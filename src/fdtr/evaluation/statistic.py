@@ -5,6 +5,8 @@
 Its influence function, the derivative of V in a patient's weight, is
 
     ψ_i = Σ_j s_j (N_ij − R_j D_ij) / D̄_j,   R_j = Σ_i N_ij / Σ_i D_ij
+
+and its standard error comes from leaving units out, which is the same but for units that have much of the weight.
 """
 
 from dataclasses import dataclass
@@ -14,6 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+
+ROUNDING = 1e-12
+"""What is left of a sum by less than this share of it, once its only term is taken away, is 0."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,6 +52,21 @@ class Statistic:
         mean = self.denominators.mean(axis=0)
         ratios = _divide(self.numerators.mean(axis=0), mean)
         return np.asarray(_divide(self.numerators - ratios * self.denominators, mean) @ self.signs)
+
+    @cached_property
+    def standard_error(self) -> float:
+        """√((n−1)/n Σ_i (V − V₍₋ᵢ₎)²), V₍₋ᵢ₎ without unit i; NaN with fewer than two units.
+
+        To first order V − V₍₋ᵢ₎ = ψ_i/n, and for a plain average this is √(Σψ²/(n(n−1))) exactly. In a ratio a unit
+        with much weight draws R_j to itself and makes its own ψ small; leaving it out does not let it.
+        """
+        if self.n < 2:
+            return float("nan")
+        total = self.denominators.sum(axis=0)
+        rest = total - self.denominators
+        rest[np.abs(rest) <= ROUNDING * total] = 0.0
+        without = self.ratios_of(self.numerators.sum(axis=0) - self.numerators, rest)
+        return float(np.sqrt((self.n - 1) / self.n * np.sum((self.value - without) ** 2)))
 
     def clustered(self, clusters: NDArray[np.intp] | None) -> "Statistic":
         """The same with sums over clusters for rows; `clusters` (n,) are positions 0 … G−1. None leaves it alone.

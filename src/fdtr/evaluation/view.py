@@ -7,6 +7,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.threads import one_blas_thread
 from fdtr.evaluation.cautions import Caution, Kind, steps
 from fdtr.evaluation.diagnostics import RARE, Diagnostics, Verdict, diagnose, judge
 from fdtr.evaluation.doubly_robust import cross_fitted_q, doubly_robust, weighted_doubly_robust
@@ -27,7 +28,7 @@ MUCH_RARE = 0.2
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Site:
+class Given:
     """What no target changes: `paths`; ψ of every step; B_a; `folds` and `clusters` (n,) as positions; nuisances."""
 
     paths: Paths
@@ -42,9 +43,9 @@ class Site:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class View:
-    """A `target` on a `site`; `cap` of its importance weights, `ridge` λ of its Q."""
+    """A `target` and what is `given`; `cap` of its importance weights, `ridge` λ of its Q."""
 
-    site: Site
+    given: Given
     target: Target
     cap: float | None
     ridge: float
@@ -52,34 +53,36 @@ class View:
     @cached_property
     def chances(self) -> ByStep:
         """Chances of every action, (A, n_h) of every step."""
-        pairs = zip(self.site.paths.states, self.site.propensities.chances, strict=True)
+        pairs = zip(self.given.paths.states, self.given.propensities.chances, strict=True)
         return tuple(self.target.chances(states, h, usual) for h, (states, usual) in enumerate(pairs))
 
     @cached_property
     def weights(self) -> Weights:
         """ρ of every patient and step."""
-        return weigh(self.site.paths, self.chances, self.site.propensities.chances, self.cap)
+        return weigh(self.given.paths, self.chances, self.given.propensities.chances, self.cap)
 
     @cached_property
     def fitted(self) -> FittedQ:
         """Fitted Q on all patients."""
-        site = self.site
-        return fit_q(site.paths, site.psi, site.embeddings, self.chances, site.outcomes, self._onward, self.ridge)
+        given, onward = self.given, self._onward
+        with one_blas_thread():
+            return fit_q(given.paths, given.psi, given.embeddings, self.chances, given.outcomes, onward, self.ridge)
 
     @cached_property
     def q(self) -> ByStep:
         """Cross-fitted Q, (A, n_h) of every step."""
-        site = self.site
-        return cross_fitted_q(site.psi, site.embeddings, site.folds, site.outcomes, self._onward, self.ridge)
+        given, onward = self.given, self._onward
+        with one_blas_thread():
+            return cross_fitted_q(given.psi, given.embeddings, given.folds, given.outcomes, onward, self.ridge)
 
     @cached_property
     def diagnostics(self) -> Diagnostics:
         """Weights and overlap."""
-        return diagnose(self.site.paths, self.weights, self.chances, self.site.propensities.chances)
+        return diagnose(self.given.paths, self.weights, self.chances, self.given.propensities.chances)
 
     def statistic(self, method: Method) -> Statistic:
         """The value by a method, as patients make it up."""
-        paths = self.site.paths
+        paths = self.given.paths
         if method == "fqe":
             return self.fitted.statistic
         if method == "pdis":
@@ -98,7 +101,7 @@ class View:
 
     def verdict(self, method: Method) -> Verdict:
         """Whether those weights say enough."""
-        return judge(self.effective_sample_size(method), self.site.paths.n)
+        return judge(self.effective_sample_size(method), self.given.paths.n)
 
     def lost(self, method: Method) -> bool:
         """Whether some step has no weight left, so that the method's interval would be about nothing."""
@@ -106,8 +109,8 @@ class View:
 
     def cautions(self, method: Method) -> tuple[Caution, ...]:
         """What to know beside the value by a method."""
-        told = list(self.site.propensities.cautions) if method != "fqe" else []
-        told += self.site.cautions
+        told = list(self.given.propensities.cautions) if method != "fqe" else []
+        told += self.given.cautions
         told += self._about_model() if method == "fqe" else self._about_weights()
         rare = np.flatnonzero(self.diagnostics.overlap.rare_share > MUCH_RARE)
         if len(rare):
@@ -136,5 +139,6 @@ class View:
 
     @cached_property
     def _onward(self) -> Onward:
-        site = self.site
-        return sum_onward(site.paths, site.psi, site.embeddings, site.folds, self.chances)
+        given, chances = self.given, self.chances
+        with one_blas_thread():
+            return sum_onward(given.paths, given.psi, given.embeddings, given.folds, chances)

@@ -11,7 +11,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fdtr.evaluation import Estimate, Evaluator, IntervalKind, IntervalOptions, Method
+from fdtr.evaluation import (
+    Estimate,
+    Evaluator,
+    IntervalKind,
+    IntervalOptions,
+    Method,
+    Propensities,
+    known_propensities,
+)
+from fdtr.evaluation.paths import paths_of
 from fdtr.pipeline.reproduce.intervals import Interval, share
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
 from fdtr.pipeline.results import Progress, ignore_progress
@@ -35,8 +44,8 @@ N_FOLDS = 5
 class Setting:
     """What is tried: a world's `spec`, `n` patients a run, and the `interval` at `level`.
 
-    The policy is fitted to `n_train` patients, and its true value comes from `fresh` simulated ones. `draws` are those
-    of the bootstrap.
+    `known` gives estimators the true propensities, as a trial would. The policy is fitted to `n_train` patients, and
+    its true value comes from `fresh` simulated ones. `draws` are those of the bootstrap.
     """
 
     spec: WorldSpec = VALID
@@ -44,6 +53,7 @@ class Setting:
     interval: IntervalKind = "influence"
     level: float = 0.95
     methods: tuple[Method, ...] = METHODS
+    known: bool = False
     n_train: int = 500
     fresh: int = 1_000_000
     draws: int = 1000
@@ -103,7 +113,10 @@ def one_run(run: Run) -> list[Estimate]:
     world = make_world(setting.spec, np.random.default_rng(run.of_world))
     of_patients, of_draws = (np.random.default_rng(s) for s in run.of_patients.spawn(2))
     study = Study.model_validate(world.study(**LEARNING))
-    patients = Evaluator(_draw(world, study, setting.n, of_patients), study.feature_map, np.arange(setting.n) % N_FOLDS)
+    rows = _draw(world, study, setting.n, of_patients)
+    propensities = _true_propensities(world, rows) if setting.known else None
+    folds = np.arange(setting.n) % N_FOLDS
+    patients = Evaluator(rows, study.feature_map, folds, propensities=propensities)
     asked = IntervalOptions(setting.interval, setting.level, setting.draws, of_draws)
     return [patients.value(run.policy, method, asked) for method in setting.methods]
 
@@ -112,6 +125,11 @@ def _draw(world: World, study: Study, n: int, rng: np.random.Generator) -> Traje
     """`n` patients of the first site."""
     table = world.table([n, *(0 for _ in world.sites[1:])], rng)
     return read_trajectories(pa.table(table), study)
+
+
+def _true_propensities(world: World, rows: Trajectories) -> Propensities:
+    states = paths_of(rows).states
+    return known_propensities(tuple(world.behaviour_chances(0, x.T, h).T for h, x in enumerate(states)))
 
 
 def _rows(setting: Setting, truth: Value, results: Sequence[Sequence[Estimate]]) -> list[Row]:
