@@ -108,7 +108,7 @@ def test_the_best_fixed_setting_is_scored_where_it_was_not_chosen():
     for _ in range(40):
         fixed = 1.5 + rng.normal(0, 0.1, (len(choices.FIXED), len(choices.PESSIMISMS)))
         rules = dict.fromkeys([*choices.RULES, choices.FULL_AUTO], 1.5)
-        outcomes.append(choices.Outcome({200: choices.Chosen(rules, fixed, 0.5)}, behaviour=1.0, optimum=2.0))
+        outcomes.append(choices.Outcome({200: choices.Chosen(rules, fixed, 0.5, 0.0)}, behaviour=1.0, optimum=2.0))
     row = choices.fixed_row(CASE, 200, outcomes)
     assert row.auto == pytest.approx(0.5)
     assert abs(row.fixed - 0.5) < 4 * 0.1 / np.sqrt(40)

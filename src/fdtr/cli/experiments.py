@@ -60,6 +60,7 @@ class Figure2World(StrEnum):
 
     valid = "valid"
     authors = "authors"
+    authors_intercept = "authors-intercept"
 
 
 @reproduce_app.command()

@@ -46,7 +46,7 @@ def reproduce_figure2(
     panels: Sequence[str] | None = None,
     progress: Progress = ignore_progress,
 ) -> Finding:
-    """Figure 2 on one world ("valid" or "authors"), all panels or some."""
+    """Figure 2 on one of its worlds, all panels or some."""
     plan = asked.plan(figure2.Plan(world, seed=asked.seed), figure2.Plan.quick(world, asked.seed))
     plan = replace(plan, panels=tuple(panels)) if panels else plan
     return _keep(folder, f"figure2-{world}", asked, lambda: [figure2.run_figure2(plan, asked.processes, progress)])[0]

@@ -13,7 +13,7 @@ from fdtr.learners.backward import Fit, sums_of
 from fdtr.learners.local import fit_local
 from fdtr.pipeline.reproduce.finding import Figure, Finding, Table
 from fdtr.pipeline.reproduce.intervals import Interval, mean
-from fdtr.pipeline.reproduce.replications import replicate, seeds_of
+from fdtr.pipeline.reproduce.replications import anew, replicate, seeds_of
 from fdtr.pipeline.reproduce.theorems.fitting import fit_with_messages, read_patients, settings
 from fdtr.pipeline.reproduce.theorems.pessimism import PANELS, QUICK_PANELS
 from fdtr.pipeline.reproduce.theorems.truth import SiteTruth, draw_truth
@@ -110,7 +110,7 @@ def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Fi
 
 def compare(trial: Trial) -> list[Outcome]:
     """Every combination of λ, own c and c of the messages in one world."""
-    of_world, of_table, *of_truth = (np.random.default_rng(s) for s in trial.seeds.spawn(2 + trial.spec.n_sites))
+    of_world, of_table, *of_truth = (np.random.default_rng(s) for s in anew(trial.seeds).spawn(2 + trial.spec.n_sites))
     world = make_world(trial.spec, of_world)
     patients = read_patients(world.study(), world.table(trial.n, of_table))
     truths = [draw_truth(world, k, patients.features, trial.draws, 1, rng) for k, rng in enumerate(of_truth)]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fdtr.features import FeatureMap
 from fdtr.pipeline.reproduce.finding import Figure, Finding, Table
 from fdtr.pipeline.reproduce.intervals import Interval, bootstrap, mean, share, slope
-from fdtr.pipeline.reproduce.replications import replicate, seeds_of
+from fdtr.pipeline.reproduce.replications import anew, replicate, seeds_of
 from fdtr.pipeline.reproduce.theorems.fitting import fit_together, read_patients, settings
 from fdtr.pipeline.reproduce.trial import rule_of
 from fdtr.pipeline.results import Progress
@@ -152,7 +152,7 @@ def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Fi
 
 def try_bases(trial: Trial) -> list[Outcome]:
     """Every size and basis in one world."""
-    of_world, of_values, *of_tables = trial.seeds.spawn(2 + len(trial.sizes))
+    of_world, of_values, *of_tables = anew(trial.seeds).spawn(2 + len(trial.sizes))
     world = make_smooth_world(trial.spec, np.random.default_rng(of_world))
     luck = of_values.spawn(trial.spec.n_sites)
     outcomes = []
@@ -177,10 +177,10 @@ def _try(
     lost, suboptimality, promised = [], [], []
     for site, (fit, seeds) in enumerate(zip(fits, luck, strict=True)):
         rules = (rule_of(fit, patients.features), None)
-        found = [world.suboptimality(site, rule, fresh, np.random.default_rng(seeds)).mean for rule in rules]
+        found = [world.suboptimality(site, rule, fresh, np.random.default_rng(anew(seeds))).mean for rule in rules]
         suboptimality.append(found[0])
         lost.append(found[0] / found[1])
-        first = world.sample(site, fresh, np.random.default_rng(seeds)).states[0]
+        first = world.sample(site, fresh, np.random.default_rng(anew(seeds))).states[0]
         promised.append(float(fit.bounds[0].values(patients.features.psi(np.ascontiguousarray(first.T))).mean()))
     optimum = tuple(world.optimal(site).value for site in range(len(luck)))
     off = float(np.mean([_departure(world, site, patients.features) for site in range(len(luck))]))
