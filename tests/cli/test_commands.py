@@ -170,7 +170,7 @@ def test_simulate_writes_a_table_and_its_study(tmp_path):
         assert fdtr("simulate", world, "--out", world, cwd=tmp_path).returncode == 0
         assert read_trajectories(tmp_path / world / "table.csv", Study.load(tmp_path / world / "study.toml")).n_patients
     refused(fdtr("simulate", "sepsis", "--sites", 3, "--out", "x", cwd=tmp_path), "are as they are")
-    refused(fdtr("simulate", "authors", "--noise", 0.3, "--out", "x", cwd=tmp_path), "has no noise")
+    refused(fdtr("simulate", "authors", "--noise", 0.3, "--out", "x", cwd=tmp_path), "no such options: --noise")
     refused(fdtr("simulate", "linear", "--noise", 7, "--out", "x", cwd=tmp_path), "cannot be drawn")
     assert fdtr("simulate", "mars", "--out", "x", cwd=tmp_path).returncode == 2
     assert not (tmp_path / "x").exists()

@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from fdtr.errors import MissingExtra
+from fdtr.errors import MissingExtra, UnwritableFile
 from fdtr.pipeline.reproduce import choices, figure2, worlds
 from fdtr.pipeline.reproduce.cases import few_cases
 from fdtr.pipeline.reproduce.experiments import Asked, reproduce, reproduce_figure2
-from fdtr.pipeline.reproduce.finding import require_figures
+from fdtr.pipeline.reproduce.finding import prepare
 from fdtr.pipeline.reproduce.intervals import holm, mean, p_below
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
 from fdtr.pipeline.reproduce.trial import BASELINES, FDTR_AUTO, METHODS, Outcome, References, Trial, draw, run_trial
@@ -162,7 +162,13 @@ def test_other_experiments_run_quickly(tmp_path, experiment):
         assert len(table.rows) >= 3
 
 
-def test_a_missing_extra_is_said_before_the_work(monkeypatch):
+def test_a_missing_extra_is_said_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(MissingExtra, match=r"pip install 'fdtr\[figures\]'"):
-        require_figures()
+        prepare(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnwritableFile, match="Name another folder"):
+        reproduce("theorems", tmp_path / "file", Asked("fdtr reproduce theorems"))

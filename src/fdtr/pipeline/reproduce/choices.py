@@ -57,7 +57,7 @@ class Plan:
     """How many patients a site, how often (an even number), and in which worlds."""
 
     sizes: tuple[int, ...] = (200, 500)
-    replications: int = 16
+    replications: int = 12
     fresh: int = 500
     seed: int = 0
     cases: Sequence[Case] = field(default_factory=all_cases)

@@ -37,8 +37,8 @@ INTERVALS = (
 REMARKS = {
     "valid": "The model holds exactly. Worlds are drawn anew in every replication.",
     "authors": (
-        "Next states are not linear in φ1, and the highest dose is best for everybody. The paper's φ has no intercept, so "
-        "that the constant by which rewards are mapped onto [0, 1] lies outside its span; with one, see the page beside."
+        "Next states are not linear in φ1, and the highest dose is best for everybody. The paper's φ has no intercept: "
+        "the constant by which rewards are mapped onto [0, 1] lies outside its span. With one, see the page beside."
     ),
     "authors-intercept": (
         "Next states are not linear in φ1, and the highest dose is best for everybody. An intercept in φ1, which the "

@@ -173,7 +173,7 @@ def _row(outcomes: Sequence[Outcome]) -> RemarkRow:
 def _sentence(row: RemarkRow) -> str:
     gain = Interval(row.gain, row.gain_low, row.gain_high)
     theta = Interval(row.theta, row.theta_low, row.theta_high)
-    agreement = Interval(row.agreement, row.agreement_low, row.agreement_high)
+    agreement = Interval(row.agreement, row.agreement_low, min(1.0, row.agreement_high))
     return (
         f"λ = {row.ridge:g}, own c = {row.own:g}: messages with c = {row.sent:g} instead of 0 change the value by "
         f"{gain.shown(4)}, θ̂⁰ by {theta.per_cent} of its length ({100 * row.error:.1f}% of its estimation error), and "
