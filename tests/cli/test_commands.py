@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -122,12 +123,17 @@ def test_tune_shows_both_criteria_and_writes_nothing(place):
     assert done.returncode == 0, done.stderr
     assert "west chose λ = " in done.stdout
     assert "held-out error" in done.stdout
+    assert "By c" not in done.stdout  # the study fixes it
+    (place / "auto.toml").write_text(re.sub(r"pessimism = .*", 'pessimism = "auto"', text))
+    done = fdtr("tune", "auto.toml", "table.csv", "--site", "west", cwd=place)
+    assert "By c: gain over 0.0005" in done.stdout
     found = json.loads(fdtr("tune", "auto.toml", "table.csv", "--json", cwd=place).stdout)
     assert set(found) == set(SITES)
     for curves in found.values():
         assert min(point["error"] + point["contrast"] for point in curves["ridge"] + curves["sharing"]) == 0
         assert len(curves["ridge"]) == 11
         assert len(curves["sharing"]) == 7
+        assert [other["pessimism"] for other in curves["pessimism"]] == [0.0, 0.0002, 0.001, 0.002, 0.005]
     assert sorted(place.iterdir()) == before
 
 
