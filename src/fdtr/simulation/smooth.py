@@ -53,6 +53,12 @@ class SmoothSpec:
     horizon: int = 5
     noise: float = 0.6
 
+    def __post_init__(self) -> None:
+        if min(self.n_sites, self.horizon) < 1:
+            raise ValueError("a world needs 1 site and 1 step at least")
+        if not 0 < self.noise < 1:
+            raise ValueError(f"noise is {self.noise:g}; a beta law of rewards needs more than 0 and less than 1")
+
 
 @dataclass(frozen=True, eq=False)
 class Luck:

@@ -8,6 +8,7 @@ the number of features grow as d = c4·m^{m/(m+q+1)}·N^{m/(2(m+q+1))} = c4·2^{
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -183,25 +184,23 @@ def _try(
         first = world.sample(site, fresh, np.random.default_rng(anew(seeds))).states[0]
         promised.append(float(fit.bounds[0].values(patients.features.psi(np.ascontiguousarray(first.T))).mean()))
     optimum = tuple(world.optimal(site).value for site in range(len(luck)))
-    off = float(np.mean([_departure(world, site, patients.features) for site in range(len(luck))]))
+    off = _departure(world, patients.features)
     return Outcome(n, basis.name, d, eta, off, tuple(lost), tuple(suboptimality), tuple(promised), optimum)
 
 
-def _departure(world: SmoothWorld, site: int, features: FeatureMap) -> float:
-    """How far mean rewards are from the span of the features: largest residual on a grid, mean over steps."""
+def _departure(world: SmoothWorld, features: FeatureMap) -> float:
+    """How far mean rewards are from the span of the features: largest residual on a grid, mean over sites and steps."""
     line = np.linspace(0.0, 1.0, 31)
     states = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
     psi = features.psi(np.ascontiguousarray(states.T))
     project = psi.T @ np.linalg.pinv(psi.T)
-    means = np.stack(
-        [
-            world.expected_reward(site, states, np.full(len(states), code), step)
-            for step in range(world.horizon)
-            for code in (0, 1)
-        ]
-    )
-    largest = np.abs(means - means @ project.T).max(axis=1)
-    return float(largest.reshape(world.horizon, 2).max(axis=1).mean())
+    steps_and_codes = list(product(range(world.horizon), (0, 1)))
+    by_site = []
+    for site in range(len(world.sites)):
+        means = np.stack([world.expected_reward(site, states, np.full(len(states), a), h) for h, a in steps_and_codes])
+        largest = np.abs(means - means @ project.T).max(axis=1)
+        by_site.append(largest.reshape(world.horizon, 2).max(axis=1).mean())
+    return float(np.mean(by_site))
 
 
 def _row(outcomes: Sequence[Outcome], n_sites: int) -> SplineRow:
