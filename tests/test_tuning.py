@@ -1,10 +1,14 @@
 """Tuning: scores against refits on the dense rows, honest folds, and what "auto" changes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import literal
 from fdtr import tuning
+from fdtr.evaluation.fitted_q import fitted_q_values
+from fdtr.learners import federated
 from fdtr.learners.federated import Others
 from fdtr.site import choose_alone, fit_federated, fit_local, message_settings
 from fdtr.summary import combine
@@ -160,3 +164,32 @@ def test_auto_pessimism_is_one_of_the_grid_and_is_told(study, sites):
     assert [other.pessimism for other in judged] == list(tuning.PESSIMISMS)
     assert all(other.standard_error > 0 for other in judged)
     assert fit.policy.settings["pessimism"] == tuning.choose_pessimism(judged)
+
+
+def test_pessimism_is_judged_on_patients_the_policy_has_not_seen(study, sites):
+    rows, features, others = sites["a"], study.feature_map, others_of(study, sites, "a")
+    folds = tuning.assign_folds(rows.patients.to_pylist(), 3)
+    candidate, at = Candidate(0.3, 0.5, "value"), message_settings(study)
+    values = {}
+    for c in (tuning.USUAL_PESSIMISM, *tuning.PESSIMISMS):
+        values[c] = []
+        for fold in range(tuning.N_FOLDS):
+            settings = replace(at, pessimism=c, ridge=0.3)
+            fit = federated.fit_federated(rows.select(folds != fold), features, settings, others, 0.5, "value")
+            values[c].append(fitted_q_values(rows.select(folds == fold), features, [fit.bounds])[0])
+    judged = tuning.judge_pessimism(rows, features, folds, others, candidate, at)
+    for other in judged:
+        gains = np.array(values[other.pessimism]) - values[tuning.USUAL_PESSIMISM]
+        assert other.gain == pytest.approx(gains.mean(), rel=1e-6, abs=1e-10)
+        assert other.standard_error == pytest.approx(gains.std(ddof=1) / np.sqrt(5), rel=1e-6, abs=1e-10)
+
+
+def test_a_clear_gain_moves_pessimism_at_a_site_alone_and_together(study, sites, monkeypatch):
+    auto = make_study(ends=study.ends, learning={"pessimism": "auto"})
+    monkeypatch.setattr(tuning, "judge_pessimism", lambda *_: (tuning.Pessimism(0.002, 0.3, 0.1),))
+    total = combine(fit_local(auto, rows).summary for rows in sites.values())
+    for fit in (fit_local(auto, sites["a"]), fit_federated(auto, sites["a"], total)):
+        assert fit.policy.settings["pessimism"] == 0.002
+        assert fit.policy.scale == pytest.approx(
+            4 * fit_local(make_study(ends=study.ends, learning={"pessimism": 0.0005}), sites["a"]).policy.scale, rel=0.2
+        )

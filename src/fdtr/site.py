@@ -255,9 +255,18 @@ def _settings_for(study: Study, rows: Trajectories, others: federated.Others, ch
     settings = settings_of(study, chosen.ridge)
     if study.learning.pessimism != "auto":
         return settings
+    return replace(settings, pessimism=tuning.choose_pessimism(judge_pessimism(study, rows, others, chosen)))
+
+
+def judge_pessimism(
+    study: Study, rows: Trajectories, others: federated.Others, chosen: Candidate
+) -> tuple[tuning.Pessimism, ...]:
+    """What other c would gain over the usual one, by the site's own folds; empty where the study fixes c."""
+    if study.learning.pessimism != "auto":
+        return ()
     folds = tuning.assign_folds(rows.patients.to_pylist(), study.learning.seed)
-    judged = tuning.judge_pessimism(rows, study.feature_map, folds, others, chosen, settings)
-    return replace(settings, pessimism=tuning.choose_pessimism(judged))
+    settings = settings_of(study, chosen.ridge)
+    return tuning.judge_pessimism(rows, study.feature_map, folds, others, chosen, settings)
 
 
 def message_settings(study: Study) -> Settings:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,10 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from fdtr.cli.experiments import PANELS, Figure2World
+from fdtr.pipeline.reproduce.figure2 import WORLDS
 from fdtr.policy import Policy
+from fdtr.simulation.authors import FIGURE_2
 from fdtr.site import read_trajectories
 from fdtr.study import Study
 from worlds import make_study, make_table
@@ -119,12 +123,17 @@ def test_tune_shows_both_criteria_and_writes_nothing(place):
     assert done.returncode == 0, done.stderr
     assert "west chose λ = " in done.stdout
     assert "held-out error" in done.stdout
+    assert "By c" not in done.stdout  # the study fixes it
+    (place / "auto.toml").write_text(re.sub(r"pessimism = .*", 'pessimism = "auto"', text))
+    done = fdtr("tune", "auto.toml", "table.csv", "--site", "west", cwd=place)
+    assert "By c: gain over 0.0005" in done.stdout
     found = json.loads(fdtr("tune", "auto.toml", "table.csv", "--json", cwd=place).stdout)
     assert set(found) == set(SITES)
     for curves in found.values():
         assert min(point["error"] + point["contrast"] for point in curves["ridge"] + curves["sharing"]) == 0
         assert len(curves["ridge"]) == 11
         assert len(curves["sharing"]) == 7
+        assert [other["pessimism"] for other in curves["pessimism"]] == [0.0, 0.0002, 0.001, 0.002, 0.005]
     assert sorted(place.iterdir()) == before
 
 
@@ -170,10 +179,26 @@ def test_simulate_writes_a_table_and_its_study(tmp_path):
         assert fdtr("simulate", world, "--out", world, cwd=tmp_path).returncode == 0
         assert read_trajectories(tmp_path / world / "table.csv", Study.load(tmp_path / world / "study.toml")).n_patients
     refused(fdtr("simulate", "sepsis", "--sites", 3, "--out", "x", cwd=tmp_path), "are as they are")
-    refused(fdtr("simulate", "authors", "--noise", 0.3, "--out", "x", cwd=tmp_path), "has no noise")
+    refused(fdtr("simulate", "authors", "--noise", 0.3, "--out", "x", cwd=tmp_path), "no such options: --noise")
     refused(fdtr("simulate", "linear", "--noise", 7, "--out", "x", cwd=tmp_path), "cannot be drawn")
     assert fdtr("simulate", "mars", "--out", "x", cwd=tmp_path).returncode == 2
     assert not (tmp_path / "x").exists()
+
+
+def test_reproduce_shows_what_it_found_and_where(tmp_path):
+    done = fdtr("reproduce", "figure2", "--quick", "--panel", 3, "--seed", 4, "--out", "found", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "2/2 Figure 2, valid" in done.stderr
+    assert "Figure 2 on a valid linear MDP" in done.stdout
+    page = (tmp_path / "found" / "figure2-valid.md").read_text()
+    assert page.startswith("`fdtr reproduce figure2 --world valid --panel 3 --quick --seed 4`")
+    assert "(20,2,5,5)" in (tmp_path / "found" / "figure2-valid.csv").read_text()
+    refused(fdtr("reproduce", "theorems", "--out", "found/figure2-valid.csv", cwd=tmp_path), "Name another folder")
+
+
+def test_panels_are_those_of_the_paper():
+    assert tuple(FIGURE_2) == PANELS
+    assert {world.value for world in Figure2World} == set(WORLDS)
 
 
 def test_init_drafts_a_study_that_reads_its_table(place):
@@ -374,6 +399,8 @@ def test_an_unforeseen_error_shows_its_kind_alone(place, monkeypatch):
 @pytest.mark.parametrize("command", [
     [], ["demo"], ["init"], ["check"], ["tune"], ["simulate"], ["run"], ["site"], ["site", "summarize"],
     ["site", "fit"], ["hub", "combine"], ["policy", "recommend"], ["study", "schema"],
+    ["reproduce"], ["reproduce", "figure2"], ["reproduce", "worlds"], ["reproduce", "tuning"],
+    ["reproduce", "theorems"],
 ])  # fmt: skip
 def test_every_command_has_help(command, tmp_path):
     result = fdtr(*command, "--help", cwd=tmp_path)

@@ -1,5 +1,7 @@
 """FDTR against the paper's formulas as printed, and the laws that follow from them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -7,7 +9,9 @@ from hypothesis import strategies as st
 
 import literal
 from fdtr.errors import OtherSite, OtherStudy
-from fdtr.site import fit_federated, fit_local, read_trajectories
+from fdtr.learners import federated
+from fdtr.learners.federated import fit_with_each
+from fdtr.site import fit_federated, fit_local, others_in, read_trajectories, settings_of
 from fdtr.summary import combine
 from worlds import make_sites, make_study, make_table
 
@@ -183,3 +187,24 @@ def test_rows_may_be_a_part_of_the_patients_while_own_stays_what_was_sent():
         study, half, combine([fit_local(study, half).summary, fits["b"].summary])
     )  # the others' sums are the same, only rounding of total − own differs
     np.testing.assert_allclose(fit.theta, expected.theta, rtol=1e-9)
+
+
+@pytest.mark.parametrize("share", ["value", "reward"])
+def test_fits_with_several_penalties_at_once_are_the_separate_fits(share):
+    study = make_study(ends={"death": 0.0, "discharge": 1.0})
+    sites = make_sites(study, {"a": 60, "b": 70, "c": 50}, ragged=True)
+    local = {name: fit_local(study, rows).summary for name, rows in sites.items()}
+    others = others_in(combine(local.values()), local["a"])
+    tried = (0.01, 0.0, 0.002)
+    at = settings_of(study, ridge=0.1)
+    together = fit_with_each(sites["a"], study.feature_map, at, others, 0.5, share, tried)
+    assert len({fit.penalty.scale for fit in together}) == 3
+    for c, lane in zip(tried, together, strict=True):
+        alone = federated.fit_federated(
+            sites["a"], study.feature_map, replace(at, pessimism=c), others, sharing=0.5, share=share
+        )
+        np.testing.assert_allclose(lane.theta, alone.theta, rtol=1e-12, atol=1e-13)
+        np.testing.assert_array_equal(lane.precision, alone.precision)
+        assert lane.penalty == alone.penalty
+        for mine, theirs in zip(lane.statistics, alone.statistics, strict=True):
+            assert mine.target_square == pytest.approx(theirs.target_square, rel=1e-12)

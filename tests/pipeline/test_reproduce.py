@@ -8,17 +8,39 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from fdtr.errors import MissingExtra
+from fdtr.errors import MissingExtra, UnwritableFile
+from fdtr.learners.federated import fit_with_each
 from fdtr.pipeline.reproduce import choices, figure2, worlds
 from fdtr.pipeline.reproduce.cases import few_cases
 from fdtr.pipeline.reproduce.experiments import Asked, reproduce, reproduce_figure2
-from fdtr.pipeline.reproduce.finding import require_figures
+from fdtr.pipeline.reproduce.finding import prepare
 from fdtr.pipeline.reproduce.intervals import holm, mean, p_below
-from fdtr.pipeline.reproduce.replications import replicate, seeds_of
-from fdtr.pipeline.reproduce.trial import BASELINES, FDTR_AUTO, METHODS, Outcome, References, Trial, draw, run_trial
+from fdtr.pipeline.reproduce.replications import anew, replicate, seeds_of
+from fdtr.pipeline.reproduce.trial import (
+    AUTO,
+    BASELINES,
+    FDTR_AUTO,
+    LDTR_AUTO,
+    METHODS,
+    PAPER,
+    PAPERS,
+    Q_LEARN_H,
+    Outcome,
+    References,
+    Trial,
+    draw,
+    fit_methods,
+    read,
+    rule_of,
+    run_trial,
+)
+from fdtr.pipeline.results import run as fit_all
 from fdtr.simulation.authors import AuthorsSpec
 from fdtr.simulation.linear import WorldSpec
 from fdtr.simulation.worlds import constant
+from fdtr.site import fit_federated, fit_local, others_in, settings_of
+from fdtr.study import Study
+from fdtr.summary import combine
 
 CASE = few_cases()[0]
 SMALL = WorldSpec(n_sites=2, n_actions=3, horizon=3)
@@ -58,10 +80,49 @@ def test_a_trial_gives_the_same_again_and_in_other_processes():
     assert len({o.methods[60][FDTR_AUTO] for o in here}) == 3  # each from its own seeds
 
 
-def test_sites_keep_their_patients_when_others_join():
+def test_no_two_replications_have_the_same_seeds(monkeypatch):
+    keys = []
+
+    def note(_work, jobs, *_):
+        keys.extend(job.seeds.spawn_key for job in jobs)
+        raise StopIteration
+
+    for module in (figure2, worlds, choices):
+        monkeypatch.setattr(module, "replicate", note)
+    plans = [(figure2.run_figure2, figure2.Plan(world=world)) for world in figure2.WORLDS]
+    for run, plan in [*plans, (worlds.run_worlds, worlds.Plan()), (choices.run_choices, choices.Plan())]:
+        with pytest.raises(StopIteration):
+            run(plan)
+    assert len(set(keys)) == len(keys) > 1000
+
+
+def test_methods_are_those_of_the_package():
+    drawn, tables = draw(small_trial())
+    world, sites = drawn.world, read(drawn.world, 60, tables[60]).by_site()
+    found = fit_methods(world, sites)
+    states = np.vstack([world.arrive(0, 200, np.random.default_rng(5)), world.arrive(1, 200, np.random.default_rng(6))])
+    for learning, names in (
+        (AUTO, {"FDTR": FDTR_AUTO, "LDTR": LDTR_AUTO, "LDTR (MV)": "LDTR (MV, auto)", "Q-learn (1)": "Q-learn (1)",
+                "Q-learn (1-MV)": "Q-learn (1-MV)", "Q-learn (H)": Q_LEARN_H}),
+        (PAPER, {"FDTR": PAPERS[0], "LDTR": PAPERS[1]}),
+    ):  # fmt: skip
+        results = fit_all(Study.model_validate(world.study(**learning)), read(world, 60, anew(tables[60])))
+        for theirs, ours in names.items():
+            for place, site in enumerate(sites):
+                for step in range(3):
+                    expected = results.methods[theirs][site].act(states, step)
+                    np.testing.assert_array_equal(found[ours][place](states, step), expected)
+    assert set(found) == set(METHODS)
+
+
+def test_references_are_those_of_the_world():
     drawn, _ = draw(small_trial())
-    three, _ = draw(small_trial(spec=replace(SMALL, n_sites=3)))
-    assert drawn.patients[1].spawn_key == three.patients[1].spawn_key
+    known, world = drawn.references_at(1), drawn.world
+    rng = np.random.default_rng(1)
+    assert known.behaviour == pytest.approx(world.behaviour_value(1, 50_000, rng).mean, abs=0.1)
+    assert known.constant == pytest.approx(world.constant_values(1, 50_000, rng).best_value.mean, abs=0.1)
+    assert known.optimum == pytest.approx(world.optimal(1).value, abs=0.1)
+    assert known.behaviour < known.optimum
 
 
 def test_every_rule_meets_the_same_patients():
@@ -92,6 +153,32 @@ def test_figure_2_counts_differences_and_shares():
     assert all(row.holm < 0.05 for row in behind)
 
 
+def test_figure_2_counts_intervals_and_not_means():
+    rows = [
+        figure2.DifferenceRow("p", n, "LDTR (auto)", difference, low, high, holm)
+        for n, difference, low, high, holm in (
+            (200, 0.2, 0.1, 0.3, 1.0), (200, 0.2, -0.1, 0.5, 1.0), (200, -0.2, -0.3, -0.1, 0.2),
+            (200, -0.2, -0.3, -0.1, 0.0), (50, 0.2, 0.1, 0.3, None),
+        )
+    ]  # fmt: skip
+    enough, few = figure2._ahead(rows)
+    assert "4 cells" in enough
+    assert "above 0 in 1 (25%), and with it below 0 in 2 (after Holm in 1)" in enough
+    assert "1 cells" in few
+    assert "above 0 in 1 (100%), and with it below 0 in 0." in few
+
+
+def test_the_interval_of_a_value_leaves_out_how_worlds_differ():
+    methods = dict.fromkeys(METHODS, 0.0)
+    outcomes = [
+        Outcome({200: dict.fromkeys(methods, level + 0.5)}, References(level, level + 0.6, level + 1.0))
+        for level in (0.0, 5.0, 10.0)
+    ]
+    row = next(row for row in figure2.value_rows("p", (200,), outcomes) if row.method == FDTR_AUTO)
+    assert (row.value, row.low, row.high) == (5.5, 5.5, 5.5)
+    assert row.share == pytest.approx(0.5)
+
+
 def test_a_loss_beyond_what_is_allowed_is_named():
     rng = np.random.default_rng(3)
     fine = worlds.rows_of(CASE, (200,), [outcome(1.5 + x, 1.5) for x in rng.normal(0, 0.01, 40)])
@@ -108,7 +195,7 @@ def test_the_best_fixed_setting_is_scored_where_it_was_not_chosen():
     for _ in range(40):
         fixed = 1.5 + rng.normal(0, 0.1, (len(choices.FIXED), len(choices.PESSIMISMS)))
         rules = dict.fromkeys([*choices.RULES, choices.FULL_AUTO], 1.5)
-        outcomes.append(choices.Outcome({200: choices.Chosen(rules, fixed, 0.5)}, behaviour=1.0, optimum=2.0))
+        outcomes.append(choices.Outcome({200: choices.Chosen(rules, fixed, 0.5, 0.0)}, behaviour=1.0, optimum=2.0))
     row = choices.fixed_row(CASE, 200, outcomes)
     assert row.auto == pytest.approx(0.5)
     assert abs(row.fixed - 0.5) < 4 * 0.1 / np.sqrt(40)
@@ -117,14 +204,38 @@ def test_the_best_fixed_setting_is_scored_where_it_was_not_chosen():
     assert n_fixed > 50
 
 
-def test_the_rules_of_an_experiment_are_those_of_the_package():
-    found = choices.run_trial(small_trial())
-    chosen = found.by_size[60]
-    assert set(chosen.rules) == {*choices.RULES, choices.FULL_AUTO}
-    assert chosen.fixed.shape == (len(choices.FIXED), len(choices.PESSIMISMS))
-    assert found.behaviour < found.optimum
-    # Alone, it does not matter what would be shared, and c = 0.0005 with λ = 0.01 is what LDTR sends.
-    assert np.ptp(chosen.fixed) > 0
+def test_tuning_values_what_each_rule_and_setting_would_do():
+    trial = small_trial(spec=replace(SMALL, deviation=2.0))
+    chosen = choices.run_trial(trial).by_size[60]
+    drawn, tables = draw(trial)
+    study = Study.model_validate(drawn.world.study())
+    sites = read(drawn.world, 60, tables[60]).by_site()
+    local = {site: fit_local(study, rows).summary for site, rows in sites.items()}
+    total = combine(local.values())
+    place = next(j for j, c in enumerate(choices.FIXED) if (c.ridge, c.sharing, c.share) == (0.01, 1.0, "reward"))
+    fixed, ruled, tuned = [], [], []
+    for number, (site, rows) in enumerate(sites.items()):
+        others = others_in(total, local[site])
+        fit = fit_with_each(rows, study.feature_map, settings_of(study, 0.01), others, 1.0, "reward", (0.002,))[0]
+        fixed.append(drawn.values_at(number, [rule_of(fit, study.feature_map)])[0])
+        ruled.append(drawn.values_at(number, [fit_federated(study, rows, total, local[site]).policy.act])[0])
+        auto = Study.model_validate(drawn.world.study(**AUTO))
+        same = {name: replace(summary, fingerprint=auto.fingerprint) for name, summary in local.items()}
+        policy = fit_federated(auto, rows, combine(same.values()), same[site]).policy
+        tuned.append(drawn.values_at(number, [policy.act])[0])
+    assert chosen.fixed[place, choices.PESSIMISMS.index(0.002)] == pytest.approx(np.mean(fixed), rel=1e-12)
+    assert chosen.rules[choices.CHOSEN] == pytest.approx(np.mean(ruled), rel=1e-12)
+    assert chosen.rules[choices.FULL_AUTO] == pytest.approx(np.mean(tuned), rel=1e-12)
+
+
+def test_rules_are_compared_with_the_criterion_they_are_named_for():
+    rules = {choices.CHOSEN: 1.6, choices.ERROR: 1.5, choices.CONTRAST: 1.2, choices.FULL_AUTO: 1.7}
+    fixed = np.zeros((len(choices.FIXED), len(choices.PESSIMISMS)))
+    outcomes = [choices.Outcome({200: choices.Chosen(rules, fixed, 0.5, 0.25)}, 1.0, 2.0) for _ in range(2)]
+    row = choices.rule_row(CASE, 200, outcomes)
+    assert (row.less_error, row.less_contrast, row.auto_pessimism) == pytest.approx((10.0, 40.0, 10.0))
+    assert (row.moved_pessimism, row.sharing) == (0.25, 0.5)
+    assert np.isnan(choices.fixed_row(CASE, 200, outcomes).ratio)  # no fixed setting beats clinicians here
 
 
 @pytest.mark.slow
@@ -162,7 +273,13 @@ def test_other_experiments_run_quickly(tmp_path, experiment):
         assert len(table.rows) >= 3
 
 
-def test_a_missing_extra_is_said_before_the_work(monkeypatch):
+def test_a_missing_extra_is_said_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(MissingExtra, match=r"pip install 'fdtr\[figures\]'"):
-        require_figures()
+        prepare(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnwritableFile, match="Name another folder"):
+        reproduce("theorems", tmp_path / "file", Asked("fdtr reproduce theorems"))

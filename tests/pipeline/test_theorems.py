@@ -1,6 +1,7 @@
 """The experiments on the theorems: their truths are true, their laws hold, and every finding says what it shows."""
 
 import dataclasses
+import itertools
 import math
 from functools import cache
 
@@ -27,10 +28,12 @@ from fdtr.pipeline.reproduce.theorems.truth import Judged, SiteTruth, draw_truth
 from fdtr.pipeline.reproduce.trial import rule_of
 from fdtr.pipeline.results import ignore_progress
 from fdtr.simulation.linear import World, WorldSpec, make_world
+from fdtr.simulation.smooth import SmoothSpec
 from fdtr.study import Study
 from fdtr.summary import combine
 
 SPEC = WorldSpec(n_sites=3, n_shared=2, n_specific=3, n_actions=3, horizon=4)
+TINY = WorldSpec(n_sites=2, n_shared=2, n_specific=2, n_actions=2, horizon=3)
 PESSIMISMS = (0.0, 0.0005, 0.002, 0.005, 0.01, 0.02, 0.05, 0.2)
 
 
@@ -210,6 +213,58 @@ def test_more_sites_or_patients_lessen_the_error_of_the_shared_coefficients():
         assert np.all(squares[1, 0] < squares[0, 0]), way
         # At the last step every site's own estimate is the mean: all solve the same system but for λ = 1e-6.
         assert np.allclose(squares[:, 0, 1], squares[:, 1, 1], rtol=1e-3)
+
+
+def test_where_all_or_none_happened_a_replication_counts_once():
+    for hits in (np.ones, np.zeros):
+        assert share(hits((10, 5))) == share(hits((10, 1)))
+
+
+# What a trial does
+
+TRIALS = {
+    judge_trial: Trial(TINY, 0.0, 60, (settings(0.0005, 0.01),), 20, seeds_of(0, 3)),
+    remark.compare: remark.Trial(TINY, 60, 20, seeds_of(0, 4)),
+    rate.squared_errors: rate.Trial(TINY, ((2, 60), (8, 60)), ((2, 60),), seeds_of(0, 5)),
+    sharing.compare: sharing.Trial(sharing.VARIANTS[-1], 60, seeds_of(0, 6)),
+    splines.try_bases: splines.Trial(SmoothSpec(n_sites=2, horizon=2), (60,), 50, seeds_of(0, 7)),
+}
+
+
+@pytest.mark.parametrize("work", TRIALS, ids=lambda work: work.__module__.rpartition(".")[-1])
+def test_a_trial_that_runs_again_finds_the_same(work):
+    assert str(work(TRIALS[work])) == str(work(TRIALS[work]))
+
+
+def test_a_departure_of_eta_moves_the_optimum_by_h_eta_at_most_and_is_seen_in_the_patients():
+    [valid], [departed] = (
+        judge_trial(dataclasses.replace(TRIALS[judge_trial], departure=departure)) for departure in (0.0, 0.05)
+    )
+    for right, wrong in zip(valid, departed, strict=True):
+        moved = abs(right.value + right.suboptimality - wrong.value - wrong.suboptimality)
+        assert 0 < moved <= TINY.horizon * 0.05
+        assert wrong.promised != right.promised
+
+
+def test_the_larger_the_c_behind_messages_the_further_they_move_the_shared_coefficients():
+    theta = {(found.ridge, found.own, found.sent): found.theta for found in remark.compare(TRIALS[remark.compare])}
+    small, large = remark.SENT[1:]
+    for ridge, own in itertools.product(remark.RIDGES, remark.OWN):
+        assert 0 < theta[ridge, own, small] < theta[ridge, own, large]
+
+
+def test_a_site_alone_is_further_from_the_shared_coefficients_than_eight_together():
+    *together, alone = rate.squared_errors(TRIALS[rate.squared_errors])[rate.SITES_GROW][-1]
+    # Expected is a ratio of 8.
+    assert np.all(alone > 3 * np.array(together))
+
+
+def test_equal_bases_reach_the_same_and_eta_makes_them_promise_less():
+    found = {outcome.basis: outcome for outcome in splines.try_bases(TRIALS[splines.try_bases])}
+    # So few patients give growing splines no knots either.
+    assert dataclasses.replace(found[splines.GROWING.name], basis=splines.FIXED.name) == found[splines.FIXED.name]
+    promised = np.array([found[basis.name].promised for basis in splines.BASES[2:]])
+    assert np.all(np.diff(promised, axis=0) < 0)
 
 
 # Findings

@@ -394,7 +394,7 @@ def test_the_command_says_what_is_missing_and_writes_nothing(tmp_path: Path):
     done = fdtr("simulate", "icu-sepsis", "--out", "world", cwd=tmp_path, env=environment)
     assert done.returncode == 1
     assert "no package registry answers" in done.stderr
-    for option, words in ((["--noise", "0.3"], "has no noise"), (["--deviation", "2"], "cannot be drawn")):
+    for option, words in ((["--noise", "0.3"], "no such options: --noise"), (["--deviation", "2"], "cannot be drawn")):
         done = fdtr("simulate", "icu-sepsis", *option, "--out", "world", cwd=tmp_path, env=environment)
         assert done.returncode == 1
         assert words in done.stderr

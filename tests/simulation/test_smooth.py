@@ -19,6 +19,12 @@ def random_rule(seed: int) -> Act:
     return lambda states, step: np.random.default_rng([seed, step]).integers(0, 2, len(states))
 
 
+@pytest.mark.parametrize("wrong", [{"noise": 0.0}, {"noise": 1.0}, {"n_sites": 0}, {"horizon": 0}])
+def test_a_world_that_cannot_be_drawn_is_refused(wrong: dict[str, float]):
+    with pytest.raises(ValueError, match="needs"):
+        SmoothSpec(**wrong)
+
+
 def test_mean_rewards_stay_inside_the_unit_interval(world: SmoothWorld):
     states = np.random.default_rng(0).random((5000, 2))
     means = [world.expected_reward(0, states, np.full(5000, a), h) for a in (0, 1) for h in range(3)]

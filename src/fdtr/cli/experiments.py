@@ -60,6 +60,7 @@ class Figure2World(StrEnum):
 
     valid = "valid"
     authors = "authors"
+    authors_intercept = "authors-intercept"
 
 
 @reproduce_app.command()
@@ -176,9 +177,9 @@ def simulate(
 ) -> None:
     """Draw a world whose truth is known and write a table and its study file. Nothing leaves this machine.
 
-    linear: a valid linear MDP in the paper's feature form. authors: the paper's own generator, whose transitions are
-    not linear. sepsis: the five hospitals of the demo. icu-sepsis: hospitals cut from the ICU-Sepsis benchmark, which
-    pip downloads the first time.
+    linear: a valid linear MDP in the paper's feature form. authors: the kind of generator that the paper describes,
+    whose transitions are not linear. sepsis: the five hospitals of the demo. icu-sepsis: hospitals cut from the
+    ICU-Sepsis benchmark, which pip downloads the first time.
     """
     from fdtr.pipeline.simulate import simulate as simulate_study
 

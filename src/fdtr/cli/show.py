@@ -251,6 +251,7 @@ def curves(found: Mapping[str, Curves], machine: bool) -> None:
                 site: {
                     "chosen": vars(found[site].chosen),
                     **{name: [{**vars(j), "candidate": vars(j.candidate)} for j in cut] for name, cut in by.items()},
+                    "pessimism": [vars(other) for other in found[site].by_pessimism],
                 }
                 for site, by in cuts.items()
             }
@@ -264,6 +265,12 @@ def curves(found: Mapping[str, Curves], machine: bool) -> None:
         for title, judged in (("By ridge", cut.by_ridge), ("By sharing", cut.by_sharing)):
             if len(judged) > 1:
                 table(title, columns, [_judged(j) for j in judged])
+        if cut.by_pessimism:
+            gains = [
+                [f"{other.pessimism:g}", f"{other.gain:.3g}", f"{other.standard_error:.3g}"]
+                for other in cut.by_pessimism
+            ]
+            table("By c: gain over 0.0005 in fitted-Q value; more than 2 se moves c", ["c", "gain", "± se"], gains)
 
 
 def _judged(found: Judged) -> list[str]:

@@ -1,16 +1,16 @@
 """How a site's own held-out patients judge the settings that the study leaves open."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.site import fit_local, others_in, score_together
+from fdtr.site import fit_local, judge_pessimism, others_in, score_together
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
 from fdtr.trajectories import Trajectories
-from fdtr.tuning import Candidate, Scores, choose
+from fdtr.tuning import Candidate, Pessimism, Scores, choose
 
 Array = NDArray[np.float64]
 
@@ -28,11 +28,15 @@ class Judged:
 
 @dataclass(frozen=True)
 class Curves:
-    """What was `chosen`, and the candidates along λ, and along w and the kind of sharing, through it."""
+    """What was `chosen`, and the candidates along λ, and along w and the kind of sharing, through it.
+
+    `by_pessimism` are the gains of other c over the usual one, empty where the study fixes c.
+    """
 
     chosen: Candidate
     by_ridge: tuple[Judged, ...]
     by_sharing: tuple[Judged, ...]
+    by_pessimism: tuple[Pessimism, ...] = ()
 
 
 def tuning_curves(
@@ -50,7 +54,9 @@ def tuning_curves(
         summaries = {own.site: own}
     found = {}
     for site, rows in sites.items():
-        found[site] = curves_of(score_together(study, rows, others_in(total, summaries[site])))
+        others = others_in(total, summaries[site])
+        curves = curves_of(score_together(study, rows, others))
+        found[site] = replace(curves, by_pessimism=judge_pessimism(study, rows, others, curves.chosen))
     return found
 
 

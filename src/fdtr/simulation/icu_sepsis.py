@@ -1,4 +1,4 @@
-"""ICU-Sepsis cut into several hospitals: patients like real ones, no linear model, and every value exact.
+"""ICU-Sepsis cut into several hospitals: dynamics estimated from real records, no linear model, every value exact.
 
 States. A patient is in one of the 713 clusters of `fdtr.simulation.icu_wheel`. A table shows five variables of its
 middle, which tell clusters apart: SOFA in points, the others in standard deviations of the cohort, cut at their
@@ -22,9 +22,10 @@ survive.
 
 What it is like. Nothing here is linear in φ: (1) and (2) hold approximately at best, and sharing may cost. The optimum
 is over all rules that know the cluster, and part of it is chance, as a row of ICU-Sepsis may rest on 21 observations.
-A rule in a few covariates finds hardly anything to tailor there: without `follow_up` the low dose for everybody comes
-close to the optimum, because it empties beds sooner, and with it the doses are almost alike. `effect` plants something
-to be found, at all sites the same. Chances of next states are multiplied, before all else, by
+A rule in a few covariates finds little to tailor: without `deviation` the low dose for everybody, which empties beds
+sooner, is 77% to 88% of the way from what clinicians reach to the optimum. With the default one the best dose for
+everybody is the site's own, and the low one lies between −10% and 96% of that way. `effect` plants something
+to be found, at all sites the same, and invented. Chances of next states are multiplied, before all else, by
 
     exp(effect·(2a − 1)·u(x)·b(x')),  a the dose on [0, 1],  b(x') the expert's chance of survival from x',
 

@@ -80,6 +80,8 @@ class WorldSpec:
             raise ValueError("a world needs 1 site, 1 step, 1 shared and 2 own covariates, and 2 actions at least")
         if not 0 <= self.site_level_shared <= self.n_shared:
             raise ValueError(f"site_level_shared is {self.site_level_shared}, and there are {self.n_shared} shared")
+        if not 0 <= self.deviation < np.inf:
+            raise ValueError(f"deviation is {self.deviation:g}; it is a number from 0 on")
         if not 0 < self.noise <= 1:
             raise ValueError(f"noise is {self.noise:g}; a law on [0, 1] needs more than 0 and at most 1")
 

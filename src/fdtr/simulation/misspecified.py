@@ -4,9 +4,9 @@ With effect(x) the dose's linear effect on the mean reward,
 
     μ(x, a) = ⟨φ0, θ⁰⟩ + ⟨φ1, θᵏ⟩ + η g(x, a),    g(x, a) = (1 − 2a) sign effect(x),    |g| ≤ 1,
 
-so that no linear model is off by more than η, and transitions obey (1) as before. The dose does less good than the
-linear part promises wherever it promises some: an error that a greedy policy meets at every step, and that averages
-over the state would not show.
+so that one linear model is nowhere off by more than η, and transitions obey (1) as before. The dose does less good
+than the linear part promises wherever it promises some: an error that a greedy policy meets at every step, and that
+averages over the state would not show.
 """
 
 from dataclasses import dataclass, fields

@@ -6,9 +6,9 @@ the site's own. There are two actions, a ∈ {0, 1}; ± is + for a = 1 and − f
     μ(x, a)     = ½ + 0.08 cos 2πx0 + 0.07 cos 2π(x1 − p) ± 0.15 [sin 2π(x0 − s) + sin 2π(x1 − t)]
     x1' | x, a  ~ w Beta(8, 4) + (1−w) Beta(4, 8),    w(x1, a) = ½ + 0.3 sin 2π(x1 − u) ± 0.15
 
-The phases p and t of each step, and u, are a site's own; s of each step is common. Rewards are infinitely smooth in x,
-and the density of x1' has three bounded derivatives (the parameters of both laws are at least 4), so that the paper's q
-is 3, and cubic splines have the order of approximation q + 1 = 4. The mean reward is a function of (x0, a) and one of
+The phases p and t of each step, and u, are a site's own; s of each step is common. Rewards and densities are infinitely
+smooth (a beta law with whole parameters has a polynomial density); the paper's q is taken as 3, which is what cubic
+splines can use: their order of approximation is q + 1 = 4. The mean reward is a function of (x0, a) and one of
 (x1, a), and the law of x1' one of (x1, a), as φ0 and φ1 of the paper's Section 4.1 have it: additive splines come as
 close as one likes, and a linear fit does not. (There x0 stays as it is over the steps; it would then predict V, and (1)
 would not hold.)
@@ -39,7 +39,7 @@ LAWS = ((4.0, 8.0), (8.0, 4.0))
 """Parameters of the two beta laws of x1'."""
 
 SMOOTHNESS = 3
-"""q: how many bounded derivatives rewards and densities have at least."""
+"""q: how many bounded derivatives of rewards and densities are counted on; there are more."""
 
 NODES = 96
 """Gauss–Legendre nodes in each direction for expectations over x0 and x1."""
@@ -52,6 +52,12 @@ class SmoothSpec:
     n_sites: int = 5
     horizon: int = 5
     noise: float = 0.6
+
+    def __post_init__(self) -> None:
+        if min(self.n_sites, self.horizon) < 1:
+            raise ValueError("a world needs 1 site and 1 step at least")
+        if not 0 < self.noise < 1:
+            raise ValueError(f"noise is {self.noise:g}; a beta law of rewards needs more than 0 and less than 1")
 
 
 @dataclass(frozen=True, eq=False)

@@ -274,7 +274,7 @@ def covariate_names(n_shared: int, n_specific: int) -> tuple[str, ...]:
 def study_content(
     name: str, world: Simulated, n_shared: int, high: float, learning: dict[str, Any], site_level: Sequence[int] = ()
 ) -> dict[str, Any]:
-    """A study of linear covariates in [0, high] with φ_l = (x_l, a·x_l), whose disclosure rules let any site pass.
+    """A study of linear covariates in [0, high] with φ_l = (x_l, a·x_l), whose disclosure rules ask for little.
 
     `site_level` are the positions of covariates that are constant within a site.
     """

@@ -50,6 +50,7 @@ def all_cases() -> list[Case]:
     for shape in _SHAPES:
         found |= {(name, shape): replace(linear_of(shape), **changed) for name, changed in _VARIANTS.items()}
         found["authors' generator", shape] = FIGURE_2[shape]
+        found["authors' generator, intercept", shape] = replace(FIGURE_2[shape], intercept="specific")
     return [Case(*key, number, spec) for number, (key, spec) in enumerate(found.items())]
 
 

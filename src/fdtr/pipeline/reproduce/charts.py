@@ -63,7 +63,7 @@ def differences_by_size(rows: Sequence[Any], rivals: Sequence[str]) -> alt.HConc
 
 def _sizes(records: Sequence[dict[str, Any]]) -> alt.X:
     ticks = sorted({record["n"] for record in records})
-    scale = alt.Scale(type="log", nice=False)
+    scale = alt.Scale(type="log", nice=False, padding=12)
     return alt.X("n:Q", scale=scale, title="patients at a site", axis=alt.Axis(values=ticks, grid=False))
 
 

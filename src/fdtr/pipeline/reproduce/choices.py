@@ -19,7 +19,7 @@ from fdtr.learners.backward import Settings
 from fdtr.learners.federated import Others, fit_with_each
 from fdtr.pipeline.reproduce.cases import Case, all_cases, few_cases
 from fdtr.pipeline.reproduce.finding import Draw, Figure, Finding, Table
-from fdtr.pipeline.reproduce.intervals import mean
+from fdtr.pipeline.reproduce.intervals import Interval, bootstrap, mean
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
 from fdtr.pipeline.reproduce.trial import AUTO, Drawn, Trial, draw, mean_references, read, rule_of
 from fdtr.pipeline.results import Progress, ignore_progress
@@ -43,7 +43,11 @@ RULES: dict[str, Callable[[Scores], Candidate]] = {
 CHOSEN, ERROR, CONTRAST = RULES
 FULL_AUTO = "everything auto"
 PESSIMISMS = (0.0, 0.0005, 0.002, 0.005)
-FIXED = tuning.Grid(ridges=(1e-3, 1e-2, 0.1, 1.0), weights=(0.0, 0.1, 0.3, 1.0)).candidates
+FIXED = tuning.Grid(ridges=(1e-4, 1e-3, 1e-2, 0.1, 1.0), weights=(0.0, 0.1, 0.3, 1.0)).candidates
+LEAST = 0.85
+"""Of what the best fixed setting reaches, auto should reach so much everywhere."""
+
+MESSAGES = "Messages come from fits with c = 0.0005, λ = 0.01 throughout; a study that fixes c and λ would send others."
 EXPERIMENT = 3
 """Tells its seeds from those of other experiments."""
 
@@ -53,7 +57,7 @@ class Plan:
     """How many patients a site, how often (an even number), and in which worlds."""
 
     sizes: tuple[int, ...] = (200, 500)
-    replications: int = 16
+    replications: int = 12
     fresh: int = 500
     seed: int = 0
     cases: Sequence[Case] = field(default_factory=all_cases)
@@ -68,12 +72,13 @@ class Plan:
 class Chosen:
     """Values of one replication at one size, means over sites: of `rules`, and of every fixed setting (candidates, c).
 
-    `sharing` is the mean w that the chosen rule took.
+    `sharing` is the mean w that the chosen rule took, `moved` the share of sites that chose another c than 0.0005.
     """
 
     rules: Mapping[str, float]
     fixed: Array
     sharing: float
+    moved: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,14 +106,16 @@ class RuleRow:
     auto_pessimism: float
     auto_pessimism_low: float
     auto_pessimism_high: float
+    moved_pessimism: float
     sharing: float
 
 
 @dataclass(frozen=True)
 class FixedRow:
-    """(value − behaviour)/(optimum − behaviour) of auto and of the best fixed setting, and their ratio.
+    """(value − behaviour)/(optimum − behaviour) of auto and of the best fixed setting; their ratio, with an interval.
 
-    `best` names the setting that is best on all replications.
+    The ratio is NaN where the best fixed setting is no better than clinicians. `best` names the setting that is best on
+    all replications.
     """
 
     world: str
@@ -117,6 +124,8 @@ class FixedRow:
     auto: float
     fixed: float
     ratio: float
+    low: float
+    high: float
     best: str
 
 
@@ -136,7 +145,7 @@ def run_choices(plan: Plan, processes: int | None = None, progress: Progress = i
             fixed.append(fixed_row(case, n, own))
     return Finding(
         title="What tuning chooses",
-        shows=[*_describe_rules(rules), _describe_fixed(fixed)],
+        shows=[*_describe_rules(rules), *_describe_fixed(fixed), MESSAGES],
         tables=[Table("tuning-rules", rules), Table("tuning-fixed", fixed)],
         figures=[Figure("tuning-rules", "The chosen rule less each criterion alone", _drawing(rules))],
     )
@@ -157,20 +166,27 @@ def _choose_and_value(drawn: Drawn, sites: Mapping[str, Trajectories]) -> Chosen
     total = combine(fit.summary for fit in local.values())
     own = {site: replace(fit.summary, fingerprint=auto.fingerprint) for site, fit in local.items()}
     auto_total = combine(own.values())
-    ruled, fixed, sharing = [], [], []
+    ruled, fixed, sharing, moved = [], [], [], []
     for place, (site, rows) in enumerate(sites.items()):
         others = others_in(total, local[site].summary)
-        picked = {name: rule(score_together(study, rows, others)) for name, rule in RULES.items()}
+        scores = score_together(study, rows, others)
+        picked = {name: rule(scores) for name, rule in RULES.items()}
         grid = _Fits(rows, study.feature_map, message_settings(study), others)
         acts = [grid.acts(candidate, (tuning.USUAL_PESSIMISM,))[0] for candidate in picked.values()]
-        acts.append(fit_federated(auto, rows, auto_total, own[site]).policy.act)
+        tuned = fit_federated(auto, rows, auto_total, own[site]).policy
+        acts.append(tuned.act)
+        moved.append(tuned.settings["pessimism"] != tuning.USUAL_PESSIMISM)
         acts += [act for candidate in FIXED for act in grid.acts(candidate, PESSIMISMS)]
         values = drawn.values_at(place, acts)
         ruled.append(values[: len(RULES) + 1])
         fixed.append(values[len(RULES) + 1 :].reshape(len(FIXED), len(PESSIMISMS)))
         sharing.append(picked[CHOSEN].sharing)
-    means = np.mean(ruled, axis=0).tolist()
-    return Chosen(dict(zip([*RULES, FULL_AUTO], means, strict=True)), np.mean(fixed, axis=0), float(np.mean(sharing)))
+    return Chosen(
+        rules=dict(zip([*RULES, FULL_AUTO], np.mean(ruled, axis=0).tolist(), strict=True)),
+        fixed=np.mean(fixed, axis=0),
+        sharing=float(np.mean(sharing)),
+        moved=float(np.mean(moved)),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,9 +212,9 @@ def rule_row(case: Case, n: int, outcomes: Sequence[Outcome]) -> RuleRow:
     def gain(first: str, second: str) -> tuple[float, float, float]:
         return mean([100 * (o.by_size[n].rules[first] - o.by_size[n].rules[second]) / span for o in outcomes]).ends
 
-    sharing = float(np.mean([o.by_size[n].sharing for o in outcomes]))
+    sharing, moved = (float(np.mean([getattr(o.by_size[n], name) for o in outcomes])) for name in ("sharing", "moved"))
     parts = (*gain(CHOSEN, ERROR), *gain(CHOSEN, CONTRAST), *gain(FULL_AUTO, CHOSEN))
-    return RuleRow(case.called, case.shape, n, *parts, sharing)
+    return RuleRow(case.called, case.shape, n, *parts, moved, sharing)
 
 
 def fixed_row(case: Case, n: int, outcomes: Sequence[Outcome]) -> FixedRow:
@@ -207,14 +223,21 @@ def fixed_row(case: Case, n: int, outcomes: Sequence[Outcome]) -> FixedRow:
     auto = np.array([o.by_size[n].rules[FULL_AUTO] for o in outcomes])
     behaviour = np.array([o.behaviour for o in outcomes])
     span = np.array([o.optimum for o in outcomes]) - behaviour
-    halves = np.arange(len(outcomes)) % 2 == 0
-    fixed = [values[~half, values[half].mean(axis=0).argmax()] - behaviour[~half] for half in (halves, ~halves)]
-    by_auto, by_fixed = (
-        float((auto - behaviour).mean() / span.mean()),
-        float(np.concatenate(fixed).mean() / span.mean()),
-    )
-    best = int(values.mean(axis=0).argmax())
-    return FixedRow(case.called, case.shape, n, by_auto, by_fixed, by_auto / by_fixed, _name(*_settings()[best]))
+    fixed, even = np.empty(len(outcomes)), np.arange(len(outcomes)) % 2 == 0
+    for half in (even, ~even):
+        fixed[~half] = values[~half, values[half].mean(axis=0).argmax()]
+    gains = np.column_stack([auto - behaviour, fixed - behaviour])
+    by_auto, by_fixed = (gains.mean(axis=0) / span.mean()).tolist()
+    if by_fixed > 0:
+        ratio = bootstrap(gains, _ratio, np.random.default_rng(seeds_of(0, EXPERIMENT, case.number, n)))
+    else:
+        ratio = Interval(np.nan, np.nan, np.nan)
+    best = _name(*_settings()[int(values.mean(axis=0).argmax())])
+    return FixedRow(case.called, case.shape, n, by_auto, by_fixed, *ratio.ends, best)
+
+
+def _ratio(gains: Array) -> float:
+    return float(gains[0] / gains[1])
 
 
 def _settings() -> list[tuple[Candidate, float]]:
@@ -242,14 +265,22 @@ def _describe_rules(rows: Sequence[RuleRow]) -> list[str]:
     return told
 
 
-def _describe_fixed(rows: Sequence[FixedRow], enough: int = 200) -> str:
-    kept = [row for row in rows if row.n >= enough] or list(rows)
-    ratios, least = [row.ratio for row in kept], min(kept, key=lambda row: row.ratio)
-    return (
-        f"Everything auto reaches, of what the best fixed setting reaches, a median of {np.median(ratios):.1%} and at "
-        f"least {least.ratio:.1%} over {len(kept)} cells with n ≥ {min(row.n for row in kept)} "
-        f"(least: {least.world}, {least.shape}, n = {least.n}, where {least.best} is best)."
+def _describe_fixed(rows: Sequence[FixedRow]) -> list[str]:
+    kept = [row for row in rows if np.isfinite(row.ratio)]
+    ratios = np.array([row.ratio for row in kept])
+    told = (
+        f"Everything auto reaches, of what the best fixed (c, λ, w, kind of sharing) reaches, a median of "
+        f"{np.median(ratios):.1%} and at least {ratios.min():.1%} over {len(kept)} cells (world × n); in "
+        f"{np.sum(ratios < LEAST)} cells less than {LEAST:.0%}."
     )
+    less = [
+        f"Less than {LEAST:.0%}: {row.ratio:.1%} ({row.low:.1%} to {row.high:.1%}), {row.world}, {row.shape}, "
+        f"n = {row.n}: {row.auto:.1%} of (optimum − behaviour), where {row.best} reaches {row.fixed:.1%}."
+        for row in kept
+        if row.ratio < LEAST
+    ]
+    without = [row for row in rows if not np.isfinite(row.ratio)]
+    return [told, *less, *(f"No fixed setting beats clinicians: {row.world}, n = {row.n}." for row in without)]
 
 
 def _drawing(rows: Sequence[RuleRow]) -> Draw:

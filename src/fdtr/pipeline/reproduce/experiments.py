@@ -1,7 +1,7 @@
 """Run an experiment by its name and keep what it found."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from typing import Any, Literal
 from fdtr.algebra.threads import thread_count
 from fdtr.pipeline.reproduce import choices, figure2, worlds
 from fdtr.pipeline.reproduce.cases import icu_cases
-from fdtr.pipeline.reproduce.finding import Finding, Provenance, require_figures, write_findings
+from fdtr.pipeline.reproduce.finding import Finding, Provenance, prepare, write_findings
 from fdtr.pipeline.reproduce.theorems import run_theorems
 from fdtr.pipeline.results import Progress, ignore_progress
 
@@ -46,7 +46,7 @@ def reproduce_figure2(
     panels: Sequence[str] | None = None,
     progress: Progress = ignore_progress,
 ) -> Finding:
-    """Figure 2 on one world ("valid" or "authors"), all panels or some."""
+    """Figure 2 on one of its worlds, all panels or some."""
     plan = asked.plan(figure2.Plan(world, seed=asked.seed), figure2.Plan.quick(world, asked.seed))
     plan = replace(plan, panels=tuple(panels)) if panels else plan
     return _keep(folder, f"figure2-{world}", asked, lambda: [figure2.run_figure2(plan, asked.processes, progress)])[0]
@@ -57,24 +57,27 @@ def reproduce(
 ) -> list[Finding]:
     """Any experiment but Figure 2."""
 
-    def run() -> list[Finding]:
+    def run() -> Iterator[Finding]:
         if experiment == "worlds":
             plan = asked.plan(worlds.Plan(seed=asked.seed), worlds.Plan.quick(asked.seed))
-            return [worlds.run_worlds(plan, asked.processes, progress)]
-        if experiment == "tuning":
+            yield worlds.run_worlds(plan, asked.processes, progress)
+        elif experiment == "tuning":
             plan = asked.plan(choices.Plan(seed=asked.seed), choices.Plan.quick(asked.seed))
-            return [choices.run_choices(plan, asked.processes, progress)]
-        return run_theorems(asked.seed, asked.quick, asked.processes, progress)
+            yield choices.run_choices(plan, asked.processes, progress)
+        else:
+            yield from run_theorems(asked.seed, asked.quick, asked.processes, progress)
 
     return _keep(folder, experiment, asked, run)
 
 
-def _keep(folder: str | Path, name: str, asked: Asked, run: Callable[[], list[Finding]]) -> list[Finding]:
-    """Run, and write what came of it with how it came to be."""
-    require_figures()
+def _keep(folder: str | Path, name: str, asked: Asked, run: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Run, and write what came of it with how it came to be: each finding when it is there, as the next takes long."""
+    place = Path(folder)
+    prepare(place)
     start = time.monotonic()
-    findings = run()
     cores = min(asked.processes or thread_count(), thread_count())
-    provenance = Provenance(asked.command, asked.seed, time.monotonic() - start, cores)
-    write_findings(Path(folder), name, findings, provenance)
+    findings: list[Finding] = []
+    for finding in run():
+        findings.append(finding)
+        write_findings(place, name, findings, Provenance(asked.command, asked.seed, time.monotonic() - start, cores))
     return findings

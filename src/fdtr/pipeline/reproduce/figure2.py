@@ -5,7 +5,7 @@ best constant action of each site and the optimum reach on the same axes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,12 +25,34 @@ SIZES = (50, 100, 200, 500, 1000)
 ENOUGH = 200
 """From this many patients a site the method is expected to be ahead."""
 
-WORLDS: dict[str, str] = {"valid": "a valid linear MDP", "authors": "the authors' kind of generator"}
+WORLDS: dict[str, str] = {
+    "valid": "a valid linear MDP",
+    "authors": "the authors' kind of generator",
+    "authors-intercept": "the authors' kind of generator, with an intercept",
+}
+EXPERIMENTS = {"valid": 0, "authors": 1, "authors-intercept": 4}
+"""Tell their seeds from those of other experiments."""
+
+INTERVALS = (
+    "Intervals are 95% over replications: of paired differences, and in the figure of values of the distance to the "
+    "optimum of the same world."
+)
+REMARKS = {
+    "valid": "The model holds exactly. Worlds are drawn anew in every replication.",
+    "authors": (
+        "Next states are not linear in φ1, and the highest dose is best for everybody. The paper's φ has no intercept: "
+        "the constant by which rewards are mapped onto [0, 1] lies outside its span. With one, see the page beside."
+    ),
+    "authors-intercept": (
+        "Next states are not linear in φ1, and the highest dose is best for everybody. An intercept in φ1, which the "
+        "paper's φ lacks, takes up the constant by which rewards are mapped onto [0, 1]."
+    ),
+}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run: the world ("valid" or "authors"), which panels, the numbers of patients, and how often."""
+    """What to run: which of WORLDS, which panels, the numbers of patients, and how often."""
 
     world: str = "valid"
     panels: tuple[str, ...] = tuple(FIGURE_2)
@@ -91,11 +113,15 @@ def run_figure2(plan: Plan, processes: int | None = None, progress: Progress = i
         panel: outcomes[place * plan.replications :][: plan.replications] for place, panel in enumerate(plan.panels)
     }
     values = [row for panel, found in by_panel.items() for row in value_rows(panel, plan.sizes, found)]
-    differences = difference_rows(by_panel, plan.sizes)
-    name, where = f"figure2-{plan.world}", WORLDS[plan.world]
+    return describe(plan.world, values, difference_rows(by_panel, plan.sizes))
+
+
+def describe(world: str, values: Sequence[ValueRow], differences: Sequence[DifferenceRow]) -> Finding:
+    """What the rows of one world show."""
+    name, where = f"figure2-{world}", WORLDS[world]
     return Finding(
         title=f"Figure 2 on {where}",
-        shows=[*_describe(differences), _describe_papers(values)],
+        shows=[REMARKS[world], *_ahead(differences), _reached(values), INTERVALS],
         tables=[Table(name, values), Table(f"{name}-differences", differences)],
         figures=[
             Figure(name, f"Value of each method's policies on {where}", _draw_values(values)),
@@ -105,12 +131,14 @@ def run_figure2(plan: Plan, processes: int | None = None, progress: Progress = i
 
 
 def _spec(world: str, panel: str) -> Spec:
-    return FIGURE_2[panel] if world == "authors" else linear_of(panel)
+    if world == "valid":
+        return linear_of(panel)
+    return replace(FIGURE_2[panel], intercept="specific" if world == "authors-intercept" else "none")
 
 
 def _key(world: str, panel: str) -> tuple[int, int]:
     """Tells the seeds of one panel and world from all others."""
-    return list(WORLDS).index(world), list(FIGURE_2).index(panel)
+    return EXPERIMENTS[world], list(FIGURE_2).index(panel)
 
 
 def value_rows(panel: str, sizes: Sequence[int], outcomes: Sequence[Outcome]) -> list[ValueRow]:
@@ -145,7 +173,7 @@ def difference_rows(by_panel: Mapping[str, Sequence[Outcome]], sizes: Sequence[i
     ]
 
 
-def _describe(rows: Sequence[DifferenceRow]) -> list[str]:
+def _ahead(rows: Sequence[DifferenceRow]) -> list[str]:
     told = []
     for small in (False, True):
         cells = [row for row in rows if (row.n < ENOUGH) is small]
@@ -153,7 +181,9 @@ def _describe(rows: Sequence[DifferenceRow]) -> list[str]:
             continue
         above, below = sum(row.low > 0 for row in cells), sum(row.high < 0 for row in cells)
         least, most = min(cells, key=lambda row: row.difference), max(cells, key=lambda row: row.difference)
-        after_holm = "" if small else f" (after Holm in {sum((row.holm or 1) < 0.05 for row in cells)})"
+        after_holm = (
+            "" if small else f" (after Holm in {sum(row.holm is not None and row.holm < 0.05 for row in cells)})"
+        )
         told.append(
             f"n {'<' if small else '≥'} {ENOUGH}, {len(cells)} cells (panel × n × baseline): FDTR (auto) is ahead with "
             f"the interval above 0 in {above} ({above / len(cells):.0%}), and with it below 0 in {below}{after_holm}. "
@@ -162,7 +192,7 @@ def _describe(rows: Sequence[DifferenceRow]) -> list[str]:
     return told
 
 
-def _describe_papers(rows: Sequence[ValueRow]) -> str:
+def _reached(rows: Sequence[ValueRow]) -> str:
     largest = max(row.n for row in rows)
     parts = [
         f"{row.panel}: {row.method} {row.share:.0%}"

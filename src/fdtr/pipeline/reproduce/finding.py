@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fdtr import __version__
 from fdtr.container import write_atomically
-from fdtr.errors import MissingExtra
+from fdtr.errors import MissingExtra, UnwritableFile
 
 if TYPE_CHECKING:
     import altair
@@ -80,18 +81,23 @@ def write_findings(folder: Path, name: str, findings: Sequence[Finding], provena
         for figure in finding.figures:
             files |= {f"{figure.name}.{kind}": data for kind, data in _render(figure, provenance).items()}
     files[f"{name}.md"] = _page(findings, provenance).encode()
-    folder.mkdir(parents=True, exist_ok=True)
     for file, data in files.items():
         write_atomically(folder / file, data)
 
 
-def require_figures() -> None:
-    """Refuse before hours of work, not after, where figures cannot be drawn."""
+def prepare(folder: Path) -> None:
+    """Refuse before hours of work, not after, where figures cannot be drawn or nothing can be written."""
     try:
         import altair  # noqa: F401
         import vl_convert  # noqa: F401
     except ImportError:
         raise MissingExtra("Figures need Altair and vl-convert. Install them: pip install 'fdtr[figures]'") from None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UnwritableFile(f"Nothing can be written into {folder}: {error.strerror}. Name another folder.") from None
 
 
 def _page(findings: Sequence[Finding], provenance: Provenance) -> str:

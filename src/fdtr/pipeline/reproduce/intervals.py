@@ -51,13 +51,14 @@ def share(hits: ArrayLike) -> Interval:
     effect: the variance of a replication's share over what it would be if its cases were independent.
 
     >>> share([[True, True], [True, True]]).per_cent
-    '100.0% (51.0 to 100.0%)'
+    '100.0% (34.2 to 100.0%)'
     """
     by_run = np.asarray(hits, dtype=np.float64).reshape(len(np.asarray(hits)), -1)
     runs, cases = by_run.shape
     p = float(by_run.mean())
     independent = p * (1 - p) / cases
-    effect = float(by_run.mean(axis=1).var(ddof=1)) / independent if runs > 1 and independent > 0 else 1.0
+    # Where all or none happened nothing tells how they go together: then a replication counts once.
+    effect = float(by_run.mean(axis=1).var(ddof=1)) / independent if runs > 1 and independent > 0 else float(cases)
     n = by_run.size / min(max(effect, 1.0), cases)
     middle = (p + NORMAL**2 / (2 * n)) / (1 + NORMAL**2 / n)
     half = NORMAL * math.sqrt(p * (1 - p) / n + NORMAL**2 / (4 * n**2)) / (1 + NORMAL**2 / n)

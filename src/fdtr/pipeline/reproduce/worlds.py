@@ -29,7 +29,7 @@ class Plan:
     """How many patients a site, how often, and in which worlds."""
 
     sizes: tuple[int, ...] = (200, 500)
-    replications: int = 30
+    replications: int = 24
     fresh: int = 1000
     seed: int = 0
     cases: Sequence[Case] = field(default_factory=all_cases)

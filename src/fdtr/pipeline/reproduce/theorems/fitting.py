@@ -58,10 +58,10 @@ def fit_together(patients: Patients, learning: Settings, messages: Settings | No
     """
     local = tuple(fit_local(rows, patients.features, messages or learning) for rows in patients.sites)
     sent = [sums_of(fit, patients.features.n_shared) for fit in local]
-    return Together(local, fit_with_messages(patients, learning, sent))
+    return Together(local, _fit_with_messages(patients, learning, sent))
 
 
-def fit_with_messages(patients: Patients, learning: Settings, messages: Sequence[Sums]) -> tuple[Fit, ...]:
+def _fit_with_messages(patients: Patients, learning: Settings, messages: Sequence[Sums]) -> tuple[Fit, ...]:
     """Algorithm 2 at every site from the total of all messages, less the site's own."""
     total = messages[0]
     for more in messages[1:]:

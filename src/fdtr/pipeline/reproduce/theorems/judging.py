@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.learners.backward import Settings
+from fdtr.pipeline.reproduce.replications import anew
 from fdtr.pipeline.reproduce.theorems.fitting import fit_together, read_patients
 from fdtr.pipeline.reproduce.theorems.truth import Judged, draw_truth
 from fdtr.simulation.linear import WorldSpec, make_world
@@ -37,7 +38,7 @@ def judge_trial(trial: Trial) -> list[list[Judged]]:
 
     Messages come from LDTR with the same setting, as in Algorithm 2.
     """
-    of_world, of_table, *of_truth = (np.random.default_rng(s) for s in trial.seeds.spawn(2 + trial.spec.n_sites))
+    of_world, of_table, *of_truth = (np.random.default_rng(s) for s in anew(trial.seeds).spawn(2 + trial.spec.n_sites))
     world = misspecify(make_world(trial.spec, of_world), trial.departure)
     patients = read_patients(world.study(), world.table(trial.n, of_table))
     fits = [fit_together(patients, learning).federated for learning in trial.learning]

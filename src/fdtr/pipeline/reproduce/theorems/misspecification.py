@@ -139,11 +139,12 @@ def _sentences(groups: Mapping[tuple[float, float], Rows]) -> list[str]:
         promised = Interval(first.promised, first.promised_low, first.promised_high)
         says = "nothing is promised any more" if first.promised_largest == 0 else f"V̂₁ is {promised.shown()} there"
         kept = min(row.share for row in with_eta)
+        verdict = "Fails" if kept < GOAL else "Holds trivially" if first.promised_largest == 0 else "Holds"
         sentences.append(
             f"n = {n}, departure {departure:g}, with η: already at c = 0 V̂₁ ≤ V₁^π̂ in "
             f"{Interval(first.share, first.low, first.high).per_cent} of (run, site), and the confidence event holds "
             f"in {_event(first)} of (run, site, step); {says}, beside a value of {first.value:.3f}. "
-            f"{'Holds' if kept >= GOAL else 'Fails'}."
+            f"V̂₁ ≤ V₁^π̂: {verdict}."
         )
     return sentences
 

@@ -148,8 +148,8 @@ def _theory_sentence(one: Judgements) -> str:
     event = min(row.share for row in event_rows(one) if row.pessimism >= 1)
     outcome = "0 in every run at every site: pessimism is trivial" if largest == 0 else f"at most {largest:.3g}"
     return (
-        f"{one.name}: the proof of Theorem 2 goes through from c = {one.theory:.1f} on. There and at c = 1 the "
-        f"confidence event holds in {event:.1%} of (run, site, step), and V̂₁ is {outcome}. "
+        f"{one.name}: the proof of Theorem 2, which has λ = 1, goes through from c = {one.theory:.1f} on. There and at "
+        f"c = 1 the confidence event holds in {event:.1%} of (run, site, step), and V̂₁ is {outcome}. "
         f"{'Holds' if event == 1 else 'Fails'}."
     )
 

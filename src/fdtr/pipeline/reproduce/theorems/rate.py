@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fdtr.learners.backward import Fit
 from fdtr.pipeline.reproduce.finding import Figure, Finding, Table
 from fdtr.pipeline.reproduce.intervals import Interval, bootstrap, slope
-from fdtr.pipeline.reproduce.replications import replicate, seeds_of
+from fdtr.pipeline.reproduce.replications import anew, replicate, seeds_of
 from fdtr.pipeline.reproduce.theorems.fitting import Patients, fit_together, read_patients, settings
 from fdtr.pipeline.results import Progress
 from fdtr.simulation.linear import WorldSpec, make_world
@@ -122,7 +122,7 @@ def squared_errors(trial: Trial) -> dict[str, Array]:
     Sites and patients are nested: a larger design adds to those of a smaller one, in a world of its own for each way.
     """
     found = {}
-    for (way, designs), seeds in zip(trial.ways.items(), trial.seeds.spawn(2), strict=True):
+    for (way, designs), seeds in zip(trial.ways.items(), anew(trial.seeds).spawn(2), strict=True):
         of_world, of_table = (np.random.default_rng(s) for s in seeds.spawn(2))
         most_sites, most = (max(design[i] for design in designs) for i in (0, 1))
         shape = {**vars(trial.spec), "n_sites": most_sites}

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.learners.backward import Fit, sums_of
-from fdtr.learners.local import fit_local
+from fdtr.learners.backward import Fit
 from fdtr.pipeline.reproduce.finding import Figure, Finding, Table
 from fdtr.pipeline.reproduce.intervals import Interval, mean
-from fdtr.pipeline.reproduce.replications import replicate, seeds_of
-from fdtr.pipeline.reproduce.theorems.fitting import fit_with_messages, read_patients, settings
+from fdtr.pipeline.reproduce.replications import anew, replicate, seeds_of
+from fdtr.pipeline.reproduce.theorems.fitting import fit_together, read_patients, settings
 from fdtr.pipeline.reproduce.theorems.pessimism import PANELS, QUICK_PANELS
 from fdtr.pipeline.reproduce.theorems.truth import SiteTruth, draw_truth
 from fdtr.pipeline.results import Progress
@@ -110,21 +109,18 @@ def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Fi
 
 def compare(trial: Trial) -> list[Outcome]:
     """Every combination of λ, own c and c of the messages in one world."""
-    of_world, of_table, *of_truth = (np.random.default_rng(s) for s in trial.seeds.spawn(2 + trial.spec.n_sites))
+    of_world, of_table, *of_truth = (np.random.default_rng(s) for s in anew(trial.seeds).spawn(2 + trial.spec.n_sites))
     world = make_world(trial.spec, of_world)
     patients = read_patients(world.study(), world.table(trial.n, of_table))
     truths = [draw_truth(world, k, patients.features, trial.draws, 1, rng) for k, rng in enumerate(of_truth)]
     room = np.array([_room(truth, rng) for truth, rng in zip(truths, of_truth, strict=True)])
     outcomes = []
     for ridge, own in product(RIDGES, OWN):
-        fits = {}
-        for sent in SENT:
-            local = [fit_local(rows, patients.features, settings(sent, ridge)) for rows in patients.sites]
-            messages = [sums_of(fit, patients.features.n_shared) for fit in local]
-            fits[sent] = fit_with_messages(patients, settings(own, ridge), messages)
-        plain = fits[SENT[0]]
-        for sent in SENT[1:]:
-            outcomes.append(_outcome(world, truths, room, plain, fits[sent], (ridge, own, sent)))
+        plain, *penalised = (
+            fit_together(patients, settings(own, ridge), messages=settings(sent, ridge)).federated for sent in SENT
+        )
+        for sent, fits in zip(SENT[1:], penalised, strict=True):
+            outcomes.append(_outcome(world, truths, room, plain, fits, (ridge, own, sent)))
     return outcomes
 
 
@@ -173,7 +169,7 @@ def _row(outcomes: Sequence[Outcome]) -> RemarkRow:
 def _sentence(row: RemarkRow) -> str:
     gain = Interval(row.gain, row.gain_low, row.gain_high)
     theta = Interval(row.theta, row.theta_low, row.theta_high)
-    agreement = Interval(row.agreement, row.agreement_low, row.agreement_high)
+    agreement = Interval(row.agreement, row.agreement_low, min(1.0, row.agreement_high))
     return (
         f"λ = {row.ridge:g}, own c = {row.own:g}: messages with c = {row.sent:g} instead of 0 change the value by "
         f"{gain.shown(4)}, θ̂⁰ by {theta.per_cent} of its length ({100 * row.error:.1f}% of its estimation error), and "
@@ -182,13 +178,17 @@ def _sentence(row: RemarkRow) -> str:
 
 
 def _verdict(rows: Sequence[RemarkRow]) -> str:
-    reach = {max(abs(row.gain_low), abs(row.gain_high)): row for row in rows}
-    widest, row = max(reach), reach[max(reach)]
+    row = max(rows, key=_reach)
+    widest = _reach(row)
     return (
         f"The interval of a change in value reaches {widest:.4f} at most (λ = {row.ridge:g}, own c = {row.own:g}, "
         f"messages with c = {row.sent:g}); less than {LITTLE:g} is called little. "
         f"{'Holds' if widest < LITTLE else 'Fails'}."
     )
+
+
+def _reach(row: RemarkRow) -> float:
+    return max(abs(row.gain_low), abs(row.gain_high))
 
 
 def _draw(rows: Sequence[RemarkRow]) -> "altair.TopLevelMixin":

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fdtr.pipeline.reproduce.finding import Figure, Finding, Table
 from fdtr.pipeline.reproduce.intervals import Interval, mean
-from fdtr.pipeline.reproduce.replications import replicate, seeds_of
+from fdtr.pipeline.reproduce.replications import anew, replicate, seeds_of
 from fdtr.pipeline.reproduce.theorems.fitting import Patients, Together, fit_together, settings
 from fdtr.pipeline.reproduce.trial import rule_of
 from fdtr.pipeline.results import Progress
@@ -137,7 +137,7 @@ def _setup(runs: int, n: int) -> str:
 
 def compare(trial: Trial) -> Outcome:
     """FDTR and LDTR of every site with every c, and what check says of each site."""
-    of_world, of_table, of_states = (np.random.default_rng(s) for s in trial.seeds.spawn(3))
+    of_world, of_table, of_states = (np.random.default_rng(s) for s in anew(trial.seeds).spawn(3))
     world = make_world(trial.spec, of_world)
     study = Study.model_validate(_content(world, trial.variant))
     rows = read_trajectories(pa.table(world.table(trial.n, of_table)), study).by_site()
