@@ -13,7 +13,7 @@ pytestmark = pytest.mark.quick
 
 PUBLIC = {
     "FdtrError", "FederatedFit", "LocalFit", "Policy", "Results", "SiteSummary", "Study", "Total", "Trajectories",
-    "__version__", "combine", "fit_baselines", "fit_federated", "fit_local", "read_trajectories", "run",
+    "__version__", "combine", "evaluate", "fit_baselines", "fit_federated", "fit_local", "read_trajectories", "run",
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fdtr.policy import Policy as Policy
     from fdtr.site import FederatedFit as FederatedFit
     from fdtr.site import LocalFit as LocalFit
+    from fdtr.site import evaluate as evaluate
     from fdtr.site import fit_federated as fit_federated
     from fdtr.site import fit_local as fit_local
     from fdtr.site import read_trajectories as read_trajectories
@@ -42,6 +43,7 @@ _HOMES = {
     "Total": "summary",
     "Trajectories": "trajectories",
     "combine": "summary",
+    "evaluate": "site",
     "fit_baselines": "pipeline.results",
     "fit_federated": "site",
     "fit_local": "site",

@@ -1,6 +1,6 @@
 """What is evaluated: the chances with which a target takes each action."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -86,6 +86,26 @@ class Softened:
     def chances(self, states: Array, step: int, behaviour: Array) -> Array:
         """The mixture of both."""
         return (1 - self.share) * self.base.chances(states, step, behaviour) + self.share * behaviour
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ByFold:
+    """To each patient what the policy of their fold says, which was fitted to the other folds.
+
+    `folds` (n,) in the order of the patients, of whom the first ones are there at a step; `targets` by fold.
+    """
+
+    folds: NDArray[np.intp]
+    targets: Sequence[Target]
+
+    def chances(self, states: Array, step: int, behaviour: Array) -> Array:
+        """Each column from the target of its fold."""
+        chances, folds = np.zeros_like(behaviour), self.folds[: states.shape[1]]
+        for fold, target in enumerate(self.targets):
+            mine = folds == fold
+            if mine.any():
+                chances[:, mine] = target.chances(np.ascontiguousarray(states[:, mine]), step, behaviour[:, mine])
+        return chances
 
 
 def as_target(thing: Target | Acting, levels: NDArray[Any]) -> Target:

@@ -1,0 +1,41 @@
+"""A hospital's part: read its table, fit alone, make its message, finish its policy from the total, and value it."""
+
+from fdtr.site.checks import SiteCheck, check, rules_of, summarize
+from fdtr.site.evaluating import SiteEvaluation, Voters, evaluate, evaluate_site
+from fdtr.site.fits import FederatedFit, LocalFit, fit_federated, fit_local, fit_q_learning, others_in
+from fdtr.site.settings import (
+    MESSAGE_RIDGE,
+    choose_alone,
+    choose_together,
+    judge_pessimism,
+    message_settings,
+    score_together,
+    settings_of,
+)
+from fdtr.site.tables import read_trajectories, table_spec
+
+__all__ = [
+    "MESSAGE_RIDGE",
+    "FederatedFit",
+    "LocalFit",
+    "SiteCheck",
+    "SiteEvaluation",
+    "Voters",
+    "check",
+    "choose_alone",
+    "choose_together",
+    "evaluate",
+    "evaluate_site",
+    "fit_federated",
+    "fit_local",
+    "fit_q_learning",
+    "judge_pessimism",
+    "message_settings",
+    "others_in",
+    "read_trajectories",
+    "rules_of",
+    "score_together",
+    "settings_of",
+    "summarize",
+    "table_spec",
+]

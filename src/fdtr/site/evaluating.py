@@ -1,0 +1,143 @@
+"""What a site's policies are worth to its own patients, honestly: nobody is valued by a policy fitted to them.
+
+Patients are split into folds. On all folds but one every policy is fitted anew, tuning included, with the other sites'
+sums as they were sent; the fold left out is treated by these policies. All patients together then make one estimate of
+what such policies are worth, with propensities and Q from the same folds.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.errors import TooFewPatients
+from fdtr.evaluation.calibration import Calibration
+from fdtr.evaluation.confounding import Sensitivity
+from fdtr.evaluation.diagnostics import Diagnostics
+from fdtr.evaluation.estimate import Comparison, Estimate, Method
+from fdtr.evaluation.evaluator import BY_INFLUENCE, Evaluator, IntervalOptions
+from fdtr.evaluation.markov import MarkovCheck
+from fdtr.evaluation.target import Acting, Behaviour, ByFold, Constant, Target, as_target
+from fdtr.learners.voting import MajorityVote
+from fdtr.policy import Policy
+from fdtr.site.fits import fit_federated, fit_local, fit_q_learning
+from fdtr.site.tables import require_rows
+from fdtr.study import Study
+from fdtr.summary import SiteSummary, Total
+from fdtr.trajectories import Trajectories
+from fdtr.tuning import assign_folds
+
+log = logging.getLogger("fdtr.site")
+
+N_FOLDS = 5
+FDTR, LDTR, CLINICIANS = "FDTR", "LDTR", "Clinicians"
+_PURPOSE = b"evaluation"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Voters:
+    """The other sites' policies, for majority votes: they were fitted to nobody here."""
+
+    local: Sequence[Policy]
+    single: Sequence[Policy]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SiteEvaluation:
+    """One site's patients and what each way of treating them is worth; `targets` by name, FDTR among them."""
+
+    site: str
+    evaluator: Evaluator
+    targets: Mapping[str, Target]
+
+    def value(self, name: str, method: Method = "wdr", interval: IntervalOptions = BY_INFLUENCE) -> Estimate:
+        """What a way of treating is worth."""
+        return self.evaluator.value(self.targets[name], method, interval)
+
+    def gain(self, over: str, method: Method = "wdr") -> Comparison:
+        """How much more FDTR is worth than another way, on the same patients."""
+        return self.evaluator.compare(self.targets[FDTR], self.targets[over], method)
+
+    def diagnostics(self, name: str = FDTR) -> Diagnostics:
+        """Weights and overlap of a way of treating."""
+        return self.evaluator.diagnose(self.targets[name])
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity:
+        """How strong unmeasured confounding would have to be to turn FDTR's difference from clinicians."""
+        return self.evaluator.sensitivity(self.targets[FDTR])
+
+    @property
+    def calibration(self) -> Calibration:
+        """Predicted against observed propensities."""
+        return self.evaluator.calibration
+
+    @property
+    def markov(self) -> MarkovCheck:
+        """Whether the step before helps to predict."""
+        return self.evaluator.markov
+
+
+def evaluate(
+    study: Study, rows: Trajectories, policy: Target | Acting, method: Method = "wdr", n_folds: int = N_FOLDS
+) -> Estimate:
+    """What a given policy is worth to one site's patients, to whom it must not have been fitted.
+
+    `method` is "pdis", "wis", "fqe", "dr" or "wdr". Propensities and Q are cross-fitted; the policy stays as it is.
+    """
+    require_rows(study, rows)
+    return Evaluator(rows, study.feature_map, _folds(study, rows, n_folds)).value(policy, method)
+
+
+def evaluate_site(
+    study: Study,
+    rows: Trajectories,
+    total: Total,
+    own: SiteSummary,
+    voters: Voters | None = None,
+    n_folds: int = N_FOLDS,
+) -> SiteEvaluation:
+    """Every method on one site's patients, each fitted to the other folds; `own` is the summary as it was sent.
+
+    `voters`, where given, add the majority votes.
+    """
+    require_rows(study, rows)
+    folds = _folds(study, rows, n_folds)
+    fitted: dict[str, list[Acting]] = {}
+    for fold in range(n_folds):
+        log.info("site %s: fitting without fold %d of %d", rows.site, fold + 1, n_folds)
+        for name, policy in _fit_all(study, rows.select(folds != fold), total, own, voters).items():
+            fitted.setdefault(name, []).append(policy)
+    levels = study.feature_map.levels
+    targets: dict[str, Target] = {
+        name: ByFold(folds, [as_target(policy, levels) for policy in policies]) for name, policies in fitted.items()
+    }
+    labels = study.actions.labels or [f"{level:g}" for level in study.actions.levels]
+    constants = {f"Always {label}": Constant(position) for position, label in enumerate(labels)}
+    return SiteEvaluation(
+        rows.site, Evaluator(rows, study.feature_map, folds), {**targets, CLINICIANS: Behaviour(), **constants}
+    )
+
+
+def _fit_all(
+    study: Study, train: Trajectories, total: Total, own: SiteSummary, voters: Voters | None
+) -> dict[str, Acting]:
+    alone, q = fit_local(study, train).policy, fit_q_learning(study, train)
+    found: dict[str, Acting] = {FDTR: fit_federated(study, train, total, own).policy, LDTR: alone, **q}
+    if voters is not None:
+        found["LDTR (MV)"] = MajorityVote("LDTR (MV)", (alone, *voters.local))
+        found["Q-learn (1-MV)"] = MajorityVote("Q-learn (1-MV)", (q["Q-learn (1)"], *voters.single))
+    return found
+
+
+def _folds(study: Study, rows: Trajectories, n_folds: int) -> NDArray[np.intp]:
+    folds = assign_folds(rows.patients.to_pylist(), study.learning.seed, n_folds, purpose=_PURPOSE)
+    if len(np.unique(folds)) < n_folds:
+        raise TooFewPatients(
+            f"Site {rows.site!r} has {rows.n_patients} patients, too few to hold out one fold of {n_folds} after "
+            "another. Its policies cannot be valued on its own patients."
+        )
+    return folds

@@ -1,0 +1,142 @@
+"""A site's policies: alone, with the others, and by Q-learning."""
+
+import logging
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr import __version__
+from fdtr.errors import OtherSite, OtherStudy
+from fdtr.learners import federated, local, qlearning
+from fdtr.learners.backward import Fit, Settings, sums_of
+from fdtr.policy import Policy
+from fdtr.site.settings import choose_alone, choose_together, message_settings, nobody, settings_for
+from fdtr.site.tables import require_rows
+from fdtr.study import Study
+from fdtr.summary import SiteSummary, Total
+from fdtr.trajectories import Trajectories
+from fdtr.tuning import Candidate
+
+Array = NDArray[np.float64]
+
+log = logging.getLogger("fdtr.site")
+
+
+@dataclass(frozen=True)
+class LocalFit:
+    """LDTR at one site: its `policy`, the `summary` it could send, and `theta` (H, d).
+
+    `fit` is the fit that the summary comes from; `chosen` the settings of the policy.
+    """
+
+    policy: Policy
+    summary: SiteSummary
+    chosen: Candidate
+    fit: Fit = field(repr=False)
+
+    @property
+    def theta(self) -> Array:
+        """(θ⁰, θᵏ) of every step, (H, d)."""
+        return self.policy.theta
+
+
+@dataclass(frozen=True)
+class FederatedFit:
+    """FDTR at one site: its `policy`, `theta` (H, d) and the `shared_coefficients` (H, d0) as this site sees them.
+
+    `chosen` are the settings of the policy, as the study fixes them or as the site's own folds chose them.
+    """
+
+    policy: Policy
+    chosen: Candidate
+    fit: Fit = field(repr=False)
+
+    @property
+    def theta(self) -> Array:
+        """(θ⁰, θᵏ) of every step, (H, d)."""
+        return self.fit.theta
+
+    @cached_property
+    def shared_coefficients(self) -> Array:
+        """θ⁰ of every step, (H, d0)."""
+        return self.fit.theta[:, : self.policy.features.n_shared]
+
+
+def fit_local(study: Study, rows: Trajectories) -> LocalFit:
+    """LDTR (Algorithm 1) on one site's patients."""
+    require_rows(study, rows)
+    features = study.feature_map
+    log.info("site %s: fitting alone", rows.site)
+    message = local.fit_local(rows, features, message_settings(study))
+    chosen = choose_alone(study, rows)
+    settings = settings_for(study, rows, nobody(study), chosen)
+    fit = message if settings == message_settings(study) else local.fit_local(rows, features, settings)
+    return LocalFit(
+        _policy(study, rows.site, "LDTR", fit, chosen, settings),
+        SiteSummary(rows.site, study.fingerprint, sums_of(message, features.n_shared)),
+        chosen,
+        message,
+    )
+
+
+def fit_federated(
+    study: Study, rows: Trajectories, total: Total | SiteSummary, own: SiteSummary | None = None
+) -> FederatedFit:
+    """FDTR (Algorithm 2) for one site, from the total of all sites' messages.
+
+    `own` is the site's summary as it was sent; where it is None it is computed again from `rows`. `rows` may be a
+    part of the site's patients while `own` stays what was sent.
+    """
+    require_rows(study, rows)
+    if isinstance(total, SiteSummary):
+        total = total.as_total()
+    if total.fingerprint != study.fingerprint:
+        raise OtherStudy(
+            f"The total belongs to another study (fingerprint {total.fingerprint[:12]}…, this study's is "
+            f"{study.fingerprint[:12]}…). Use the study file that the messages were made with."
+        )
+    own = own or fit_local(study, rows).summary
+    if own.site != rows.site:
+        raise OtherSite(f"The rows are those of site {rows.site!r}, the summary to subtract is that of {own.site!r}.")
+    study.check_shape(total.sums.horizon, total.sums.n_shared)
+    log.info("site %s: fitting with %d others", rows.site, len(total.sites) - 1)
+    others = others_in(total, own)
+    chosen = choose_together(study, rows, others)
+    settings = settings_for(study, rows, others, chosen)
+    fit = federated.fit_federated(rows, study.feature_map, settings, others, sharing=chosen.sharing, share=chosen.share)
+    return FederatedFit(_policy(study, rows.site, "FDTR", fit, chosen, settings), chosen, fit)
+
+
+def others_in(total: Total, own: SiteSummary) -> federated.Others:
+    """The other sites' sums: the total without the site's own."""
+    rest = (total - own).sums
+    return federated.Others(rest.schur, rest.schur_moment, rest.schur_reward, float(rest.n[0]))
+
+
+def fit_q_learning(study: Study, rows: Trajectories) -> dict[str, Policy]:
+    """Q-learn (1) and Q-learn (H) on one site's patients."""
+    require_rows(study, rows)
+    fit = qlearning.fit_q(rows, study.feature_map)
+    single = np.tile(fit.single, (study.horizon, 1))
+    thetas = {"Q-learn (1)": single, "Q-learn (H)": fit.per_step}
+    return {
+        method: Policy(study.public, study.fingerprint, rows.site, method, __version__, theta, None, 0.0, 0.0)
+        for method, theta in thetas.items()
+    }
+
+
+def _policy(study: Study, site: str, method: str, fit: Fit, chosen: Candidate, settings: Settings) -> Policy:
+    return Policy(
+        study=study.public,
+        fingerprint=study.fingerprint,
+        site=site,
+        method=method,
+        version=__version__,
+        theta=fit.theta,
+        precision=fit.precision,
+        scale=fit.penalty.scale,
+        offset=fit.penalty.offset,
+        settings={"pessimism": settings.pessimism, **vars(chosen)},
+    )
