@@ -82,7 +82,8 @@ def test_run_writes_what_it_says_and_can_be_repeated(place):
     assert printed == json.loads((place / "results/results.json").read_text())
     assert printed["sites"]["north"]["patients"] == 260
     assert {p.name for p in (place / "results").iterdir()} == {
-        "policies", "report.html", "results.json", "shared-coefficients.csv", "study.toml",
+        "policies", "report.html", "results.json", "shared-coefficients.csv", "shared-effects.csv", "study.toml",
+        "values.csv",
     }  # fmt: skip
     assert Study.load(place / "results/study.toml") == Study.load(place / "study.toml")
     table = pa.csv.read_csv(place / "results/shared-coefficients.csv").to_pylist()

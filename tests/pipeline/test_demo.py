@@ -19,7 +19,8 @@ def made(tmp_path_factory):
 
 def test_everything_is_there(made):
     assert {p.name for p in made.folder.iterdir()} == {
-        "policies", "report.html", "results.json", "shared-coefficients.csv", "study.toml", "table.csv",
+        "policies", "report.html", "results.json", "shared-coefficients.csv", "shared-effects.csv", "study.toml",
+        "table.csv", "values.csv",
     }  # fmt: skip
     assert len(list((made.folder / "policies").iterdir())) == 5
     assert "# " in (made.folder / "study.toml").read_text()  # the commented original

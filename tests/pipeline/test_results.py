@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 import fdtr
-from fdtr.pipeline.results import practice_of
+from fdtr.errors import UnreadableFile
+from fdtr.inference import infer_effects
+from fdtr.pipeline.practice import practice_of
+from fdtr.report.record import read_record
 from worlds import make_study, make_table
 
 pytestmark = pytest.mark.quick
@@ -70,7 +73,7 @@ def test_practice_counts_shares(data, results):
 def test_progress_is_told_in_order(study, data):
     told = []
     fdtr.run(study, data, progress=lambda what, done, of: told.append((done, of)))
-    assert told == [(done, 9) for done in range(10)]
+    assert told == [(done, 12) for done in range(13)]
 
 
 def test_sites_whose_names_are_no_file_names_are_kept_apart(results, tmp_path):
@@ -83,3 +86,61 @@ def test_sites_whose_names_are_no_file_names_are_kept_apart(results, tmp_path):
 def test_a_report_alone_can_be_written(results, tmp_path):
     results.report(tmp_path / "r.html")
     assert "<!doctype html>" in (tmp_path / "r.html").read_text().lower()
+
+
+def test_every_method_is_valued_on_held_out_patients_by_every_estimator(study, data, results):
+    found = results.record
+    assert {(v.site, v.estimator) for v in found.values} == {
+        (site, estimator) for site in ("a", "b", "c/d") for estimator in ("pdis", "wis", "fqe", "dr", "wdr")
+    }
+    assert {v.method for v in found.values} == {*METHODS, "Clinicians", "Always none", "Always low", "Always high"}
+    by_hand = results.evaluations["b"].value("LDTR", "dr")
+    one = next(v for v in found.values if (v.site, v.method, v.estimator) == ("b", "LDTR", "dr"))
+    assert (one.value, one.low, one.high, one.n) == (by_hand.value, by_hand.low, by_hand.high, 120)
+    for v in found.values:
+        assert v.believable == (not v.reason)
+
+
+def test_the_mean_over_sites_is_no_more_believable_than_its_sites(results):
+    found = results.record
+    for pooled in found.pooled:
+        if not pooled.over:
+            parts = [v for v in found.values if (v.method, v.estimator) == (pooled.method, pooled.estimator)]
+            assert pooled.plain.value == pytest.approx(np.mean([v.value for v in parts]))
+            assert pooled.believable == all(v.believable for v in parts)
+    assert {p.over for p in found.pooled} == {"", "Clinicians", "LDTR"}
+
+
+def test_a_site_too_small_to_be_valued_is_named(study):
+    table = make_table(study, {"a": 100, "b": 110, "tiny": 3})
+    found = fdtr.run(study, fdtr.read_trajectories(table, study)).record
+    assert "too few to hold out" in found.sites["tiny"].not_valued
+    assert found.sites["tiny"].trust is None
+    assert {v.site for v in found.values} == {"a", "b"}
+
+
+def test_shared_effects_are_those_of_the_total(study, results):
+    effects = infer_effects(results.total.sums)
+    rows = results.record.shared_effects
+    assert len(rows) == study.horizon * 6
+    np.testing.assert_allclose([row.estimate for row in rows], effects.estimates.ravel())
+    assert {gain.site for gain in results.record.gains} == {"a", "b", "c/d"}
+    assert [q.step for q in results.record.heterogeneity] == [0, 1, 2, None]
+
+
+def test_the_record_comes_back_from_its_file(results, tmp_path):
+    results.save(tmp_path / "out")
+    text = (tmp_path / "out" / "results.json").read_text()
+    assert read_record(text, "results.json").as_json() == results.as_json()
+    with pytest.raises(UnreadableFile, match="not what this version"):
+        read_record(text.replace('"study"', '"stdy"'), "results.json")
+    rows = (tmp_path / "out" / "values.csv").read_text().splitlines()
+    assert rows[0] == "site,method,estimator,value,low,high,standard_error,n,believable,reason"
+    assert len(rows) == 1 + len(results.record.values)
+
+
+def test_the_chosen_settings_change_nothing(results):
+    for site, fit in results.federated.items():
+        same = {(v.setting, v.value): v.same for v in results.variations[site]}
+        assert same["w", fit.chosen.sharing] == 1
+        assert all(0 <= share <= 1 for share in same.values())

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fdtr import __version__
-from fdtr.cli import show
+from fdtr.cli import show, studies
 from fdtr.cli.experiments import reproduce_app, simulate
 from fdtr.cli.roles import Json, StudyPath, hub_app, policy_app, site_app
 
@@ -61,7 +61,7 @@ def demo(
 
     with show.progress() as progress:
         made = run_demo(out, fresh=fresh, progress=progress)
-    show.demo(made, json)
+    studies.demo(made, json)
 
 
 app.command()(simulate)
@@ -155,7 +155,7 @@ def run(
     with show.progress() as progress:
         results = run_study(loaded, read_trajectories(data, loaded, site), progress=progress)
     results.save(out)
-    show.results(results, out, json)
+    studies.results(results, out, json)
 
 
 @study_app.command()

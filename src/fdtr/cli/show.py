@@ -20,10 +20,8 @@ if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
     from numpy.typing import NDArray
 
     from fdtr.pipeline.curves import Curves, Judged
-    from fdtr.pipeline.demo import Demo
     from fdtr.pipeline.reproduce.finding import Finding
     from fdtr.pipeline.results import Progress as Report
-    from fdtr.pipeline.results import Results
     from fdtr.policy import Explanation, Policy
     from fdtr.site import SiteCheck
     from fdtr.study import Study
@@ -82,64 +80,6 @@ def progress() -> Iterator[Report]:
     with Progress(*columns, console=_err, transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of)
-
-
-def demo(made: Demo, machine: bool) -> None:
-    """What `fdtr demo` says."""
-    if machine:
-        as_json({"folder": str(made.folder), "values": [vars(value) for value in made.values]})
-        return
-    study = made.results.study
-    checks = made.results.checks
-    patients = sum(found.n_patients for found in checks.values())
-    line(f"{len(checks)} simulated hospitals, {patients:,} patients, {study.horizon} decisions each.")
-    line("Each hospital fits a rule alone, sends one message of sums, and finishes with everybody's totals.")
-    line()
-    sites = list(checks)
-    table(
-        f"Value on fresh simulated patients: sum of {study.horizon} rewards, at most {study.horizon}, ± 95%",
-        ["method", "value", *sites],
-        [
-            [v.method, f"{v.value:.3f} ± {(v.high - v.low) / 2:.3f}", *(f"{v.by_site[s]:.2f}" for s in sites)]
-            for v in made.values
-        ],
-    )
-    line(
-        "Clinicians: what was done. FDTR: learnt together. LDTR and Q-learn: each hospital alone; MV: a majority vote."
-    )
-    line()
-    line("One made-up patient: " + ", ".join(f"{name} {value:g}" for name, value in made.example.state.items()))
-    rows = []
-    for site, found in made.example.by_site.items():
-        bounds = "  ".join(f"{a.label} {a.bound:.2f}" for a in found.actions)
-        rows.append([site, found.chosen.label, bounds])
-    table("What each hospital would do", ["hospital", "fluids", "lower bound of each dose's value"], rows)
-    line(f"Study, table, policies and report are in {made.folder}/. Open report.html there; edit and re-run:")
-    line(f"  {program()} run {made.folder}/study.toml {made.folder}/table.csv --out {made.folder}-mine")
-
-
-def results(found: Results, folder: Path, machine: bool) -> None:
-    """What `fdtr run` says."""
-    if machine:
-        as_json(found.as_json())
-        return
-    rows = []
-    for site, check in found.checks.items():
-        practice = found.practice[site]
-        refused = sorted({v.rule.rule for v in check.verdicts if not v.holds})
-        same = [f"{share:.0%}" for share in (practice.agreement, *practice.as_others.values())]
-        rows.append([site, f"{check.n_patients:,}", *same, ", ".join(refused) or "may release"])
-    baselines = [method for method in found.methods if method != "FDTR"]
-    title = f"{found.study.name}: in how many decisions FDTR would do the same as practice and as each baseline"
-    table(title, ["site", "patients", "practice", *baselines, "disclosure"], rows)
-    chosen = [(site, fit.chosen) for site, fit in found.federated.items()]
-    if "auto" in (found.study.learning.ridge, found.study.learning.sharing, found.study.learning.share):
-        rows = [[site, f"{c.ridge:g}", f"{c.sharing:g}", c.share if c.sharing else "nothing"] for site, c in chosen]
-        table("Chosen by each site's own held-out patients", ["site", "ridge λ", "sharing w", "shares"], rows)
-    _coefficients(
-        "Shared coefficients, averaged over sites", found.shared_names, found.shared_coefficients, found.identified
-    )
-    line(f"Policies, coefficients and report are in {folder}/.")
 
 
 def checks(study: Study, found: Sequence[SiteCheck], machine: bool) -> None:
@@ -313,7 +253,7 @@ def total(study: Study, found: Total, coefficients: NDArray[np.float64], out: Pa
         return
     line(f"Added the sums of {len(found.sites)} sites: {', '.join(found.sites)}; {int(found.sums.n[0]):,} patients.")
     known = [bool(found.sums.schur[:, j, j].any()) for j in range(len(names))]
-    _coefficients("Shared coefficients of the totals, S⁺s", names, coefficients, known)
+    coefficients_table("Shared coefficients of the totals, S⁺s", names, coefficients, known)
     line(f"Wrote {out}. Give it to every site.")
 
 
@@ -351,7 +291,7 @@ def recommendation(policy: Policy, found: Explanation, machine: bool) -> None:
     line("The action with the largest lower bound is taken. Research software: not for bedside use.")
 
 
-def _coefficients(title: str, names: Sequence[str], values: NDArray[np.float64], known: Sequence[bool]) -> None:
+def coefficients_table(title: str, names: Sequence[str], values: NDArray[np.float64], known: Sequence[bool]) -> None:
     """A row for each shared feature; one that nobody's data inform is marked, for its number comes from the ridge."""
     if names:
         labels = [name if told else f"{name} (not identified)" for name, told in zip(names, known, strict=True)]

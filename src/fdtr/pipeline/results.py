@@ -1,7 +1,5 @@
 """All sites in one table: fit everybody, alone and together, and keep what came of it."""
 
-import csv
-import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,17 +12,34 @@ from numpy.typing import NDArray
 
 from fdtr import __version__
 from fdtr.container import write_atomically
+from fdtr.errors import FdtrError
+from fdtr.inference import NearTies, near_ties
 from fdtr.learners.voting import MajorityVote
 from fdtr.pipeline.folders import file_names, staged_folder
+from fdtr.pipeline.practice import Practice, Rule, practice_of
+from fdtr.pipeline.recording import record_of, tables_of
 from fdtr.policy import Policy
+from fdtr.report.record import Record
 from fdtr.report.study_page import StudyView, render
-from fdtr.site import FederatedFit, LocalFit, SiteCheck, check, fit_federated, fit_local, fit_q_learning
+from fdtr.site import (
+    FederatedFit,
+    LocalFit,
+    SiteCheck,
+    SiteEvaluation,
+    Variation,
+    Voters,
+    check,
+    evaluate_site,
+    fit_federated,
+    fit_local,
+    fit_q_learning,
+    vary,
+)
 from fdtr.study import Study
-from fdtr.summary import Total, combine
+from fdtr.summary import SiteSummary, Total, combine
 from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]
-Rule = Policy | MajorityVote
 
 Progress = Callable[[str, int, int], None]
 
@@ -41,7 +56,8 @@ def ignore_progress(_what: str, _done: int, _of: int) -> None:
 class Results:
     """A whole study: the `total` of all messages, each site's fits, and every method's policies by site.
 
-    `methods` maps "FDTR" and the five baselines to {site: policy}.
+    `methods` maps "FDTR" and the five baselines to {site: policy}. `evaluations` value them at each site on patients
+    they were not fitted to; sites that are too small for that are in `not_valued`, with the reason.
     """
 
     study: Study
@@ -50,7 +66,11 @@ class Results:
     federated: Mapping[str, FederatedFit]
     methods: Mapping[str, Mapping[str, Rule]]
     checks: Mapping[str, SiteCheck]
-    practice: Mapping[str, "Practice"]
+    practice: Mapping[str, Practice]
+    variations: Mapping[str, tuple[Variation, ...]]
+    near_ties: Mapping[str, NearTies]
+    evaluations: Mapping[str, SiteEvaluation]
+    not_valued: Mapping[str, str]
 
     def __repr__(self) -> str:
         return f"<Results of {self.study.name!r}: {len(self.federated)} sites, methods {', '.join(self.methods)}>"
@@ -87,8 +107,9 @@ class Results:
         (folder / "policies").mkdir()
         for site, name in file_names(self.federated).items():
             self.federated[site].policy.save(folder / "policies" / f"{name}.policy")
-        write_atomically(folder / "shared-coefficients.csv", self._coefficients_csv().encode())
-        write_atomically(folder / MARK, (json.dumps(self.as_json(), indent=2) + "\n").encode())
+        for name, text in tables_of(self.record).items():
+            write_atomically(folder / name, text.encode())
+        write_atomically(folder / MARK, (json.dumps(self.as_json(), indent=2, ensure_ascii=False) + "\n").encode())
         write_atomically(folder / "report.html", render(view).encode())
 
     def report(self, path: str | Path) -> None:
@@ -106,57 +127,18 @@ class Results:
             shared_coefficients=self.shared_coefficients,
         )
 
+    @cached_property
+    def record(self) -> Record:
+        """Everything that was found, as plain values."""
+        return record_of(self)
+
     def as_json(self) -> dict[str, Any]:
-        """The results as plain values."""
-        return {
-            "fdtr": __version__,
-            "study": self.study.name,
-            "fingerprint": self.study.fingerprint,
-            "sites": {
-                site: {
-                    "patients": found.n_patients,
-                    "rows": found.n_rows,
-                    "clipped": found.clipped,
-                    "filled": found.filled,
-                    "disclosure": [v.sentence for v in found.verdicts if not v.holds],
-                    "settings": dict(self.federated[site].policy.settings),
-                    "agreement_with_practice": self.practice[site].agreement,
-                    "agreement_with_baselines": dict(self.practice[site].as_others),
-                }
-                for site, found in self.checks.items()
-            },
-            "shared_coefficients": {
-                name: {"identified": self.identified[j], "by_step": self.shared_coefficients[:, j].tolist()}
-                for j, name in enumerate(self.shared_names)
-            },
-        }
-
-    def _coefficients_csv(self) -> str:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["step", "feature", "coefficient", "identified"])
-        for step, row in enumerate(self.shared_coefficients.tolist()):
-            for name, coefficient, identified in zip(self.shared_names, row, self.identified, strict=True):
-                writer.writerow([step, name, coefficient, "yes" if identified else "no"])
-        return text.getvalue()
-
-
-@dataclass(frozen=True)
-class Practice:
-    """What a site's policy would do for the patients it was fitted on, beside what was done.
-
-    `recommended` and `given` (H, A) are shares of patients by step and action; `agreement` is the share of decisions
-    in which both are the same, and `as_others` that in which each baseline would do the same as FDTR.
-    """
-
-    recommended: Array
-    given: Array
-    agreement: float
-    as_others: Mapping[str, float]
+        """The record as JSON has it."""
+        return self.record.as_json()
 
 
 def run(study: Study, data: Trajectories, *, progress: Progress = ignore_progress) -> Results:
-    """Fit FDTR and the five baselines for every site of a table.
+    """Fit FDTR and the five baselines for every site of a table, and value them on patients held out from them.
 
     Releases nothing: what disclosure would say is in `checks`, and is shown, not enforced. `progress` is told what
     is being done, and how many of how many parts are.
@@ -164,8 +146,8 @@ def run(study: Study, data: Trajectories, *, progress: Progress = ignore_progres
     if not isinstance(data, Trajectories):
         raise TypeError(f"Trajectories are needed, not {type(data).__name__}: read_trajectories(table, study).")
     sites = data.by_site()
-    parts = 3 * len(sites)
-    local, federated, checks = {}, {}, {}
+    parts = 4 * len(sites)
+    local, federated, checks, variations = {}, {}, {}, {}
     for done, (site, rows) in enumerate(sites.items()):
         progress(f"{site}: alone", done, parts)
         local[site] = fit_local(study, rows)
@@ -176,7 +158,10 @@ def run(study: Study, data: Trajectories, *, progress: Progress = ignore_progres
     for done, (site, rows) in enumerate(sites.items(), 2 * len(sites)):
         progress(f"{site}: checks", done, parts)
         checks[site] = check(study, rows, local[site])
+        variations[site] = vary(study, rows, total, local[site].summary, federated[site])
     baselines = _baselines(study, sites, local)
+    summaries = {site: fit.summary for site, fit in local.items()}
+    evaluations, not_valued = _valued(study, sites, total, summaries, baselines, progress)
     methods: dict[str, Mapping[str, Rule]] = {FDTR: {site: fit.policy for site, fit in federated.items()}}
     results = Results(
         study=study,
@@ -189,9 +174,41 @@ def run(study: Study, data: Trajectories, *, progress: Progress = ignore_progres
             site: practice_of(fit.policy, sites[site], {method: rules[site] for method, rules in baselines.items()})
             for site, fit in federated.items()
         },
+        variations=variations,
+        near_ties={site: near_ties(rows, study.feature_map, federated[site].fit) for site, rows in sites.items()},
+        evaluations=evaluations,
+        not_valued=not_valued,
     )
     progress("done", parts, parts)
     return results
+
+
+def _valued(
+    study: Study,
+    sites: Mapping[str, Trajectories],
+    total: Total,
+    summaries: Mapping[str, SiteSummary],
+    baselines: Mapping[str, Mapping[str, Rule]],
+    progress: Progress,
+) -> tuple[dict[str, SiteEvaluation], dict[str, str]]:
+    """Every site's evaluation, or why it has none."""
+    evaluations, reasons = {}, {}
+    for done, (site, rows) in enumerate(sites.items(), 3 * len(sites)):
+        progress(f"{site}: valued on held-out patients", done, 4 * len(sites))
+        try:
+            evaluations[site] = evaluate_site(study, rows, total, summaries[site], _others(baselines, site))
+        except FdtrError as error:
+            reasons[site] = str(error)
+    return evaluations, reasons
+
+
+def _others(baselines: Mapping[str, Mapping[str, Rule]], site: str) -> Voters:
+    """The policies of all sites but one, for its majority votes."""
+    alone, single = (
+        [rule for other, rule in baselines[method].items() if other != site and isinstance(rule, Policy)]
+        for method in ("LDTR", "Q-learn (1)")
+    )
+    return Voters(alone, single)
 
 
 def fit_baselines(study: Study, sites: Mapping[str, Trajectories]) -> dict[str, Mapping[str, Rule]]:
@@ -217,21 +234,3 @@ def _baselines(
         "Q-learn (1-MV)": dict.fromkeys(sites, MajorityVote("Q-learn (1-MV)", tuple(single.values()))),
         "Q-learn (H)": {site: policies["Q-learn (H)"] for site, policies in q.items()},
     }
-
-
-def practice_of(policy: Policy, rows: Trajectories, others: Mapping[str, Rule]) -> Practice:
-    """Compare a policy with what was done for the patients of `rows`, and with other rules."""
-    levels = policy.features.levels
-    given, recommended = rows.action_counts(), np.zeros((rows.horizon, len(levels)))
-    same, as_others = 0, dict.fromkeys(others, 0)
-    for h in range(rows.horizon):
-        for chunk in rows.step(h).chunks():
-            states = dict(zip(rows.covariates, chunk.states, strict=True))
-            action = policy.act(states, h)
-            for method, other in others.items():
-                as_others[method] += int(np.sum(action == other.act(states, h)))
-            same += int(np.sum(action == levels[chunk.actions]))
-            recommended[h] += [np.sum(action == level) for level in levels]
-    patients = np.maximum(given.sum(axis=1, keepdims=True), 1)
-    shares = {method: count / rows.n_rows for method, count in as_others.items()}
-    return Practice(recommended / patients, given / patients, same / rows.n_rows, shares)

@@ -13,6 +13,7 @@ from fdtr.site.settings import (
     settings_of,
 )
 from fdtr.site.tables import read_trajectories, table_spec
+from fdtr.site.varying import Variation, vary
 
 __all__ = [
     "MESSAGE_RIDGE",
@@ -20,6 +21,7 @@ __all__ = [
     "LocalFit",
     "SiteCheck",
     "SiteEvaluation",
+    "Variation",
     "Voters",
     "check",
     "choose_alone",
@@ -38,4 +40,5 @@ __all__ = [
     "settings_of",
     "summarize",
     "table_spec",
+    "vary",
 ]

@@ -74,7 +74,7 @@ def fit_local(study: Study, rows: Trajectories) -> LocalFit:
     settings = settings_for(study, rows, nobody(study), chosen)
     fit = message if settings == message_settings(study) else local.fit_local(rows, features, settings)
     return LocalFit(
-        _policy(study, rows.site, "LDTR", fit, chosen, settings),
+        as_policy(study, rows.site, "LDTR", fit, chosen, settings),
         SiteSummary(rows.site, study.fingerprint, sums_of(message, features.n_shared)),
         chosen,
         message,
@@ -106,7 +106,7 @@ def fit_federated(
     chosen = choose_together(study, rows, others)
     settings = settings_for(study, rows, others, chosen)
     fit = federated.fit_federated(rows, study.feature_map, settings, others, sharing=chosen.sharing, share=chosen.share)
-    return FederatedFit(_policy(study, rows.site, "FDTR", fit, chosen, settings), chosen, fit)
+    return FederatedFit(as_policy(study, rows.site, "FDTR", fit, chosen, settings), chosen, fit)
 
 
 def others_in(total: Total, own: SiteSummary) -> federated.Others:
@@ -127,7 +127,8 @@ def fit_q_learning(study: Study, rows: Trajectories) -> dict[str, Policy]:
     }
 
 
-def _policy(study: Study, site: str, method: str, fit: Fit, chosen: Candidate, settings: Settings) -> Policy:
+def as_policy(study: Study, site: str, method: str, fit: Fit, chosen: Candidate, settings: Settings) -> Policy:
+    """A fit as a policy of its site, with what it was fitted with."""
     return Policy(
         study=study.public,
         fingerprint=study.fingerprint,

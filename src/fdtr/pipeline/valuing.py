@@ -1,0 +1,125 @@
+"""What every method is worth at every site, on patients it was not fitted to, and over sites."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import get_args
+
+from fdtr.evaluation import Comparison, Estimate, Method
+from fdtr.inference import Pooling, SiteValue, pool
+from fdtr.report import record
+from fdtr.site import SiteEvaluation
+from fdtr.site.evaluating import CLINICIANS, FDTR, LDTR
+
+ESTIMATORS: tuple[Method, ...] = get_args(Method)
+POOLED: tuple[Method, ...] = ("wdr", "fqe")
+RIVALS = (CLINICIANS, LDTR)
+
+
+def site_values(evaluations: Mapping[str, SiteEvaluation]) -> list[record.Value]:
+    """Every way of treating at every site, by every estimator."""
+    return [
+        _value(site, method, found.value(method, estimator))
+        for site, found in evaluations.items()
+        for method in found.targets
+        for estimator in ESTIMATORS
+    ]
+
+
+def _value(site: str, method: str, found: Estimate) -> record.Value:
+    return record.Value(
+        site=site,
+        method=method,
+        estimator=found.method,
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        standard_error=found.standard_error,
+        n=found.n,
+        believable=found.believable,
+        reason=found.reason,
+    )
+
+
+def pooled_values(evaluations: Mapping[str, SiteEvaluation]) -> list[record.Pooled]:
+    """Every way of treating over sites, and FDTR's paired difference from clinicians and from LDTR."""
+    if not evaluations:
+        return []
+    methods = list(dict.fromkeys(method for found in evaluations.values() for method in found.targets))
+    pooled = [
+        _pooled(method, "", estimator, {site: e.value(method, estimator) for site, e in evaluations.items()})
+        for method in methods
+        for estimator in POOLED
+    ]
+    differences = [
+        _pooled(FDTR, over, estimator, {site: e.gain(over, estimator) for site, e in evaluations.items()})
+        for over in RIVALS
+        for estimator in POOLED
+    ]
+    return pooled + differences
+
+
+def _pooled(method: str, over: str, estimator: Method, by_site: Mapping[str, Estimate | Comparison]) -> record.Pooled:
+    found = pool([_site_value(site, one) for site, one in by_site.items()])
+    doubtful = [site for site, one in by_site.items() if not one.believable]
+    return record.Pooled(
+        method=method,
+        over=over,
+        estimator=estimator,
+        sites=list(found.sites),
+        n=found.n,
+        **_spans(found),
+        i_squared=found.i_squared,
+        warnings=[warning.sentence for warning in found.warnings],
+        believable=not doubtful,
+        reason=_doubt(doubtful, by_site),
+    )
+
+
+def _site_value(site: str, one: Estimate | Comparison) -> SiteValue:
+    if isinstance(one, Comparison):
+        return SiteValue(site, one.difference, one.standard_error, one.first.n)
+    return SiteValue(site, one.value, one.standard_error, one.n)
+
+
+def _spans(found: Pooling) -> dict[str, record.Span]:
+    kinds = {"plain": found.plain, "fixed": found.fixed, "random": found.random}
+    return {name: record.Span(value=one.value, low=one.low, high=one.high) for name, one in kinds.items()}
+
+
+def _doubt(sites: Sequence[str], by_site: Mapping[str, Estimate | Comparison]) -> str:
+    if not sites:
+        return ""
+    return f"Not to be believed at {len(sites)} of {len(by_site)} sites ({', '.join(sites)}), so not over sites either."
+
+
+def trust_of(found: SiteEvaluation, labels: Sequence[str]) -> record.Trust:
+    """What stands beside FDTR's value at one site."""
+    weights, bounds, calibration, markov = found.diagnostics(), found.sensitivity, found.calibration, found.markov
+    return record.Trust(
+        present=weights.present.tolist(),
+        effective_sample_size=weights.effective_sample_size.tolist(),
+        zero_share=weights.zero_share.tolist(),
+        largest_share=weights.largest_share.tolist(),
+        rare_share=weights.overlap.rare_share.tolist(),
+        low_propensity=weights.overlap.low_propensity.tolist(),
+        agreement=weights.overlap.agreement.tolist(),
+        odds=bounds.odds.tolist(),
+        odds_low=bounds.low.tolist(),
+        odds_high=bounds.high.tolist(),
+        practice=bounds.behaviour,
+        tipping_odds=bounds.tipping_odds if math.isfinite(bounds.tipping_odds) else math.nan,
+        calibration={
+            label: record.Curve(
+                predicted=calibration.predicted[a].tolist(),
+                observed=calibration.observed[a].tolist(),
+                count=calibration.count[a].tolist(),
+            )
+            for a, label in enumerate(labels)
+        },
+        past=[record.Past(**vars(gain), clear=gain.clear) for gain in (markov.reward, markov.value)],
+        warnings=_sentences(found.value(FDTR, estimator) for estimator in POOLED),
+    )
+
+
+def _sentences(estimates: Iterable[Estimate]) -> list[str]:
+    return list(dict.fromkeys(caution.sentence for estimate in estimates for caution in estimate.warnings))
