@@ -398,7 +398,7 @@ def test_an_unforeseen_error_shows_its_kind_alone(place, monkeypatch):
 
 
 @pytest.mark.parametrize("command", [
-    [], ["demo"], ["init"], ["check"], ["tune"], ["simulate"], ["run"], ["site"], ["site", "summarize"],
+    [], ["demo"], ["init"], ["check"], ["tune"], ["simulate"], ["run"], ["report"], ["site"], ["site", "summarize"],
     ["site", "fit"], ["hub", "combine"], ["policy", "recommend"], ["study", "schema"],
     ["reproduce"], ["reproduce", "figure2"], ["reproduce", "worlds"], ["reproduce", "tuning"],
     ["reproduce", "theorems"],

@@ -1,19 +1,17 @@
 """Experiments on known worlds: pairing, halves, intervals, determinism, and what is written."""
 
 import csv
-import sys
 from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from fdtr.errors import MissingExtra, UnwritableFile
+from fdtr.errors import UnwritableFile
 from fdtr.learners.federated import fit_with_each
 from fdtr.pipeline.reproduce import choices, figure2, worlds
 from fdtr.pipeline.reproduce.cases import few_cases
 from fdtr.pipeline.reproduce.experiments import Asked, reproduce, reproduce_figure2
-from fdtr.pipeline.reproduce.finding import prepare
 from fdtr.pipeline.reproduce.intervals import holm, mean, p_below
 from fdtr.pipeline.reproduce.replications import anew, replicate, seeds_of
 from fdtr.pipeline.reproduce.trial import (
@@ -271,12 +269,6 @@ def test_other_experiments_run_quickly(tmp_path, experiment):
     for table in finding.tables:
         assert (tmp_path / f"{table.name}.csv").read_text() == table.as_csv()
         assert len(table.rows) >= 3
-
-
-def test_a_missing_extra_is_said_before_the_work(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "altair", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'fdtr\[figures\]'"):
-        prepare(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_is_said_before_the_work(tmp_path):

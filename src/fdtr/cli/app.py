@@ -158,6 +158,20 @@ def run(
     studies.results(results, out, json)
 
 
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="RESULTS", help="A folder that `fdtr run` or `fdtr demo` made.")],
+) -> None:
+    """Write the report of a folder of results anew, from its results.json. Fits nothing, reads no patient's row.
+
+    One HTML file that opens from disk and fetches nothing: values with intervals, shared effects, what the rules do,
+    and how far to trust it.
+    """
+    from fdtr.pipeline.results import report_again
+
+    show.line(f"Wrote {report_again(folder)}.")
+
+
 @study_app.command()
 def schema() -> None:
     """Print the JSON Schema of a study file, for editors that check and complete TOML."""

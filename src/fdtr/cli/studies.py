@@ -19,7 +19,7 @@ _DOUBT = "×"
 def demo(made: Demo, machine: bool) -> None:
     """What `fdtr demo` says."""
     if machine:
-        show.as_json({"folder": str(made.folder), "values": [vars(value) for value in made.values]})
+        show.as_json({"folder": str(made.folder), "values": [value.model_dump() for value in made.values]})
         return
     study = made.results.study
     checks = made.results.checks
@@ -42,9 +42,9 @@ def demo(made: Demo, machine: bool) -> None:
     show.line()
     show.line("One made-up patient: " + ", ".join(f"{name} {value:g}" for name, value in made.example.state.items()))
     rows = []
-    for site, found in made.example.by_site.items():
-        bounds = "  ".join(f"{a.label} {a.bound:.2f}" for a in found.actions)
-        rows.append([site, found.chosen.label, bounds])
+    for site, choices in made.example.by_site.items():
+        bounds = "  ".join(f"{a.label} {a.bound:.2f}" for a in choices)
+        rows.append([site, next(a.label for a in choices if a.chosen), bounds])
     show.table("What each hospital would do", ["hospital", "fluids", "lower bound of each dose's value"], rows)
     show.line(f"Study, table, policies and report are in {made.folder}/. Open report.html there; edit and re-run:")
     show.line(f"  {show.program()} run {made.folder}/study.toml {made.folder}/table.csv --out {made.folder}-mine")

@@ -1,7 +1,7 @@
 """The whole story on built-in data: five hospitals, one study, what sharing sums gains."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from fdtr.container import write_atomically
 from fdtr.errors import OutputExists
 from fdtr.pipeline.folders import staged_folder, table_as_csv
 from fdtr.pipeline.results import FDTR, MARK, Progress, Results, ignore_progress, run
-from fdtr.report.study_page import Example, MethodValue
+from fdtr.report.record import Choice, Example, KnownValue
 from fdtr.simulation import sepsis
 from fdtr.site import read_trajectories
 from fdtr.study import Study
@@ -32,7 +32,7 @@ class Demo:
 
     folder: Path
     results: Results
-    values: tuple[MethodValue, ...]
+    values: tuple[KnownValue, ...]
     example: Example
 
 
@@ -52,14 +52,13 @@ def run_demo(folder: str | Path, *, fresh: bool = False, progress: Progress = ig
         study = Study.load(made / "study.toml")
         results = run(study, read_trajectories(made / "table.csv", study), progress=progress)
         values = value_methods(results)
-        by_site = {site: fit.policy.explain(sepsis.EXAMPLE_PATIENT, 0) for site, fit in results.federated.items()}
-        example = Example(sepsis.EXAMPLE_PATIENT, 0, by_site)
-        view = replace(results.view(), values=values, values_note=VALUES_NOTE, example=example)
-        results.write_files(made, view)
+        example = _example(results)
+        known = {"known_values": list(values), "known_values_note": VALUES_NOTE, "example": example}
+        results.write_files(made, results.record.model_copy(update=known))
     return Demo(target, results, values, example)
 
 
-def value_methods(results: Results, n: int = FRESH_PATIENTS) -> tuple[MethodValue, ...]:
+def value_methods(results: Results, n: int = FRESH_PATIENTS) -> tuple[KnownValue, ...]:
     """Every method's value on fresh patients of the same hospitals, clinicians first, then from low to high."""
     hospitals = {hospital.name: hospital for hospital in sepsis.hospitals()}
     clinicians = {
@@ -78,7 +77,7 @@ def _value(
     acts: Mapping[str, Callable[..., NDArray[np.intp]]],
     hospitals: Mapping[str, sepsis.Hospital],
     n: int,
-) -> MethodValue:
+) -> KnownValue:
     outcomes = {
         name: sepsis.rollout(hospital, acts[name], n, np.random.default_rng([SEED, 1, number]))
         for number, (name, hospital) in enumerate(hospitals.items())
@@ -86,7 +85,28 @@ def _value(
     by_site = {name: float(outcome.mean()) for name, outcome in outcomes.items()}
     value = float(np.mean(list(by_site.values())))
     error = float(np.sqrt(sum(outcome.var(ddof=1) / n for outcome in outcomes.values()))) / len(outcomes)
-    return MethodValue(method, value, value - 1.96 * error, value + 1.96 * error, by_site)
+    return KnownValue(method=method, value=value, low=value - 1.96 * error, high=value + 1.96 * error, by_site=by_site)
+
+
+def _example(results: Results) -> Example:
+    """What each hospital's policy says of one made-up patient."""
+    told = {site: fit.policy.explain(sepsis.EXAMPLE_PATIENT, 0) for site, fit in results.federated.items()}
+    by_site = {
+        site: [
+            Choice(
+                label=a.label,
+                estimate=a.estimate,
+                penalty=a.penalty,
+                bound=a.bound,
+                shared=a.shared,
+                specific=a.specific,
+                chosen=a == found.chosen,
+            )
+            for a in found.actions
+        ]
+        for site, found in told.items()
+    }
+    return Example(state=dict(sepsis.EXAMPLE_PATIENT), step=0, by_site=by_site)
 
 
 def _protect_edits(target: Path, originals: Mapping[str, bytes]) -> None:

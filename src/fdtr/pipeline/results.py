@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr import __version__
 from fdtr.container import write_atomically
-from fdtr.errors import FdtrError
+from fdtr.errors import FdtrError, UnreadableFile
 from fdtr.inference import NearTies, near_ties
 from fdtr.learners.voting import MajorityVote
 from fdtr.pipeline.folders import file_names, staged_folder
 from fdtr.pipeline.practice import Practice, Rule, practice_of
 from fdtr.pipeline.recording import record_of, tables_of
 from fdtr.policy import Policy
-from fdtr.report.record import Record
-from fdtr.report.study_page import StudyView, render
+from fdtr.report.record import Record, read_record
 from fdtr.site import (
     FederatedFit,
     LocalFit,
@@ -100,32 +98,21 @@ class Results:
         """
         with staged_folder(folder, mark=MARK) as made:
             self.study.save(made / "study.toml")
-            self.write_files(made, self.view())
+            self.write_files(made, self.record)
 
-    def write_files(self, folder: Path, view: StudyView) -> None:
-        """Write everything but the study into an existing folder; the report shows `view`."""
+    def write_files(self, folder: Path, found: Record) -> None:
+        """Write everything but the study into an existing folder; results.json and the report show what was `found`."""
         (folder / "policies").mkdir()
         for site, name in file_names(self.federated).items():
             self.federated[site].policy.save(folder / "policies" / f"{name}.policy")
-        for name, text in tables_of(self.record).items():
+        for name, text in tables_of(found).items():
             write_atomically(folder / name, text.encode())
-        write_atomically(folder / MARK, (json.dumps(self.as_json(), indent=2, ensure_ascii=False) + "\n").encode())
-        write_atomically(folder / "report.html", render(view).encode())
+        write_atomically(folder / MARK, (json.dumps(found.as_json(), indent=2, ensure_ascii=False) + "\n").encode())
+        write_report(found, folder / "report.html")
 
     def report(self, path: str | Path) -> None:
         """Write the report: one HTML file that needs nothing else."""
-        write_atomically(path, render(self.view()).encode())
-
-    def view(self) -> StudyView:
-        """What the report shows."""
-        return StudyView(
-            study=self.study,
-            version=__version__,
-            checks=self.checks,
-            practice=self.practice,
-            shared_names=self.shared_names,
-            shared_coefficients=self.shared_coefficients,
-        )
+        write_report(self.record, path)
 
     @cached_property
     def record(self) -> Record:
@@ -135,6 +122,27 @@ class Results:
     def as_json(self) -> dict[str, Any]:
         """The record as JSON has it."""
         return self.record.as_json()
+
+
+def write_report(found: Record, path: str | Path) -> None:
+    """Write the report of what was found."""
+    from fdtr.report.render import render  # charts take a second to load, and not every use of results draws them
+
+    write_atomically(path, render(found).encode())
+
+
+def report_again(folder: str | Path) -> Path:
+    """Write the report of a folder of results anew, from its results.json."""
+    place = Path(folder) / MARK
+    try:
+        text = place.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise UnreadableFile(
+            f"{folder} holds no readable {MARK}. Name a folder that fdtr run or fdtr demo made."
+        ) from None
+    written = Path(folder) / "report.html"
+    write_report(read_record(text, str(place)), written)
+    return written
 
 
 def run(study: Study, data: Trajectories, *, progress: Progress = ignore_progress) -> Results:

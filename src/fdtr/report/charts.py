@@ -1,229 +1,207 @@
-"""Small charts as inline SVG; places across are per cent, so a chart narrows while its words keep their size."""
+"""The charts of a report, as Vega-Lite: series differ in shape or shade, never in colour alone."""
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import altair as alt
 
-from fdtr.report.page import Html, number, places, tag
+from fdtr.report.figures import Chart
+from fdtr.report.texts import say
 
-Array = NDArray[np.float64]
+Row = Mapping[str, Any]
 
-MOST_LINES = 9
-_DASHES = ("none", "7 4", "2 3")
-_SHAPES = ("M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0", "M-3.6,-3.6h7.2v7.2h-7.2z", "M0,-4.6L4.6,3.8H-4.6z")
-_LONGEST_LABEL = 18
-_LABEL_GAP = 15.0
+INK, ACCENT, QUIET = "#1c2226", "#14597a", "#6b757b"
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+COLOURS = ("#14597a", "#b34700", "#00664b", "#7a2da0", "#8a6d00", "#333f48", "#a3195b", "#4d7c0f")
+SHADES = ("#ffffff", "#0b3a52")
+_WIDTH = 250
 
 
-@dataclass(frozen=True)
-class Interval:
-    """One row of an interval chart; `strong` rows stand out."""
-
-    label: str
-    value: float
-    low: float
-    high: float
-    strong: bool = False
+def intervals(name: str, title: str, rows: Sequence[Row], across: str) -> Chart:
+    """A dot and its interval for each `method`, one for each `estimator`; hollow and dashed where not `believable`."""
+    marks = _interval_marks(rows, across).properties(width=_WIDTH)
+    return Chart(name, title, _told(rows), marks.to_dict(), rows)
 
 
-@dataclass(frozen=True)
-class Scale:
-    """From numbers to places: `low` is shown at `start`, `high` at `end`."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def __call__(self, value: float) -> float:
-        """The place of a value."""
-        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+def intervals_by_site(name: str, title: str, rows: Sequence[Row], across: str) -> Chart:
+    """The same at every `site`, side by side."""
+    marks = _interval_marks(rows, across).properties(width=125)
+    faceted = marks.facet(facet=alt.Facet("site:N", title=None), columns=2)
+    return Chart(name, title, _told(rows), faceted.to_dict(), rows)
 
 
-def interval_chart(
-    name: str, title: str, description: str, rows: Sequence[Interval], reference: float | None = None
-) -> Html:
-    """A dot and its interval for each row, with a dashed line at `reference`."""
-    ticks = nice_ticks([x for row in rows for x in (row.low, row.high)])
-    across = Scale(ticks[0], ticks[-1], 2.0, 98.0)
-    decimals = places([row.high for row in rows] + [row.low for row in rows])
-    bottom = 44.0 * len(rows) + 6
-    parts = _ticks_across(ticks, across, bottom)
-    if reference is not None:
-        x = _percent(across(reference))
-        parts.append(tag("line", x1=x, x2=x, y1=0, y2=bottom, class_="axis", stroke_dasharray="5 4"))
-    for i, row in enumerate(rows):
-        y, weight = 44.0 * i + 16, "strong" if row.strong else "plain"
-        middle = y + 14
-        value, least, most = (number(x, decimals) for x in (row.value, row.low, row.high))
-        low, high = _percent(across(row.low)), _percent(across(row.high))
-        parts += [
-            tag("text", row.label, x="0", y=y, class_=weight),
-            tag("text", f"{value} ({least} to {most})", x="100%", y=y, text_anchor="end", class_=weight),
-            tag("line", x1=low, x2=high, y1=middle, y2=middle, class_="mark"),
-            tag("circle", cx=_percent(across(row.value)), cy=middle, r=5,
-                class_="mark " + ("full" if row.strong else "hollow")),
-        ]  # fmt: skip
-    return _drawing(name, title, description, bottom + 24, parts)
-
-
-def line_chart(name: str, title: str, description: str, labels: Sequence[str], values: Array) -> Html:
-    """One line for each label across steps; `values` is (steps, lines). Lines differ by dash and marker."""
-    height = 300.0
-    ticks = nice_ticks([*values.ravel().tolist(), 0.0])
-    up = Scale(ticks[0], ticks[-1], height - 30, 12)
-    across = Scale(0, max(len(values) - 1, 1), 11.0, 60.0)
-    decimals = _tick_decimals(ticks)
-    parts: list[Html] = []
-    for tick in ticks:
-        y, kind = round(up(tick), 1), "axis" if tick == 0 else "grid"
-        parts.append(tag("line", x1="10%", x2="61%", y1=y, y2=y, class_=kind))
-        words = number(tick, decimals)
-        parts.append(tag("text", words, x="9%", y=y, dy=4, text_anchor="end", class_="tick"))
-    for step in every_few(len(values)):
-        x = _percent(across(step))
-        parts.append(tag("text", str(step), x=x, y=height - 8, text_anchor="middle", class_="tick"))
-    ends = [up(last) for last in values[-1]]
-    for j, (label, place) in enumerate(zip(labels, spread(ends, _LABEL_GAP, 8, height - 26), strict=True)):
-        parts += _line(j, label, [(across(h), up(value)) for h, value in enumerate(values[:, j])], place)
-    return _drawing(name, title, description, height, parts)
-
-
-def _line(j: int, label: str, points: list[tuple[float, float]], place: float) -> list[Html]:
-    """A line with its markers, and its label at height `place`."""
-    drawn = [
-        tag("line", x1=_percent(x1), y1=round(y1, 1), x2=_percent(x2), y2=round(y2, 1), class_="mark",
-            stroke_dasharray=_DASHES[(j // len(_SHAPES)) % len(_DASHES)])
-        for (x1, y1), (x2, y2) in pairwise(points)
-    ]  # fmt: skip
-    x, y = points[-1]
-    drawn.append(tag("line", x1=_percent(x + 1), y1=round(y, 1), x2="64%", y2=round(place, 1), class_="leader"))
-    drawn += [_marker(j, x, y) for x, y in [*points, (65.5, place)]]
-    short = label if len(label) <= _LONGEST_LABEL else label[: _LONGEST_LABEL - 1] + "…"
-    drawn.append(tag("text", short, x="68%", y=round(place, 1), dy=4))
-    return [tag("g", tag("title", label), *drawn, class_="line")]
-
-
-def _marker(j: int, x: float, y: float) -> Html:
-    """A marker: three shapes, full for the first three lines and hollow after."""
-    filling = "full" if j < len(_SHAPES) else "hollow"
-    shape = tag("path", d=_SHAPES[j % len(_SHAPES)], class_=f"mark {filling}")
-    return tag("svg", shape, x=_percent(x), y=round(y, 1), width=1, height=1, overflow="visible")
-
-
-def share_bars(name: str, title: str, description: str, given: Array, recommended: Array) -> Html:
-    """Two stacked columns for each step: shares of the actions given, then recommended.
-
-    Both are (steps, actions). The first action is at the bottom, unfilled.
-    """
-    height = 110.0
-    steps, actions = given.shape
-    slot = 100.0 / steps
-    width = min(slot * 0.38, 12.0)
-    parts: list[Html] = []
-    for h in range(steps):
-        middle = slot * (h + 0.5)
-        for side, shares in ((-1, given[h]), (1, recommended[h])):
-            left = middle + (-width if side < 0 else 0) + 0.25 * side
-            parts += _column(left, width, shares, actions, height)
-        if h in every_few(steps):
-            x = _percent(middle)
-            parts.append(tag("text", str(h), x=x, y=height + 15, text_anchor="middle", class_="tick"))
-    return _drawing(name, title, description, height + 20, parts)
-
-
-def _column(left: float, width: float, shares: Array, actions: int, height: float) -> list[Html]:
-    tops = height * (1 - np.cumsum(shares))
-    return [
-        tag("rect", x=_percent(left), y=round(float(top), 2), width=_percent(width),
-            height=round(float(share) * height, 2), class_="share", fill_opacity=shade(a, actions))
-        for a, (top, share) in enumerate(zip(tops, shares, strict=True)) if share > 0
-    ]  # fmt: skip
-
-
-def swatch(a: int, actions: int) -> Html:
-    """The shade of action `a`, for a legend."""
-    box = tag("rect", x=1, y=1, width="90%", height="90%", class_="share", fill_opacity=shade(a, actions))
-    return tag("svg", box, aria_hidden="true")
-
-
-def shade(a: int, actions: int) -> float:
-    """How dark action `a` is, from 0 for the first to 0.95 for the last: shades survive a grey printer."""
-    return round(0.95 * a / max(actions - 1, 1), 3)
-
-
-def nice_ticks(values: Iterable[float], most: int = 6) -> list[float]:
-    """Round numbers, evenly spaced, that enclose `values`.
-
-    >>> nice_ticks([0.13, 0.92])
-    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    """
-    known = [value for value in values if math.isfinite(value)] or [0.0]
-    low, high = min(known), max(known)
-    if high - low <= 1e-9 * max(abs(low), abs(high), 1e-3):
-        margin = max(abs(high), 1.0) / 2
-        low, high = low - margin, high + margin
-    rough = (high - low) / (most - 1)
-    unit = 10.0 ** math.floor(math.log10(rough))
-    step = next(unit * factor for factor in (1, 2, 2.5, 5, 10, 20) if unit * factor >= rough * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(k * step, 12) for k in range(first, last + 1)]
-
-
-def every_few(steps: int) -> range:
-    """The steps to label: all, or every second, third … where there are many."""
-    return range(0, steps, max(1, math.ceil(steps / 10)))
-
-
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places near those `wanted`, in the same order, at least `gap` apart, inside [low, high] if they fit.
-
-    >>> spread([10.0, 11.0, 40.0], gap=5.0, low=0.0, high=50.0)
-    [10.0, 15.0, 40.0]
-    """
-    order = np.argsort(wanted, kind="stable")
-    found = np.asarray(wanted, dtype=np.float64)[order]
-    for i in range(len(found)):
-        found[i] = max(found[i], low if i == 0 else found[i - 1] + gap)
-    for i in reversed(range(len(found))):
-        found[i] = min(found[i], high if i == len(found) - 1 else found[i + 1] - gap)
-    placed = np.empty(len(found))
-    placed[order] = found
-    return [float(place) for place in placed]
-
-
-def _ticks_across(ticks: Sequence[float], across: Scale, bottom: float) -> list[Html]:
-    decimals = _tick_decimals(ticks)
-    parts = []
-    for tick in ticks:
-        x = _percent(across(tick))
-        parts.append(tag("line", x1=x, x2=x, y1=0, y2=bottom, class_="grid"))
-        words = number(tick, decimals)
-        parts.append(tag("text", words, x=x, y=bottom + 16, text_anchor="middle", class_="tick"))
-    return parts
-
-
-def _tick_decimals(ticks: Sequence[float]) -> int:
-    """The fewest decimal places, up to nine, in which every tick is exact."""
-    return next((n for n in range(9) if all(abs(round(tick, n) - tick) < 1e-10 for tick in ticks)), 9)
-
-
-def _percent(place: float) -> str:
-    return f"{place:.2f}%"
-
-
-def _drawing(name: str, title: str, description: str, height: float, parts: Iterable[Html]) -> Html:
-    """The SVG element, with a title and description for those who do not see it; `name` is unique on the page."""
-    return tag(
-        "svg",
-        tag("title", title, id=f"{name}-title"),
-        tag("desc", description, id=f"{name}-desc"),
-        *parts,
-        role="img",
-        height=round(height),
-        aria_labelledby=f"{name}-title {name}-desc",
+def _interval_marks(rows: Sequence[Row], across: str) -> Any:
+    estimators = list(dict.fromkeys(row["estimator"] for row in rows))
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    y = alt.Y("method:N", sort=methods, title=None)
+    x = alt.X("low:Q", title=across, scale=alt.Scale(zero=False))
+    offset = alt.YOffset("estimator:N", sort=estimators) if len(estimators) > 1 else alt.Undefined
+    legend = alt.Legend() if len(estimators) > 1 else None
+    shape = alt.Shape(
+        "estimator:N",
+        scale=alt.Scale(domain=estimators, range=list(SHAPES[: len(estimators)])),
+        title=None,
+        legend=legend,
     )
+    believed = alt.datum.believable == True  # noqa: E712 - an expression for the page, not for Python
+    where = ["method", "estimator", *(["site"] if "site" in rows[0] else [])]
+    tooltip = [*_tips(where), *_tips(["value", "low", "high"], ".3f")]
+    base = alt.Chart()
+    lines = base.mark_rule(strokeWidth=1.5).encode(
+        x, y, x2="high:Q", yOffset=offset, tooltip=tooltip,
+        color=alt.when(believed).then(alt.value(ACCENT)).otherwise(alt.value(QUIET)),
+        strokeDash=alt.when(believed).then(alt.value([1, 0])).otherwise(alt.value([3, 3])),
+    )  # fmt: skip
+    dots = base.mark_point(size=55, strokeWidth=1.5, opacity=1).encode(
+        alt.X("value:Q"), y, yOffset=offset, shape=shape, tooltip=tooltip,
+        stroke=alt.when(believed).then(alt.value(ACCENT)).otherwise(alt.value(QUIET)),
+        fill=alt.when(believed).then(alt.value(ACCENT)).otherwise(alt.value("white")),
+    )  # fmt: skip
+    return alt.layer(lines, dots, data=_data(rows)).properties(height=alt.Step(14 if len(estimators) > 1 else 20))
+
+
+def effects(rows: Sequence[Row]) -> Chart:
+    """Each shared effect across steps: intervals as lines, the simultaneous band as an area."""
+    features = list(dict.fromkeys(row["feature"] for row in rows))
+    tooltip = [*_tips(["feature", "step"]), *_tips(["estimate", "low", "high"], ".3f")]
+    base = alt.Chart().encode(
+        x=alt.X("step:Q", title=None, axis=alt.Axis(tickMinStep=1, format="d", grid=False, tickCount=4)),
+        tooltip=tooltip,
+    )
+    zero = alt.Chart().mark_rule(color=QUIET).encode(y=alt.datum(0.0))
+    band = base.mark_area(color=ACCENT, opacity=0.18).encode(
+        y=alt.Y("band_low:Q", title=None, axis=alt.Axis(tickCount=4)), y2="band_high:Q"
+    )
+    lines = base.mark_rule(color=ACCENT, strokeWidth=1.5).encode(y="low:Q", y2="high:Q")
+    path = base.mark_line(color=ACCENT, strokeWidth=1).encode(y="estimate:Q")
+    dots = base.mark_point(color=ACCENT, filled=True, size=35, opacity=1).encode(y="estimate:Q")
+    layered = alt.layer(band, zero, path, lines, dots, data=_data(rows)).properties(width=100, height=80)
+    faceted = layered.facet(facet=alt.Facet("feature:N", sort=features, title=None), columns=3)
+    faceted = faceted.resolve_scale(y="independent").properties(bounds="flush", spacing={"row": 34, "column": 34})
+    return Chart("shared-effects", say("effects.chart"), say("effects.chart-caption"), faceted.to_dict(), rows)
+
+
+def gains(rows: Sequence[Row]) -> Chart:
+    """How many patients sharing is worth, by feature and site."""
+    features = list(dict.fromkeys(row["feature"] for row in rows))
+    points = alt.Chart(_data(rows)).mark_point(size=45, filled=True, opacity=1)
+    chart = points.encode(
+        alt.X(
+            "worth:Q", title=say("sharing.worth"), scale=alt.Scale(type="log", nice=True), axis=alt.Axis(tickCount=4)
+        ),
+        alt.Y("feature:N", sort=features, title=None),
+        tooltip=[*_tips(["feature", "site"]), *_tips(["worth"], ",.0f")],
+        **_series("site", rows),
+    ).properties(width=_WIDTH, height=alt.Step(18))
+    return Chart("gain-from-sharing", say("sharing.gain-chart"), say("sharing.gain-caption"), chart.to_dict(), rows)
+
+
+def practice(rows: Sequence[Row], actions: Sequence[str]) -> Chart:
+    """Shares of actions given and recommended, two columns a step, for every site."""
+    kinds = [say("policy.given"), say("policy.recommended")]
+    bars = alt.Chart(_data(rows)).mark_bar(stroke=INK, strokeWidth=0.5)
+    chart = bars.encode(
+        alt.X("step:O", title=None, axis=alt.Axis(labelAngle=0)),
+        alt.Y("share:Q", title=say("policy.share"), axis=alt.Axis(format="%", tickCount=3)),
+        xOffset=alt.XOffset("kind:N", sort=kinds),
+        fill=alt.Fill("action:N", sort=list(actions), title=None, scale=_shades(actions)),
+        order=alt.Order("place:Q"),
+        tooltip=[*_tips(["site", "step", "kind", "action"]), *_tips(["share"], ".0%")],
+    ).properties(width=140, height=90)
+    faceted = chart.facet(facet=alt.Facet("site:N", title=None), columns=2)
+    return Chart("actions", say("policy.chart"), say("policy.how"), faceted.to_dict(), rows)
+
+
+def settings(rows: Sequence[Row]) -> Chart:
+    """Decisions that stay the same with another c or w, a line for each site."""
+    parts = []
+    for setting in ("c", "w"):
+        base = alt.Chart(_data([row for row in rows if row["setting"] == setting])).encode(
+            alt.X("value:O", title=setting, axis=alt.Axis(labelAngle=-45)),
+            alt.Y("same:Q", title=say("policy.same"), axis=alt.Axis(format="%", tickCount=4)),
+            tooltip=[*_tips(["site", "setting", "value"]), *_tips(["same"], ".0%")],
+        )
+        parts.append(_line_with_marks(base, "site", rows).properties(width=125, height=130))
+    return Chart("settings", say("policy.settings-chart"), say("policy.settings-caption"),
+                 alt.hconcat(*parts).to_dict(), rows)  # fmt: skip
+
+
+def by_step(name: str, title: str, caption: str, rows: Sequence[Row], up: alt.Y, floor: float | None = None) -> Chart:
+    """A line for each site across steps; a dashed line at `floor`."""
+    base = alt.Chart(_data(rows)).encode(
+        alt.X("step:O", title=say("effects.step"), axis=alt.Axis(labelAngle=0)),
+        up,
+        tooltip=[*_tips(["site", "step"]), *_tips(["value"], ".3~g")],
+    )
+    lines: Any = _line_with_marks(base, "site", rows)
+    if floor is not None:
+        lines += alt.Chart(_data([{"at": floor}])).mark_rule(strokeDash=[5, 4], color=INK).encode(y="at:Q")
+    return Chart(name, title, caption, lines.properties(width=_WIDTH, height=150).to_dict(), rows)
+
+
+def calibration(rows: Sequence[Row]) -> Chart:
+    """Observed shares against predicted chances, by action, for every site."""
+    base = alt.Chart()
+    ends = alt.Scale(domain=[0, 1])
+    dots = base.mark_point(filled=True, size=30, opacity=1).encode(
+        alt.X("predicted:Q", title=say("trust.predicted"), scale=ends, axis=alt.Axis(tickCount=3)),
+        alt.Y("observed:Q", title=say("trust.observed"), scale=ends, axis=alt.Axis(tickCount=3)),
+        tooltip=[*_tips(["site", "action", "rows"]), *_tips(["predicted", "observed"], ".2f")],
+        **_series("action", rows),
+    )
+    line = base.mark_rule(color=QUIET, strokeWidth=0.7).encode(
+        x=alt.datum(0), y=alt.datum(0), x2=alt.datum(1), y2=alt.datum(1)
+    )
+    layered = alt.layer(line, dots, data=_data(rows)).properties(width=140, height=140)
+    faceted = layered.facet(facet=alt.Facet("site:N", title=None), columns=2)
+    return Chart(
+        "calibration", say("trust.calibration-chart"), say("trust.calibration-caption"), faceted.to_dict(), rows
+    )
+
+
+def _tips(fields: Sequence[str], format_: str | None = None) -> list[alt.Tooltip]:
+    """What a tooltip shows: words, or numbers in a format."""
+    if format_ is None:
+        return [alt.Tooltip(f"{field}:N", title=say(f"tip.{field}")) for field in fields]
+    return [alt.Tooltip(f"{field}:Q", title=say(f"tip.{field}"), format=format_) for field in fields]
+
+
+def _line_with_marks(base: Any, field: str, rows: Sequence[Row]) -> Any:
+    series = _series(field, rows)
+    return alt.layer(
+        base.mark_line(strokeWidth=1).encode(color=series["color"]),
+        base.mark_point(filled=True, size=45, opacity=1).encode(**series),
+    )
+
+
+def _series(field: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """Colour and shape of each value of a field, in one legend."""
+    names = list(dict.fromkeys(row[field] for row in rows))
+    shapes, colours = ([styles[j % len(styles)] for j in range(len(names))] for styles in (SHAPES, COLOURS))
+    return {
+        "color": alt.Color(f"{field}:N", scale=alt.Scale(domain=names, range=colours), title=None),
+        "shape": alt.Shape(f"{field}:N", scale=alt.Scale(domain=names, range=shapes), title=None),
+    }
+
+
+def _shades(actions: Sequence[str]) -> alt.Scale:
+    """From white to dark: shades survive a grey printer."""
+    light, dark = ([int(end[at : at + 2], 16) for at in (1, 3, 5)] for end in SHADES)
+    mixed = []
+    for a in range(len(actions)):
+        share = a / max(len(actions) - 1, 1)
+        mixed.append("#" + "".join(f"{round(x + (y - x) * share):02x}" for x, y in zip(light, dark, strict=True)))
+    return alt.Scale(domain=list(actions), range=mixed)
+
+
+def _data(rows: Sequence[Row]) -> alt.InlineData:
+    return alt.InlineData(values=[dict(row) for row in rows])
+
+
+def _told(rows: Sequence[Row]) -> str:
+    parts = []
+    for row in rows:
+        where = ", ".join(str(row[key]) for key in ("method", "site", "estimator") if key in row)
+        doubt = "" if row["believable"] else f", {say('values.struck')}"
+        parts.append(f"{where}: {row['value']:.2f} ({row['low']:.2f}–{row['high']:.2f}){doubt}")
+    return "; ".join(parts)

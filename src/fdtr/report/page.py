@@ -1,11 +1,19 @@
 """Building blocks of a page: markup that escapes by default, numbers for people, tables, and the frame."""
 
+import json
 import math
 import re
+from base64 import b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from hashlib import sha256
 from html import escape
+from importlib.resources import files
+from typing import Any
+
+from fdtr.report.texts import say
 
 _NO_VALUE = "–"
+_ENDING = re.compile("</(?=script)", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -39,6 +47,11 @@ def _escaped(text: str) -> str:
 def paragraph(*parts: str) -> Html:
     """A paragraph."""
     return tag("p", *parts)
+
+
+def struck(*parts: str) -> Html:
+    """Something that is not to be believed, for the eye and for a screen reader."""
+    return tag("s", *parts, aria_label=f"{''.join(parts)}, {say('values.struck')}", role="deletion")
 
 
 def bullets(items: Iterable[str]) -> Html:
@@ -96,27 +109,18 @@ def p_value(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
-def counted(n: int, noun: str) -> str:
-    """A count with its noun.
-
-    >>> counted(1, "step"), counted(2840, "patient")
-    ('1 step', '2,840 patients')
-    """
-    return f"{n:,} {noun}" + ("" if n == 1 else "s")
-
-
 def enumerated(words: Sequence[str]) -> str:
     """Words as a person lists them.
 
     >>> enumerated(["a"]), enumerated(["a", "b", "c"])
     ('a', 'a, b and c')
     """
-    return ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else "".join(words)
+    return say("page.list-end", first=", ".join(words[:-1]), last=words[-1]) if len(words) > 1 else "".join(words)
 
 
 def step_titles(steps: Iterable[int]) -> list[str]:
     """Column headings for steps."""
-    return [f"Step {step}" for step in steps]
+    return [say("page.step", step=step) for step in steps]
 
 
 def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]], text: Collection[int] = ()) -> Html:
@@ -124,13 +128,15 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]], t
     return _frame(caption, columns, {0, *text}, tag("tbody", *(_row(row, {0, *text}) for row in rows)))
 
 
-def grouped_table(caption: str, columns: Sequence[str], groups: Mapping[str, Sequence[Sequence[str]]]) -> Html:
+def grouped_table(
+    caption: str, columns: Sequence[str], groups: Mapping[str, Sequence[Sequence[str]]], text: Collection[int] = ()
+) -> Html:
     """A table in groups of rows, each under a heading across it; a row's first cell is its own heading."""
-    bodies = []
+    bodies, words = [], {0, *text}
     for heading, rows in groups.items():
         across = tag("tr", tag("th", heading, scope="rowgroup", colspan=len(columns)))
-        bodies.append(tag("tbody", across, *(_row(row, {0}) for row in rows)))
-    return _frame(caption, columns, {0}, *bodies)
+        bodies.append(tag("tbody", across, *(_row(row, words) for row in rows)))
+    return _frame(caption, columns, words, *bodies)
 
 
 def _row(cells: Sequence[str], words: Collection[int]) -> Html:
@@ -148,113 +154,52 @@ def _frame(caption: str, columns: Sequence[str], words: Collection[int], *bodies
     return tag("div", whole, class_="scroll", role="region", aria_label=caption, tabindex=0)
 
 
-def figure(drawing: Html, *caption: str) -> Html:
-    """A drawing with the words below it."""
-    return tag("figure", drawing, tag("figcaption", *caption))
+def section(name: str, title: str, *content: Html) -> Html:
+    """A section under a second-level heading; `name` is its id."""
+    return tag("section", tag("h2", title), *content, id=name)
 
 
-def section(title: str, *content: Html) -> Html:
-    """A section under a second-level heading, with an id made of it."""
-    return tag("section", tag("h2", title), *content, id=anchor(title))
+def contents(titles: Mapping[str, str]) -> Html:
+    """Links to sections, by their ids."""
+    links = (tag("li", tag("a", title, href=f"#{name}")) for name, title in titles.items())
+    return tag("nav", tag("ul", *links), aria_label=say("page.contents"))
 
 
-def contents(titles: Iterable[str]) -> Html:
-    """Links to sections."""
-    links = (tag("li", tag("a", title, href=f"#{anchor(title)}")) for title in titles)
-    return tag("nav", tag("ul", *links), aria_label="Sections")
+def script(text: str) -> Html:
+    """A script; nothing in it can end its element."""
+    harmless = _ENDING.sub(r"<\\/", text)
+    return Html(f"<script>{harmless}</script>")
 
 
-def anchor(title: str) -> str:
-    """The id of a section.
-
-    >>> anchor("Do the transitions fit the model?")
-    'do-the-transitions-fit-the-model'
-    """
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+def embedded(value: Any) -> Html:
+    """Plain values for a script to read; "<" is written as JSON can, so that nothing ends the element."""
+    text = json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
+    return Html(f'<script type="application/json">{text}</script>')
 
 
-def document(title: str, header: Html, main: Html, footer: Html) -> str:
-    """A whole page. Its policy lets a browser fetch nothing and run nothing."""
-    parts = (tag("header", header), tag("main", main), tag("footer", footer))
+def document(title: str, header: Html, main: Html, footer: Html, scripts: Sequence[str]) -> str:
+    """A whole page. Its policy lets a browser fetch nothing and run nothing but `scripts`."""
+    skip = tag("a", say("page.skip"), href="#report", class_="skip")
+    parts = (skip, tag("header", header), tag("main", main, id="report"), tag("footer", footer))
+    made = [script(text) for text in scripts]
     return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f'<!DOCTYPE html>\n<html lang="{say("page.language")}">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(made)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"{tag('title', title)}\n<style>\n{_STYLE}</style>\n</head>\n<body>\n"
-        + "\n".join(parts)
+        f"{tag('title', title)}\n<style>\n{resource('page.css')}</style>\n</head>\n<body>\n"
+        + "\n".join([*parts, *made])
         + "\n</body>\n</html>\n"
     )
 
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+def resource(name: str) -> str:
+    """A file beside this module."""
+    return files("fdtr.report").joinpath(name).read_text(encoding="utf-8")
 
-_STYLE = """\
-:root { color-scheme: light dark; --ground: #fdfdfb; --ink: #1c2226; --quiet: #586269; --line: #d5d9d8;
-  --band: #f3f4f1; --accent: #14597a; }
-@media (prefers-color-scheme: dark) { :root { --ground: #15191c; --ink: #e4e7e6; --quiet: #a2abaf;
-  --line: #363d41; --band: #1d2226; --accent: #86c5e4; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 70rem; padding: 2rem clamp(1rem, 4vw, 3rem) 3rem; background: var(--ground);
-  color: var(--ink); font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", "Noto Sans", sans-serif;
-  overflow-wrap: break-word; }
-h1 { font-size: clamp(1.6rem, 4vw, 2.2rem); line-height: 1.2; margin: 0 0 .6rem; font-weight: 600; }
-h2 { font-size: 1.3rem; line-height: 1.3; margin: 0 0 .8rem; font-weight: 600; }
-h3 { font-size: 1rem; margin: 0; font-weight: 600; }
-p, li { max-width: 44rem; }
-p { margin: 0 0 .9rem; }
-ul { margin: 0 0 .9rem; padding-left: 1.2rem; }
-a { color: var(--accent); }
-section { border-top: 1px solid var(--line); padding-top: 1.6rem; margin-top: 2.2rem; }
-.lead { font-size: 1.1rem; }
-.notice { border-left: .25rem solid var(--accent); background: var(--band); padding: .5rem .9rem; font-weight: 600; }
-.quiet, figcaption, footer { color: var(--quiet); font-size: .9rem; }
-nav ul { list-style: none; padding: 0; margin: 1.2rem 0 0; display: flex; flex-wrap: wrap; gap: .2rem 1.2rem;
-  font-size: .9rem; }
-.scroll { overflow-x: auto; margin: 0 0 1.4rem; }
-table { border-collapse: collapse; font-size: .9rem; line-height: 1.4; font-variant-numeric: tabular-nums; }
-caption { text-align: left; font-weight: 600; padding: 0 0 .4rem; max-width: calc(100vw - 2rem); }
-th, td { padding: .28rem .9rem .28rem 0; text-align: right; vertical-align: baseline; }
-th { font-weight: 400; }
-thead th { color: var(--quiet); border-bottom: 1px solid var(--ink); vertical-align: bottom; }
-th[scope=row], th[scope=rowgroup], .words { text-align: left; }
-tbody th[scope] { min-width: 7rem; }
-th[scope=rowgroup] { font-weight: 600; padding-top: .6rem; }
-td { white-space: nowrap; }
-td.words { white-space: normal; min-width: 10rem; }
-tbody tr:last-child > * { border-bottom: 1px solid var(--line); }
-td ul { margin: 0; padding-left: 1.1rem; }
-figure { margin: 0 0 1.6rem; max-width: 46rem; }
-figcaption { margin-top: .4rem; max-width: 44rem; }
-.multiples { display: grid; grid-template-columns: repeat(auto-fill, minmax(15rem, 1fr)); gap: 1.2rem 2rem;
-  margin: 0 0 1.4rem; }
-.multiples figure { margin: 0; }
-.multiples p { margin: 0 0 .4rem; }
-.legend { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .2rem 1.4rem; font-size: .9rem; }
-svg { display: block; width: 100%; overflow: visible; font-size: .8rem; }
-.legend svg { display: inline-block; width: 1rem; height: .8rem; margin-right: .4rem; vertical-align: -.05rem; }
-svg text { fill: var(--ink); stroke: var(--ground); stroke-width: 4;
-  stroke-linejoin: round; paint-order: stroke; }
-svg .tick { fill: var(--quiet); }
-svg .strong { font-weight: 600; }
-svg .grid { stroke: var(--line); }
-svg .axis { stroke: var(--quiet); }
-svg .mark { stroke: var(--accent); stroke-width: 2; }
-svg .full { fill: var(--accent); }
-svg .hollow { fill: var(--ground); }
-svg .leader { stroke: var(--quiet); stroke-width: .7; }
-svg .share { fill: var(--accent); stroke: var(--ink); stroke-width: .6; }
-code { font-size: .9em; overflow-wrap: anywhere; }
-footer { border-top: 1px solid var(--line); margin-top: 2.4rem; padding-top: 1.2rem; }
-@media print {
-  :root { color-scheme: light; --ground: #fff; --ink: #000; --quiet: #333; --line: #bbb;
-    --band: #fff; --accent: #14597a; }
-  body { max-width: none; padding: 0; font-size: 10pt; }
-  nav { display: none; }
-  .scroll { overflow: visible; }
-  table { font-size: 8pt; }
-  td { white-space: normal; }
-  figure, tr, tbody:not(:only-of-type), h2 { break-inside: avoid; }
-  h2, caption, thead { break-after: avoid; }
-}
-"""
+
+def _policy(scripts: Iterable[Html]) -> str:
+    """Charts evaluate their own expressions, so 'unsafe-eval' has to be; nothing can be fetched or sent."""
+    texts = (made.removeprefix("<script>").removesuffix("</script>") for made in scripts)
+    hashes = (b64encode(sha256(text.encode()).digest()).decode() for text in texts)
+    allowed = " ".join(f"'sha256-{found}'" for found in hashes)
+    return f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'unsafe-eval' {allowed}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fdtr import __version__
 from fdtr.container import write_atomically
-from fdtr.errors import MissingExtra, UnwritableFile
+from fdtr.errors import UnwritableFile
 
 if TYPE_CHECKING:
     import altair
@@ -86,12 +86,7 @@ def write_findings(folder: Path, name: str, findings: Sequence[Finding], provena
 
 
 def prepare(folder: Path) -> None:
-    """Refuse before hours of work, not after, where figures cannot be drawn or nothing can be written."""
-    try:
-        import altair  # noqa: F401
-        import vl_convert  # noqa: F401
-    except ImportError:
-        raise MissingExtra("Figures need Altair and vl-convert. Install them: pip install 'fdtr[figures]'") from None
+    """Refuse before hours of work, not after, where nothing can be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

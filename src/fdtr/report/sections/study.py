@@ -1,0 +1,70 @@
+"""The study in words, and what came of it in short."""
+
+from fdtr.report.page import Html, bullets, enumerated, number, paragraph, percent, tag
+from fdtr.report.record import MAIN, Pooled, Record
+from fdtr.report.texts import say
+from fdtr.study import Study
+
+FDTR, CLINICIANS = "FDTR", "Clinicians"
+
+
+def study(found: Record, asked: Study) -> list[Html]:
+    """What is decided, for what, with what in common; then the findings."""
+    low, high = asked.reward.range
+    shared = [c.name for c in asked.covariates if c.effect == "shared"]
+    own = enumerated([c.name for c in asked.covariates if c.effect != "shared"]) or say("study.nothing-own")
+    common = (
+        say("study.shared", covariates=enumerated(shared), own=own) if shared else say("study.nothing-shared", own=own)
+    )
+    aim = say(
+        "study.aim", actions=enumerated(asked.actions.labels), steps=asked.horizon, low=number(low), high=number(high)
+    )
+    return [
+        paragraph(aim),
+        paragraph(common),
+        paragraph(say("study.exchange")),
+        tag("h3", say("study.short")),
+        bullets(_short(found)),
+    ]
+
+
+def _short(found: Record) -> list[str]:
+    sites = found.sites.values()
+    rows = sum(site.rows for site in sites)
+    agreement = sum(site.agreement_with_practice * site.rows for site in sites) / max(rows, 1)
+    passing = sum(not site.disclosure for site in sites)
+    return [
+        *_known(found),
+        _valued(found),
+        say("study.agreement", share=percent(agreement)),
+        say("study.disclosure", passing=passing, sites=len(found.sites)),
+    ]
+
+
+def _valued(found: Record) -> str:
+    ours, theirs = (main_value(found, method) for method in (FDTR, CLINICIANS))
+    if ours is None or theirs is None:
+        return say("study.no-value")
+    practice = {
+        "practice": number(theirs.plain.value, 2),
+        "practice_low": number(theirs.plain.low, 2),
+        "practice_high": number(theirs.plain.high, 2),
+    }
+    if not ours.believable:
+        return say("study.doubt", reason=ours.reason, **practice)
+    value, low, high = (number(x, 2) for x in (ours.plain.value, ours.plain.low, ours.plain.high))
+    return say("study.value", value=value, low=low, high=high, **practice)
+
+
+def main_value(found: Record, method: str) -> Pooled | None:
+    """The mean over sites by the main estimator, where there is one."""
+    return next((p for p in found.pooled if (p.method, p.over, p.estimator) == (method, "", MAIN)), None)
+
+
+def _known(found: Record) -> list[str]:
+    known = {value.method: value for value in found.known_values}
+    if FDTR not in known or CLINICIANS not in known:
+        return []
+    ours = known[FDTR]
+    value, low, high, practice = (number(x, 2) for x in (ours.value, ours.low, ours.high, known[CLINICIANS].value))
+    return [say("study.known", value=value, low=low, high=high, practice=practice)]

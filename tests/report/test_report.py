@@ -1,0 +1,286 @@
+"""The report: what stands on the page, and what never does."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from base64 import b64encode
+from hashlib import sha256
+from html import escape
+from html.parser import HTMLParser
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fdtr
+from fdtr.errors import UnreadableFile
+from fdtr.pipeline.results import report_again
+from fdtr.report import texts
+from fdtr.report.page import Html, number, percent, script, tag
+from fdtr.report.record import Choice, Example, KnownValue, Record, Refusal
+from fdtr.report.render import SECTIONS, render
+from worlds import make_study, make_table
+
+pytestmark = pytest.mark.quick
+
+ATTACK = "</script><script>alert(1)</script>\"'&"
+ATTACK_SHOWN = "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#x27;&amp;"
+CHARTS = [
+    "true-values", "values", "values-by-site", "shared-effects", "gain-from-sharing", "actions", "settings",
+    "effective-sample-size", "overlap", "calibration",
+]  # fmt: skip
+LARGEST = 2_500_000
+"""Bytes: 0.9 million are the charts' library."""
+
+
+class Page(HTMLParser):
+    """Checks that elements close in order, and keeps text by element."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: dict[str, list[str]] = {}
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, name: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((name, dict(attrs)))
+        if name != "meta":
+            self.open.append(name)
+
+    def handle_startendtag(self, name: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((name, dict(attrs)))
+
+    def handle_endtag(self, name: str) -> None:
+        assert self.open.pop() == name
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.words.setdefault(self.open[-1], []).append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(word for words in self.words.values() for word in words))
+
+    def of(self, name: str) -> list[dict[str, str | None]]:
+        return [attrs for found, attrs in self.elements if found == name]
+
+
+def cells(html: str, caption: str) -> list[list[str]]:
+    """The rows of a table below its head, as markup."""
+    found = re.search(rf"<caption>{re.escape(escape(caption))}</caption>(.*?)</table>", html, flags=re.DOTALL)
+    assert found, caption
+    rows = re.findall(r"<tr>(.*?)</tr>", found[1].split("</thead>")[1], flags=re.DOTALL)
+    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
+
+
+def record_of(study: fdtr.Study, sites: dict[str, int], **awkward: Any) -> Record:
+    return fdtr.run(study, fdtr.read_trajectories(make_table(study, sites, **awkward), study)).record
+
+
+@pytest.fixture(scope="module")
+def found() -> Record:
+    """Three sites, one of them too small to be valued, with a truth and an example as a demo has."""
+    plain = record_of(make_study(reward={"range": [-2, 8]}), {"north": 400, ATTACK: 130, "tiny": 3})
+    choice = Choice(label="none", estimate=1.9, penalty=0.4, bound=1.5, shared=0.6, specific=1.3, chosen=True)
+    truth = KnownValue(method="FDTR", value=1.8, low=1.75, high=1.85, by_site=dict.fromkeys(plain.sites, 1.8))
+    known = [truth, truth.model_copy(update={"method": "Clinicians", "value": 1.5})]
+    example = Example(state={"u": 0.5}, step=0, by_site={"north": [choice]})
+    return plain.model_copy(
+        update={"known_values": known, "known_values_note": "On 7 fresh patients.", "example": example}
+    )
+
+
+@pytest.fixture(scope="module")
+def html(found: Record) -> str:
+    return render(found)
+
+
+def test_every_section_is_there_in_order_and_linked(html):
+    page = Page(html)
+    assert page.words["h2"] == [texts.say(f"{name}.heading") for name in SECTIONS]
+    assert [attrs["id"] for attrs in page.of("section")] == list(SECTIONS)
+    ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    assert {str(attrs["href"]) for attrs in page.of("a")} <= {f"#{name}" for name in ids}
+
+
+def test_every_value_is_on_the_page_and_struck_where_it_is_not_to_be_believed(found, html):
+    rows = {row[0]: row[1:] for row in cells(html, texts.say("values.by-site-table"))}
+    main = [value for value in found.values if value.estimator == "wdr"]
+    for value in main:
+        cell = rows[value.method][[ATTACK, "north"].index(value.site)]
+        assert f"{value.value:.2f} (" in cell.replace("−", "-")
+        assert ("<s " in cell) == (not value.believable)
+        assert value.reason in html
+    assert {value.believable for value in main} == {True, False}
+
+
+def test_values_are_shown_in_raw_units_too(found, html):
+    overall = next(p for p in found.pooled if (p.method, p.over, p.estimator) == ("Clinicians", "", "wdr"))
+    row = next(row for row in cells(html, texts.say("values.table")) if row[0] == "Clinicians")
+    assert number(3 * -2 + overall.plain.value * 10) in row[3]
+
+
+def test_sites_that_are_not_valued_are_named(html):
+    assert "tiny is not valued: Site &#x27;tiny&#x27; has 3 patients" in html
+
+
+def test_effects_and_counts_are_those_of_the_record(found, html):
+    shown = [row[1].replace("−", "-") for row in cells(html, texts.say("effects.table")) if len(row) > 1]
+    in_order = sorted(found.shared_effects, key=lambda e: list(found.shared_coefficients).index(e.feature))
+    assert [float(x) for x in shown] == pytest.approx([e.estimate for e in in_order], abs=0.06)
+    assert cells(html, texts.say("data.counts"))[0][:3] == [ATTACK_SHOWN, "130", "390"]
+    assert f"<code>{found.fingerprint}</code>" in html
+
+
+def test_what_people_wrote_is_escaped(html):
+    assert "<script>alert" not in html
+    assert ATTACK_SHOWN in html
+    assert script("a </Script> b") == "<script>a <\\/Script> b</script>"
+
+
+def test_the_page_fetches_nothing(html):
+    page = Page(html)
+    assert not {name for name, _ in page.elements} & {"link", "img", "iframe", "object", "embed", "image"}
+    for _, attrs in page.elements:
+        assert not attrs.keys() & {"src", "srcset", "action", "data"}
+        assert not any(key.startswith("on") for key in attrs)
+        assert str(attrs.get("href") or attrs.get("xlink:href") or "#").startswith("#")
+    policy = str(page.of("meta")[1]["content"])
+    assert policy.startswith("default-src 'none'; ")
+    assert "http" not in policy
+    assert not re.search(r"url\((?!#)|@import", html.split("</style>")[0])
+    runnable = re.findall(r"<script>(.*?)</script>", html, flags=re.DOTALL)
+    assert len(runnable) == 2
+    for text in runnable:
+        assert b64encode(sha256(text.encode()).digest()).decode() in policy
+
+
+def test_the_file_is_of_a_size_to_send(html):
+    assert len(html.encode()) < LARGEST
+
+
+def test_every_chart_has_a_picture_words_and_its_numbers(html):
+    figures = re.findall(r'<figure class="chart" id="chart-([a-z-]+)">(.*?)</figure>', html, flags=re.DOTALL)
+    assert [name for name, _ in figures] == CHARTS
+    for name, inside in figures:
+        picture = re.search(r"<svg.*?</svg>", inside, flags=re.DOTALL)
+        assert picture
+        assert len(list(ElementTree.fromstring(picture[0]).iter())) > 20
+        assert re.search(r'role="img" aria-label="[^"]{20,}"', inside)
+        assert inside.count("<button ") == 2
+        embedded = re.search(r'<script type="application/json">(.*?)</script>', inside, flags=re.DOTALL)
+        assert embedded
+        data = json.loads(embedded[1])
+        assert data["name"] == name
+        assert len(data["csv"].splitlines()) > 1
+        assert '"url"' not in embedded[1]
+
+
+def test_the_page_is_accessible_without_a_browser(html):
+    page = Page(html)
+    assert html.startswith('<!DOCTYPE html>\n<html lang="en">')
+    assert len(page.of("h1")) == 1
+    assert len(page.of("table")) == len(page.of("caption")) > 10
+    assert all(attrs.get("scope") in ("col", "row", "rowgroup") for attrs in page.of("th"))
+
+
+def test_nothing_claims_clinical_validity(html):
+    text = Page(html).text
+    assert texts.say("page.not-clinical") in text
+    assert texts.say("card.validation-answer") in text
+    assert texts.say("effects.observed") in text
+
+
+class Recording(dict[str, str]):
+    """A catalogue that remembers what it was asked for."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+
+def odd_ones(found: Record) -> Record:
+    """What seldom happens: a refusal, a site that shares nothing, values believed, effects that nobody identifies."""
+    site = found.sites["north"]
+    assert site.trust
+    sure = site.trust.model_copy(update={"tipping_odds": math.nan})
+    unlike = {
+        "north": site.model_copy(update={"disclosure": [Refusal(rule="N", step=0, measured="3", asked="11")]}),
+        "south": site.model_copy(update={"settings": site.settings | {"sharing": 0}, "trust": sure}),
+    }
+    return found.model_copy(
+        update={
+            "sites": unlike,
+            "known_values": [],
+            "pooled": [p.model_copy(update={"believable": True, "reason": ""}) for p in found.pooled],
+            "gains": [g.model_copy(update={"site": s, "only_together": True}) for g in found.gains for s in unlike],
+            "shared_effects": [e.model_copy(update={"identified": False}) for e in found.shared_effects],
+        }
+    )
+
+
+def test_the_catalogue_is_complete_and_holds_nothing_unused(found, monkeypatch):
+    catalogue = Recording(texts.TEXTS)
+    monkeypatch.setattr(texts, "TEXTS", catalogue)
+    own = make_study(covariates=[{"name": "x", "range": [0, 10]}], ends={"death": 0.0})
+    common = make_study(covariates=[{"name": "x", "effect": "shared"}])
+    records = [
+        found,
+        odd_ones(found),
+        record_of(own, {"a": 3, "b": 4}, ragged=True),
+        record_of(common, {"a": 60, "b": 60}, constant_within_site=("x",)),
+    ]
+    for record in records:
+        render(record)
+    assert set(texts.TEXTS) - catalogue.asked == set()
+
+
+def test_headings_captions_and_buttons_come_from_the_catalogue(found, monkeypatch):
+    monkeypatch.setattr(texts, "TEXTS", {name: f"§{text}" for name, text in texts.TEXTS.items()})
+    page = Page(render(found))
+    for name in ("h2", "h3", "caption", "button", "summary"):
+        assert all(word.startswith("§") for word in page.words[name])
+
+
+def test_one_site_and_one_step_make_a_page():
+    page = Page(render(record_of(make_study(horizon=1), {"only": 80})))
+    assert len(page.words["h2"]) == len(SECTIONS)
+
+
+def test_the_report_is_written_again_from_the_folder(tmp_path):
+    study = make_study()
+    results = fdtr.run(study, fdtr.read_trajectories(make_table(study, {"a": 100, "b": 120}), study))
+    results.save(tmp_path / "out")
+    before = (tmp_path / "out/report.html").read_bytes()
+    (tmp_path / "out/report.html").unlink()
+    assert report_again(tmp_path / "out").read_bytes() == before
+    with pytest.raises(UnreadableFile, match="holds no readable"):
+        report_again(tmp_path)
+
+
+@given(st.text())
+def test_text_comes_back_as_it_was_and_makes_no_element(text: str) -> None:
+    page = Page(tag("p", text, title=text))
+    assert [name for name, _ in page.elements] == ["p"]
+    assert "<" not in re.sub("^<p[^<>]*>|</p>$", "", tag("p", text, title=text))
+
+
+def test_markup_is_not_escaped_again() -> None:
+    assert tag("p", Html("<b>x</b>")) == "<p><b>x</b></p>"
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True))
+def test_any_number_can_be_shown(value: float) -> None:
+    assert number(value)
+    assert percent(value)
