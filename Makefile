@@ -7,6 +7,7 @@ WORKERS ?= 2
 
 BIN   := .venv/bin
 READY := .venv/ready
+TEST_PROGRAMS := chromium npm
 QUICK := quick or not (slow or browser or database or network)
 
 .DEFAULT_GOAL := help
@@ -22,6 +23,7 @@ demo: setup ## run a whole federated study on built-in data, into ./fdtr-demo/
 	@echo "The report: fdtr-demo/report.html"
 
 test: lint ## lint, type-check and run every test
+	@scripts/system-packages $(PYTHON) $(TEST_PROGRAMS)
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 test-quick: setup ## run the tests that answer within two minutes

@@ -86,6 +86,11 @@ def test_run_writes_what_it_says_and_can_be_repeated(place):
         "values.csv",
     }  # fmt: skip
     assert Study.load(place / "results/study.toml") == Study.load(place / "study.toml")
+    report = (place / "results/report.html").read_bytes()
+    (place / "results/report.html").unlink()
+    assert fdtr("report", "results", cwd=place).returncode == 0
+    assert (place / "results/report.html").read_bytes() == report
+    refused(fdtr("report", ".", cwd=place), "holds no readable results.json")
     table = pa.csv.read_csv(place / "results/shared-coefficients.csv").to_pylist()
     assert len(table) == 3 * 6
     assert table[1]["feature"] == "v"

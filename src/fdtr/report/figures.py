@@ -13,12 +13,21 @@ from fdtr.report.page import Html, embedded, markup, resource, tag
 from fdtr.report.texts import say
 
 CONFIG: dict[str, Any] = {
+    "aria": False,  # the picture as a whole is described, and its parts would only repeat numbers without names
     "font": "system-ui, sans-serif",
     "background": "white",
     "padding": {"left": 12, "top": 5, "right": 5, "bottom": 5},
     "view": {"stroke": None},
-    "axis": {"labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal", "labelLimit": 150},
-    "legend": {"orient": "bottom", "labelFontSize": 11, "titleFontSize": 11, "columns": 3, "labelLimit": 140},
+    "mark": {"aria": False},
+    "axis": {"aria": False, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal", "labelLimit": 150},
+    "legend": {
+        "aria": False,
+        "orient": "bottom",
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "columns": 3,
+        "labelLimit": 140,
+    },
     "header": {"labelFontSize": 11, "titleFontSize": 11},
 }
 

@@ -1,0 +1,167 @@
+"""The demo's report in a real browser, opened from disk as a person would."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tarfile
+from base64 import b64encode
+from hashlib import sha512
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from fdtr.pipeline.demo import run_demo
+from fdtr.report.render import SECTIONS
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+pytestmark = pytest.mark.browser
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+QUIET = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+AXE = "axe-core-4.14.0.tgz"
+AXE_SHA512 = "9WTZxEjsZ7b13TH8JPmbV2z8CHbl80/2hm3XPEG4JgNdQLK81IBRXmSxHfMAOkSqQeRxT/0dwNDz2GOm3zzpcQ=="
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> str:
+    made = run_demo(tmp_path_factory.mktemp("demo") / "fdtr-demo")
+    return (made.folder / "report.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed. As root, run: apt-get install --yes chromium")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser, report):
+    """The report at desktop size, with every chart drawn and what the console said in `page.said`."""
+    yield from opened(browser, report, width=1280, height=900)
+
+
+@pytest.fixture
+def phone(browser, report):
+    yield from opened(browser, report, width=390, height=844)
+
+
+def opened(browser: Any, report: str, **size: int) -> Any:
+    context = browser.new_context(viewport=size, accept_downloads=True)
+    page = context.new_page()
+    said: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(report)
+    page.wait_for_function("document.querySelectorAll('figure.chart:not([data-drawn])').length === 0")
+    assert said == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    yield page
+    assert said == []
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def axe(request) -> str:
+    """axe-core as its registry has it, fetched once; its hash is pinned."""
+    folder = Path(request.config.cache.mkdir("axe-core"))
+    kept = folder / AXE
+    if not kept.exists():
+        if shutil.which("npm") is None:
+            pytest.skip("npm, which fetches axe-core, is not installed")
+        name = AXE.removesuffix(".tgz").replace("core-", "core@")
+        done = subprocess.run(["npm", "pack", "--silent", name], cwd=folder, capture_output=True, timeout=120)
+        if done.returncode:
+            pytest.skip(f"npm could not fetch {name}")
+    assert b64encode(sha512(kept.read_bytes()).digest()).decode() == AXE_SHA512
+    with tarfile.open(kept) as packed:
+        inside = packed.extractfile("package/axe.min.js")
+        assert inside
+        return inside.read().decode()
+
+
+def test_every_section_is_there_and_every_chart_is_drawn(page):
+    assert page.eval_on_selector_all("main > section", "all => all.map(one => one.id)") == list(SECTIONS)
+    assert page.locator("figure.chart").count() == 10
+    count = "all => all.map(one => one.querySelectorAll('.mark-symbol path, .mark-rect path').length)"
+    marks = page.eval_on_selector_all("figure.chart .drawing", count)
+    assert min(marks) >= 5
+    text = page.locator("main").inner_text()
+    assert "NaN" not in text
+    assert "undefined" not in text
+
+
+def test_a_chart_answers_to_the_pointer(page):
+    tooltip = page.locator(".tooltip")
+    assert not tooltip.is_visible()
+    page.locator("#chart-values .mark-symbol path").first.hover(force=True)
+    tooltip.wait_for(state="visible")
+    assert "method" in tooltip.inner_text()
+    page.mouse.move(1, 1)
+    tooltip.wait_for(state="hidden")
+
+
+def test_a_chart_can_be_downloaded_as_svg_and_as_csv(page, tmp_path):
+    saved = {}
+    for number, kind in enumerate(("svg", "csv")):
+        with page.expect_download() as expected:
+            page.locator("#chart-values button").nth(number).click()
+        saved[kind] = tmp_path / expected.value.suggested_filename
+        expected.value.save_as(saved[kind])
+    assert {path.name for path in saved.values()} == {"values.svg", "values.csv"}
+    assert ElementTree.parse(saved["svg"]).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    rows = saved["csv"].read_text().splitlines()
+    assert rows[0] == "method,estimator,value,low,high,believable"
+    assert len(rows) == 1 + 2 * 10
+
+
+def test_buttons_are_reached_by_the_keyboard(page, tmp_path):
+    button = page.locator("#chart-values button").first
+    button.focus()
+    assert button.evaluate("one => getComputedStyle(one).outlineStyle") != "none"
+    with page.expect_download():
+        page.keyboard.press("Enter")
+
+
+def test_a_phone_does_not_scroll_sideways(phone):
+    wide = phone.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+    assert wide[0] <= wide[1] == 390
+
+
+def test_print_keeps_every_section_and_chart(page):
+    page.emulate_media(media="print")
+    for name in SECTIONS:
+        assert page.locator(f"section#{name} h2").is_visible()
+    assert all(page.locator("figure.chart svg").nth(i).is_visible() for i in range(10))
+    assert not page.locator(".buttons").first.is_visible()
+    assert len(page.pdf(format="A4")) > 50_000
+
+
+def test_without_scripts_the_page_shows_its_charts_as_pictures(browser, report):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(report)
+    assert page.locator("figure.chart svg").count() == 10
+    assert page.locator("figure.chart svg").first.is_visible()
+    assert not page.locator(".buttons").first.is_visible()
+    context.close()
+
+
+@pytest.mark.parametrize("size", ["page", "phone"])
+def test_axe_finds_no_serious_fault(size, axe, request):
+    shown = request.getfixturevalue(size)
+    found = shown.evaluate(f"async () => {{ {axe}; return await axe.run(); }}")
+    grave = [fault for fault in found["violations"] if fault["impact"] in ("serious", "critical")]
+    assert [(fault["id"], fault["nodes"][0]["html"][:200]) for fault in grave] == []
