@@ -10,9 +10,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from fdtr import __version__
+from fdtr.inference import theorem3_bound_from_total
 from fdtr.pipeline.sharing import differences, gains, shared_effects
 from fdtr.pipeline.valuing import pooled_values, site_values, trust_of
 from fdtr.report import record
+from fdtr.site import message_settings
 
 if TYPE_CHECKING:
     from fdtr.pipeline.results import Results
@@ -24,6 +26,7 @@ def record_of(results: Results) -> record.Record:
     """Everything that a study found, as plain values."""
     study, names = results.study, results.shared_names
     coefficients = zip(names, results.identified, results.shared_coefficients.T.tolist(), strict=True)
+    bound = theorem3_bound_from_total(results.total.sums, study.feature_map.n_features, message_settings(study))
     return record.Record(
         fdtr=__version__,
         versions={"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}},
@@ -39,6 +42,7 @@ def record_of(results: Results) -> record.Record:
         shared_coefficients={
             name: record.Coefficient(identified=known, by_step=by_step) for name, known, by_step in coefficients
         },
+        theorem3_bound=bound.tolist() if names else [],
     )
 
 

@@ -84,11 +84,10 @@ def effects(rows: Sequence[Row]) -> Chart:
 def gains(rows: Sequence[Row]) -> Chart:
     """How many patients sharing is worth, by feature and site."""
     features = list(dict.fromkeys(row["feature"] for row in rows))
+    scale = alt.Scale(type="log", nice=False, padding=12)
     points = alt.Chart(_data(rows)).mark_point(size=45, filled=True, opacity=1)
     chart = points.encode(
-        alt.X(
-            "worth:Q", title=say("sharing.worth"), scale=alt.Scale(type="log", nice=True), axis=alt.Axis(tickCount=4)
-        ),
+        alt.X("worth:Q", title=say("sharing.worth"), scale=scale, axis=alt.Axis(labelOverlap="greedy")),
         alt.Y("feature:N", sort=features, title=None),
         tooltip=[*_tips(["feature", "site"]), *_tips(["worth"], ",.0f")],
         **_series("site", rows),

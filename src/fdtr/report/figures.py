@@ -19,7 +19,14 @@ CONFIG: dict[str, Any] = {
     "padding": {"left": 12, "top": 5, "right": 5, "bottom": 5},
     "view": {"stroke": None},
     "mark": {"aria": False},
-    "axis": {"aria": False, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal", "labelLimit": 150},
+    "axis": {
+        "aria": False,
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "titleFontWeight": "normal",
+        "labelLimit": 150,
+    },
+    "axisX": {"labelOverlap": True},
     "legend": {
         "aria": False,
         "orient": "bottom",

@@ -13,6 +13,7 @@ from typing import Any
 from fdtr.report.texts import say
 
 _NO_VALUE = "–"
+_LONG = 40
 _ENDING = re.compile("</(?=script)", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
@@ -140,12 +141,14 @@ def grouped_table(
 
 
 def _row(cells: Sequence[str], words: Collection[int]) -> Html:
-    rest = (tag("td", cell, **_alignment(j, words)) for j, cell in enumerate(cells[1:], start=1))
+    rest = (tag("td", cell, **_alignment(j, words, cell)) for j, cell in enumerate(cells[1:], start=1))
     return tag("tr", tag("th", cells[0], scope="row"), *rest)
 
 
-def _alignment(column: int, words: Collection[int]) -> dict[str, str]:
-    return {"class_": "words"} if column in words else {}
+def _alignment(column: int, words: Collection[int], cell: str = "") -> dict[str, str]:
+    if column not in words:
+        return {}
+    return {"class_": "words long" if len(cell) > _LONG else "words"}
 
 
 def _frame(caption: str, columns: Sequence[str], words: Collection[int], *bodies: Html) -> Html:

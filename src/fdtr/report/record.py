@@ -244,7 +244,11 @@ class Example(Part):
 
 
 class Record(Part):
-    """A whole study. `definition` is its study file; `known_values` and `example` exist for simulated data alone."""
+    """A whole study.
+
+    `definition` is its study file. `theorem3_bound` bounds ‖θ̂⁰ − θ⁰‖ of every step with the c and λ of messages.
+    `known_values` and `example` exist for simulated data alone.
+    """
 
     format: Literal[1] = 1
     fdtr: str
@@ -259,6 +263,7 @@ class Record(Part):
     heterogeneity: list[Difference]
     gains: list[Gain]
     shared_coefficients: dict[str, Coefficient]
+    theorem3_bound: Steps
     known_values: list[KnownValue] = []
     known_values_note: str = ""
     example: Example | None = None

@@ -41,9 +41,11 @@ TEXTS = {
     "tip.observed": "observed",
     # The study in words
     "study.heading": "The study in words",
-    "study.lead": "Treatment rules for {steps} decisions, learnt from {patients} patients of {sites} sites.",
-    "study.aim": "Each decision chooses between {actions}. A rule is to make the sum of {steps} rewards large; each "
-    "reward is mapped from {low} to {high} onto 0 to 1, so that a value lies between 0 and {steps}.",
+    "study.lead": "Treatment rules learnt together. Decisions for each patient: {steps}. Patients: {patients}. "
+    "Sites: {sites}.",
+    "study.aim": "Each decision chooses between {actions}. A rule is to make the sum of the rewards large, one for "
+    "each of {steps} decisions; each reward is mapped from {low} to {high} onto 0 to 1, so that a value lies "
+    "between 0 and {steps}.",
     "study.shared": "All sites have in common the effects of {covariates} (shared). The effects of all else are "
     "each site's own: {own}.",
     "study.nothing-shared": "No effect is shared: every site learns its own effects of {own}.",
@@ -143,8 +145,10 @@ TEXTS = {
     "effects.not-identified": "not identified",
     "effects.fdtr": "FDTR's own estimates",
     "effects.fdtr-how": "What the rules use are ridge estimates of effects on the value, averaged here over sites. "
-    "They are drawn towards 0 and have no interval.",
+    "They are drawn towards 0 and have no interval. Theorem 3 bounds how far they are from the truth, up to a constant "
+    "it leaves open: a scale, not a promise.",
     "effects.fdtr-table": "FDTR's shared coefficients, averaged over sites",
+    "effects.bound": "Theorem 3's bound",
     # Heterogeneity and gain
     "sharing.heading": "Heterogeneity and gain from sharing",
     "sharing.none": "The study has no shared feature, so there is nothing to compare.",
@@ -207,7 +211,7 @@ TEXTS = {
     "how many equal patients their weights are worth. A value is struck through where it falls below 10 or 1% of "
     "the patients.",
     "trust.ess-chart": "Effective sample size of FDTR by step",
-    "trust.ess-caption": "The dashed line is the least with which a value is believed.",
+    "trust.ess-caption": "Below the dashed line no value is believed.",
     "trust.ess-axis": "Effective sample size",
     "trust.overlap-chart": "Recommended actions that clinicians rarely take",
     "trust.overlap-caption": "Share of patients by step to whom FDTR recommends what clinicians do with a chance "
@@ -287,8 +291,8 @@ TEXTS = {
     "card.item": "Item",
     "card.answer": "Answer",
     "card.title": "Title",
-    "card.title-answer": "Development of treatment rules for {steps} decisions in the study {study}, at {sites} "
-    "sites; internal validation by cross-fitting.",
+    "card.title-answer": "Development of treatment rules (decisions: {steps}) in the study {study} (sites: "
+    "{sites}), with internal validation by cross-fitting.",
     "card.use": "Intended use",
     "card.use-answer": "Research: to compare ways of treating. Not for use at the bedside, where it has not been "
     "tried.",
@@ -296,7 +300,8 @@ TEXTS = {
     "card.source-answer": "Observational records of {patients} patients, {rows} rows, as the sites' tables hold "
     "them. Who was included is for the study's protocol to say; the software does not know.",
     "card.outcome": "Outcome",
-    "card.outcome-answer": "The sum of {steps} rewards, each from {low} to {high} in raw units.",
+    "card.outcome-answer": "The sum of the rewards, one for each of {steps} decisions, each from {low} to {high} in "
+    "raw units.",
     "card.predictors": "Predictors",
     "card.missing": "Missing data",
     "card.missing-answer": "{filled} values were filled as the study asks, {clipped} clipped to public ranges.",

@@ -71,6 +71,7 @@ def _own(found: Record, horizon: int) -> Html:
         ]
         for name, one in found.shared_coefficients.items()
     ]
+    rows.append([say("effects.bound"), *(number(x) for x in found.theorem3_bound)])
     return table(say("effects.fdtr-table"), [say("effects.feature"), *step_titles(range(horizon))], rows)
 
 

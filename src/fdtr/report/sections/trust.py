@@ -40,7 +40,7 @@ def _weights(trusts: Trusts) -> list[Html]:
     ess = alt.Y("value:Q", title=say("trust.ess-axis"), scale=alt.Scale(type="symlog"), axis=alt.Axis(values=_TICKS))
     rare = alt.Y("value:Q", title=say("trust.overlap-axis"), axis=alt.Axis(format="%"))
     sizes = _by_step(trusts, lambda one: one.effective_sample_size)
-    least = max(FEWEST, LEAST_SHARE * max(one.present[0] for one in trusts.values()))
+    least = max(FEWEST, LEAST_SHARE * min(one.present[0] for one in trusts.values()))
     size_chart = charts.by_step(
         "effective-sample-size", say("trust.ess-chart"), say("trust.ess-caption"), sizes, ess, least
     )
