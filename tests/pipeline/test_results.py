@@ -144,3 +144,15 @@ def test_the_chosen_settings_change_nothing(results):
         same = {(v.setting, v.value): v.same for v in results.variations[site]}
         assert same["w", fit.chosen.sharing] == 1
         assert all(0 <= share <= 1 for share in same.values())
+
+
+def test_where_a_site_has_no_weight_left_the_mean_over_sites_claims_no_precision():
+    study = make_study(horizon=6)
+    table = make_table(study, {"a": 40, "b": 60}, actions={"a": [0.0]})  # "a" never did anything but 0
+    found = fdtr.run(study, fdtr.read_trajectories(table, study)).record
+    pooled = {(p.method, p.over): p for p in found.pooled if p.estimator == "wdr"}
+    always = pooled["Always high", ""]
+    assert (always.plain.low, always.plain.high) == (0, 6)
+    assert not always.believable
+    clinicians = pooled["Clinicians", ""].plain
+    assert 0 < clinicians.low < clinicians.high < 6

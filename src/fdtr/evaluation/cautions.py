@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
+
+_IN_FULL = 3
 
 
 class Kind(StrEnum):
@@ -43,10 +46,12 @@ def listed(things: Iterable[object]) -> str:
 
 
 def steps(found: Iterable[int]) -> str:
-    """Steps in a sentence.
+    """Steps in a sentence; more than three in a row by their ends.
 
-    >>> steps({2}), steps({0, 2})
-    ('step 2', 'steps 0 and 2')
+    >>> steps({2}), steps({0, 2}), steps({0, 2, 3, 4, 5})
+    ('step 2', 'steps 0 and 2', 'steps 0 and 2 to 5')
     """
     numbers = sorted(set(found))
-    return f"step{'s' if len(numbers) > 1 else ''} {listed(numbers)}"
+    rows = [[step for _, step in row] for _, row in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    parts = [[f"{row[0]} to {row[-1]}"] if len(row) > _IN_FULL else row for row in rows]
+    return f"step{'s' if len(numbers) > 1 else ''} {listed(part for row in parts for part in row)}"

@@ -170,18 +170,14 @@ def run(study: Study, data: Trajectories, *, progress: Progress = ignore_progres
     baselines = _baselines(study, sites, local)
     summaries = {site: fit.summary for site, fit in local.items()}
     evaluations, not_valued = _valued(study, sites, total, summaries, baselines, progress)
-    methods: dict[str, Mapping[str, Rule]] = {FDTR: {site: fit.policy for site, fit in federated.items()}}
     results = Results(
         study=study,
         total=total,
         local=local,
         federated=federated,
-        methods=methods | baselines,
+        methods={FDTR: {site: fit.policy for site, fit in federated.items()}, **baselines},
         checks=checks,
-        practice={
-            site: practice_of(fit.policy, sites[site], {method: rules[site] for method, rules in baselines.items()})
-            for site, fit in federated.items()
-        },
+        practice={site: _practice(fit.policy, sites[site], baselines) for site, fit in federated.items()},
         variations=variations,
         near_ties={site: near_ties(rows, study.feature_map, federated[site].fit) for site, rows in sites.items()},
         evaluations=evaluations,
@@ -208,6 +204,10 @@ def _valued(
         except FdtrError as error:
             reasons[site] = str(error)
     return evaluations, reasons
+
+
+def _practice(policy: Policy, rows: Trajectories, baselines: Mapping[str, Mapping[str, Rule]]) -> Practice:
+    return practice_of(policy, rows, {method: rules[rows.site] for method, rules in baselines.items()})
 
 
 def _others(baselines: Mapping[str, Mapping[str, Rule]], site: str) -> Voters:

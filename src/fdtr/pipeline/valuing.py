@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
-from fdtr.evaluation import Comparison, Estimate, Method
+from fdtr.evaluation import Comparison, Estimate, Kind, Method
 from fdtr.inference import Pooling, SiteValue, pool
 from fdtr.report import record
 from fdtr.site import SiteEvaluation
@@ -45,29 +45,31 @@ def pooled_values(evaluations: Mapping[str, SiteEvaluation]) -> list[record.Pool
     if not evaluations:
         return []
     methods = list(dict.fromkeys(method for found in evaluations.values() for method in found.targets))
+    horizon = next(iter(evaluations.values())).evaluator.rows.horizon
     pooled = [
-        _pooled(method, "", estimator, {site: e.value(method, estimator) for site, e in evaluations.items()})
+        _pooled(method, "", {site: e.value(method, estimator) for site, e in evaluations.items()}, horizon)
         for method in methods
         for estimator in POOLED
     ]
     differences = [
-        _pooled(FDTR, over, estimator, {site: e.gain(over, estimator) for site, e in evaluations.items()})
+        _pooled(FDTR, over, {site: e.gain(over, estimator) for site, e in evaluations.items()}, horizon)
         for over in RIVALS
         for estimator in POOLED
     ]
     return pooled + differences
 
 
-def _pooled(method: str, over: str, estimator: Method, by_site: Mapping[str, Estimate | Comparison]) -> record.Pooled:
+def _pooled(method: str, over: str, by_site: Mapping[str, Estimate | Comparison], horizon: int) -> record.Pooled:
+    """Where some site has no weight left, its standard error is about nothing: the interval is all that is possible."""
     found = pool([_site_value(site, one) for site, one in by_site.items()])
     doubtful = [site for site, one in by_site.items() if not one.believable]
     return record.Pooled(
         method=method,
         over=over,
-        estimator=estimator,
+        estimator=next(iter(by_site.values())).method,
         sites=list(found.sites),
         n=found.n,
-        **_spans(found),
+        **_spans(found, (-horizon if over else 0, horizon) if any(map(_lost, by_site.values())) else None),
         i_squared=found.i_squared,
         warnings=[warning.sentence for warning in found.warnings],
         believable=not doubtful,
@@ -81,9 +83,16 @@ def _site_value(site: str, one: Estimate | Comparison) -> SiteValue:
     return SiteValue(site, one.value, one.standard_error, one.n)
 
 
-def _spans(found: Pooling) -> dict[str, record.Span]:
+def _spans(found: Pooling, possible: tuple[int, int] | None) -> dict[str, record.Span]:
     kinds = {"plain": found.plain, "fixed": found.fixed, "random": found.random}
-    return {name: record.Span(value=one.value, low=one.low, high=one.high) for name, one in kinds.items()}
+    ends = {name: possible or (one.low, one.high) for name, one in kinds.items()}
+    return {name: record.Span(value=one.value, low=ends[name][0], high=ends[name][1]) for name, one in kinds.items()}
+
+
+def _lost(one: Estimate | Comparison) -> bool:
+    """Whether nobody was treated as a target would have, up to some step."""
+    estimates = (one.first, one.second) if isinstance(one, Comparison) else (one,)
+    return any(caution.kind is Kind.NO_WEIGHT_LEFT for estimate in estimates for caution in estimate.warnings)
 
 
 def _doubt(sites: Sequence[str], by_site: Mapping[str, Estimate | Comparison]) -> str:

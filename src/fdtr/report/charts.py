@@ -116,7 +116,7 @@ def settings(rows: Sequence[Row]) -> Chart:
     parts = []
     for setting in ("c", "w"):
         base = alt.Chart(_data([row for row in rows if row["setting"] == setting])).encode(
-            alt.X("value:O", title=setting, axis=alt.Axis(labelAngle=-45)),
+            alt.X("value:O", title=setting, axis=alt.Axis(labelAngle=-45, labelOverlap=False)),
             alt.Y("same:Q", title=say("policy.same"), axis=alt.Axis(format="%", tickCount=4)),
             tooltip=[*_tips(["site", "setting", "value"]), *_tips(["same"], ".0%")],
         )
