@@ -297,6 +297,7 @@ TEXTS = {
     "card.use-answer": "Research: to compare ways of treating. Not for use at the bedside, where it has not been "
     "tried.",
     "card.source": "Source of data",
+    "card.simulated": "Simulated, with a known truth: no patient is real.",
     "card.source-answer": "Observational records of {patients} patients, {rows} rows, as the sites' tables hold "
     "them. Who was included is for the study's protocol to say; the software does not know.",
     "card.outcome": "Outcome",

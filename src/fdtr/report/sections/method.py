@@ -77,14 +77,16 @@ def card(found: Record, asked: Study) -> list[Html]:
         "limits": {},
         "open": {"version": found.fdtr, "fingerprint": f"{found.fingerprint[:12]}…"},
     }
-    rows = [[say(f"card.{item}"), _answer(item, values, asked)] for item, values in answers.items()]
+    rows = [[say(f"card.{item}"), _answer(item, values, found, asked)] for item, values in answers.items()]
     return [
         paragraph(say("card.how")),
         table(say("card.table"), [say("card.item"), say("card.answer")], rows, text=(1,)),
     ]
 
 
-def _answer(item: str, values: dict[str, object], asked: Study) -> str:
+def _answer(item: str, values: dict[str, object], found: Record, asked: Study) -> str:
+    if item == "source" and found.known_values:
+        return say("card.simulated")
     if item == "predictors":
         return enumerated([covariate.name for covariate in asked.covariates])
     return say(f"card.{item}-answer", **values)

@@ -10,7 +10,7 @@ from fdtr.inference import SMALL_P
 from fdtr.report import charts
 from fdtr.report.figures import figure
 from fdtr.report.page import Html, bullets, number, p_value, paragraph, percent, step_titles, table, tag
-from fdtr.report.record import Past, Record, Trust
+from fdtr.report.record import Curve, Past, Record, Trust
 from fdtr.report.texts import say
 from fdtr.study import Study
 
@@ -86,18 +86,17 @@ def _calibration(trusts: Trusts) -> list[Html]:
         if count
     ]
     actions = list(dict.fromkeys(action for one in trusts.values() for action in one.calibration))
-    cells = [[site, *(number(_distance(rows, site, action), 3) for action in actions)] for site in trusts]
+    cells = [[site, *(number(_distance(one.calibration[a]), 3) for a in actions)] for site, one in trusts.items()]
     return [
         figure(charts.calibration(rows), say("trust.calibration-caption")),
         table(say("trust.calibration-table"), [say("data.site"), *actions], cells),
     ]
 
 
-def _distance(rows: Iterable[Mapping[str, object]], site: str, action: str) -> float:
+def _distance(curve: Curve) -> float:
     """Mean |predicted − observed|, bins weighted by their rows."""
-    mine = [row for row in rows if (row["site"], row["action"]) == (site, action)]
-    gaps = [(abs(float(str(r["predicted"])) - float(str(r["observed"]))), int(str(r["rows"]))) for r in mine]
-    return sum(gap * n for gap, n in gaps) / max(sum(n for _, n in gaps), 1)
+    bins = [(abs(p - o), n) for p, o, n in zip(curve.predicted, curve.observed, curve.count, strict=True) if n]
+    return sum(gap * n for gap, n in bins) / max(sum(n for _, n in bins), 1)
 
 
 def _confounding(trusts: Trusts) -> list[Html]:
