@@ -272,7 +272,8 @@ def main() -> None:
         lines = [
             "# Benchmarks",
             "",
-            "Ratios of two times taken side by side in one run, as medians, on a machine with nothing else to do.",
+            "Ratios of two times taken side by side in one run, as medians (the row-by-row reference runs once), on a",
+            "machine with nothing else to do.",
             f"Made by `python benchmarks/run.py --write` with {versions}, on {thread_count()} cores.",
             "",
             "| what | measured | asked |",

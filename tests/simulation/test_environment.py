@@ -17,7 +17,7 @@ from fdtr.simulation.environment import SiteEnvironment, make_environment
 from fdtr.simulation.hospitals import hospital_world
 from fdtr.simulation.icu_sepsis import IcuSpec, make_icu_world
 from fdtr.simulation.linear import WorldSpec, make_world
-from fdtr.simulation.worlds import Act, Simulated, Stepwise, constant
+from fdtr.simulation.worlds import Act, Stepwise, constant
 from tiny_icu import tiny_arrays
 
 pytestmark = pytest.mark.quick
@@ -144,12 +144,8 @@ def test_what_cannot_be_an_environment_is_refused():
         with pytest.raises(ValueError, match=r"0 … 2, not"):
             environment.step(np.int64(code))
 
-    class Whole(Simulated):
-        def sample(self, site: int, n: int, rng: np.random.Generator, act: Act | None = None) -> Any:
-            raise NotImplementedError
-
-    with pytest.raises(TypeError, match="step by step is needed, not Whole"):
-        make_environment(Whole(("a",), ("x",), 1, 2), 0)
+    with pytest.raises(TypeError, match="step by step is needed, not str"):
+        make_environment("linear", 0)
 
 
 def test_without_gymnasium_a_sentence_says_how_to_get_it():
