@@ -25,6 +25,7 @@
     │   ├── TooManyFeatures         rule RATIO
     │   ├── TooFewPerAction         rule ACTION
     │   ├── OutOfBounds             rule BOUND
+    │   ├── TooFewEffective         rule ESS
     │   └── TooFewSites             rule SITES
     ├── MissingExtra                an optional part of the software is not installed
     ├── Unfetchable                 something to be downloaded could not be had
@@ -146,6 +147,12 @@ class OutOfBounds(DisclosureError):
     """Rule BOUND."""
 
     rule = "BOUND"
+
+
+class TooFewEffective(DisclosureError):
+    """Rule ESS."""
+
+    rule = "ESS"
 
 
 class TooFewSites(DisclosureError):

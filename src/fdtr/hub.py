@@ -1,13 +1,15 @@
-"""The hub's part: add the sites' messages into one total, and show what the total says of the shared effects."""
+"""The hub's part: add the sites' messages into one total, show what it says, and put the sites' values together."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.ridge import minimum_norm
-from fdtr.disclosure import require_sites
+from fdtr.disclosure import SiteValues, require_sites
 from fdtr.errors import OtherStudy, SiteTwice
+from fdtr.inference import Pooling, SiteValue, pool
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
 
@@ -15,12 +17,7 @@ from fdtr.summary import SiteSummary, Total, combine
 def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
     """Add the messages of a study's sites, refusing strangers, duplicates, and too few of them."""
     for message in messages:
-        if message.fingerprint != study.fingerprint:
-            raise OtherStudy(
-                f"The message of site {message.site!r} belongs to another study (fingerprint "
-                f"{message.fingerprint[:12]}…, this study's is {study.fingerprint[:12]}…). Nothing was written. "
-                "Give every site the same study file."
-            )
+        _require_study(study, message)
         study.check_shape(message.sums.horizon, message.sums.n_shared)
     total = combine(messages)
     telling = [message for message in messages if message.sums.schur.any()]  # zeros are alike without being twins
@@ -43,3 +40,40 @@ def pooled_coefficients(total: Total) -> NDArray[np.float64]:
     """
     pairs = zip(total.sums.schur, total.sums.schur_moment, strict=True)
     return np.stack([minimum_norm(schur, moment) for schur, moment in pairs])
+
+
+@dataclass(frozen=True)
+class PooledMethod:
+    """One method by one estimator over the sites that told its value; `silent` are those that did not."""
+
+    method: str
+    estimator: str
+    pooling: Pooling
+    silent: tuple[str, ...]
+
+
+def pool_values(study: Study, told: Sequence[SiteValues]) -> list[PooledMethod]:
+    """Put the sites' values together, method by method: the plain mean, fixed effects and random effects."""
+    names = [one.site for one in told]
+    for one in told:
+        _require_study(study, one)
+        if names.count(one.site) > 1:
+            raise SiteTwice(f"Site {one.site!r} told its values twice. Leave one of its files out.")
+    found: dict[tuple[str, str], list[SiteValue]] = {}
+    for site in sorted(told, key=lambda one: one.site):
+        for v in site.values:
+            found.setdefault((v.method, v.estimator), []).append(
+                SiteValue(site.site, v.value, v.standard_error, site.n)
+            )
+    return [
+        PooledMethod(method, estimator, pool(values), tuple(sorted({*names} - {value.site for value in values})))
+        for (method, estimator), values in found.items()
+    ]
+
+
+def _require_study(study: Study, part: SiteSummary | SiteValues) -> None:
+    if part.fingerprint != study.fingerprint:
+        raise OtherStudy(
+            f"The message of site {part.site!r} belongs to another study (fingerprint {part.fingerprint[:12]}…, this "
+            f"study's is {study.fingerprint[:12]}…). Nothing was written. Give every site the same study file."
+        )

@@ -12,7 +12,7 @@ from fdtr.pipeline.reproduce import common_effects
 from fdtr.pipeline.reproduce.finding import Finding
 from fdtr.pipeline.reproduce.replications import seeds_of
 from fdtr.pipeline.reproduce.reward_draws import SiteDraw, Trial, draw_site, features_of, observe
-from fdtr.pipeline.results import ignore_progress
+from fdtr.progress import ignore_progress
 from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.site import fit_local, read_trajectories
 from fdtr.study import Study

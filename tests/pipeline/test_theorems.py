@@ -26,7 +26,7 @@ from fdtr.pipeline.reproduce.theorems.fitting import fit_together, read_patients
 from fdtr.pipeline.reproduce.theorems.judging import Trial, judge_trial
 from fdtr.pipeline.reproduce.theorems.truth import Judged, SiteTruth, draw_truth
 from fdtr.pipeline.reproduce.trial import rule_of
-from fdtr.pipeline.results import ignore_progress
+from fdtr.progress import ignore_progress
 from fdtr.simulation.linear import World, WorldSpec, make_world
 from fdtr.simulation.smooth import SmoothSpec
 from fdtr.study import Study

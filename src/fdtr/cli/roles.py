@@ -2,12 +2,17 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from fdtr.cli import show
 from fdtr.errors import FdtrError, InvalidStates, OutputExists
+
+if TYPE_CHECKING:
+    from fdtr.study import Study
+    from fdtr.summary import SiteSummary, Total
+    from fdtr.trajectories import Trajectories
 
 site_app = typer.Typer(help="A hospital's part.", no_args_is_help=True)
 hub_app = typer.Typer(help="The hub's part.", no_args_is_help=True)
@@ -17,6 +22,8 @@ StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file
 DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="This site's table.")]
 Json = Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")]
 SiteName = Annotated[str | None, typer.Option("--site", help="This site's name; needed where the table has none.")]
+TotalPath = Annotated[Path, typer.Argument(metavar="TOTAL", help="The hub's answer.")]
+Own = Annotated[Path | None, typer.Option(help="This site's message as sent, where no copy was kept here.")]
 
 
 @site_app.command()
@@ -72,36 +79,92 @@ def _spare_inputs(out: Path, *inputs: Path | None) -> None:
         raise OutputExists(f"{out} is one of the files to read. Nothing was written. Name another with --out.")
 
 
-@site_app.command()
-def fit(
-    study: StudyPath,
-    data: DataPath,
-    total: Annotated[Path, typer.Argument(metavar="TOTAL", help="The hub's answer.")],
-    out: Annotated[Path, typer.Option(help="The policy to write; confidential to this site.")],
-    site: SiteName = None,
-    own: Annotated[Path | None, typer.Option(help="This site's message as sent, where no copy was kept here.")] = None,
-    json: Json = False,
-) -> None:
-    """Finish this site's policy at home from the hub's total. Writes one file, readable by you alone."""
+class _Answered(NamedTuple):
+    """A site with the hub's answer in hand."""
+
+    study: "Study"
+    rows: "Trajectories"
+    total: "Total"
+    sent: "SiteSummary"
+
+
+def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path | None) -> _Answered:
+    """Read everything, and find the message as it was sent: given, kept at home, or computed again."""
     from fdtr.exchange.kept import find_kept
     from fdtr.exchange.wire import read_message, read_total
-    from fdtr.site import fit_federated, fit_local, read_trajectories
+    from fdtr.site import fit_local, read_trajectories
     from fdtr.study import Study
 
-    _spare_inputs(out, study, data, total, own)
     loaded = Study.load(study)
     answer = read_total(total)
     rows = read_trajectories(data, loaded, site)
     now = fit_local(loaded, rows).summary
     sent = (read_message(own) if own else find_kept(answer, rows.site)) or now
-    fitted = fit_federated(loaded, rows, answer, sent)
     if sent.digest != now.digest:
         show.note(
             f"This table is not the one that the message of {rows.site} was made from. The message as it was sent is "
-            f"subtracted ({int(sent.sums.n[0])} patients), and the policy is fitted on this table ({rows.n_patients})."
+            f"subtracted ({int(sent.sums.n[0])} patients), and policies are fitted on this table ({rows.n_patients})."
         )
+    return _Answered(loaded, rows, answer, sent)
+
+
+@site_app.command()
+def fit(
+    study: StudyPath,
+    data: DataPath,
+    total: TotalPath,
+    out: Annotated[Path, typer.Option(help="The policy to write; confidential to this site.")],
+    site: SiteName = None,
+    own: Own = None,
+    json: Json = False,
+) -> None:
+    """Finish this site's policy at home from the hub's total. Writes one file, readable by you alone."""
+    from fdtr.site import fit_federated
+
+    _spare_inputs(out, study, data, total, own)
+    given = _answered(study, data, total, site, own)
+    fitted = fit_federated(given.study, given.rows, given.total, given.sent)
     fitted.policy.save(out)
-    show.policy_written(fitted.policy, answer, out, json)
+    show.policy_written(fitted.policy, given.total, out, json)
+
+
+@site_app.command()
+def evaluate(
+    study: StudyPath,
+    data: DataPath,
+    total: TotalPath,
+    out: Annotated[
+        Path | None, typer.Option(help="The file for the hub: value and standard error of each method. Optional.")
+    ] = None,
+    site: SiteName = None,
+    own: Own = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before writing.")] = False,
+    json: Json = False,
+) -> None:
+    """Value every method on this site's own patients, each by policies fitted without them, tuning included.
+
+    Writes nothing, unless --out names a file for the hub; then disclosure decides which values may leave.
+    """
+    from fdtr.cli import valued
+    from fdtr.exchange.wire import write_values
+    from fdtr.site import evaluate_site, tell_values
+
+    if out is not None:
+        _spare_inputs(out, study, data, total, own)
+    given = _answered(study, data, total, site, own)
+    with show.progress() as progress:
+        found = evaluate_site(given.study, given.rows, given.total, given.sent, progress=progress)
+    message = tell_values(given.study, found) if out is not None else None
+    if json:
+        valued.evaluation_json(found, message, out)
+    else:
+        valued.evaluation(given.study, found, message, out)
+    if message is not None and out is not None:
+        if not yes and not _agreed(f"Write this to {out}?"):
+            raise FdtrError("Nothing was written.")
+        write_values(message, out)
+        if not json:
+            show.line(f"Wrote {out}. Give it to the hub.")
 
 
 @hub_app.command()
@@ -121,6 +184,22 @@ def combine(
     total = combine_messages(loaded, [read_message(path) for path in messages])
     write_total(total, out)
     show.total(loaded, total, pooled_coefficients(total), out, json)
+
+
+@hub_app.command()
+def pool(
+    study: StudyPath,
+    values: Annotated[list[Path], typer.Argument(metavar="VALUES", help="What every site wrote with site evaluate.")],
+    json: Json = False,
+) -> None:
+    """Show the sites' values of each method as one: their mean, fixed and random effects. Writes nothing."""
+    from fdtr.cli import valued
+    from fdtr.exchange.wire import read_values
+    from fdtr.hub import pool_values
+    from fdtr.study import Study
+
+    loaded = Study.load(study)
+    valued.pooled(loaded, pool_values(loaded, [read_values(path) for path in values]), json)
 
 
 @policy_app.command()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
 
     from fdtr.pipeline.curves import Curves, Judged
     from fdtr.pipeline.reproduce.finding import Finding
-    from fdtr.pipeline.results import Progress as Report
     from fdtr.policy import Explanation, Policy
+    from fdtr.progress import Progress as Report
     from fdtr.site import SiteCheck
     from fdtr.study import Study
     from fdtr.summary import SiteSummary, Total
@@ -172,7 +172,7 @@ def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:
         },
         "shared_features": {i.feature: {"retained": i.retained, "reason": i.reason} for i in check.identified},
         "transitions": [
-            {"step": h, "F": _finite(t.statistic), "df": [t.df_model, t.df_residual], "p": _finite(t.p_value)}
+            {"step": h, "F": finite(t.statistic), "df": [t.df_model, t.df_residual], "p": finite(t.p_value)}
             for h, t in enumerate(check.transitions)
         ],
         "disclosure": [
@@ -303,7 +303,8 @@ def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {n:,}" for name, n in counts.items() if n) or "none"
 
 
-def _finite(number: float) -> float | None:
+def finite(number: float) -> float | None:
+    """The number, or None, for JSON has no NaN."""
     return number if math.isfinite(number) else None
 
 

@@ -29,17 +29,21 @@ def cross_fitted_q(
 ) -> ByStep:
     """Q_h(x, a) for every action, (A, n_h) of every step, each patient's from the other folds' patients.
 
-    Truncated to [0, H − h], in which the true Q lies: any Q will do, and a wild one only adds noise.
+    It is cut to where the true Q lies: any Q will do here, and a wild one only adds noise.
     """
-    horizon = len(psi)
     found = tuple(np.empty((len(embeddings), functions.shape[1])) for functions in psi)
     rest = [array.sum(axis=0) - array for array in (outcomes.gram, outcomes.moment, onward.cross)]
     for fold, (gram, moment, cross) in enumerate(zip(*rest, strict=True)):
         theta = solve_backward(gram, moment, cross, ridge)
         for h, functions in enumerate(psi):
             own = folds[: functions.shape[1]] == fold
-            found[h][:, own] = np.clip((theta[h] @ embeddings) @ functions[:, own], 0.0, horizon - h)
-    return found
+            found[h][:, own] = (theta[h] @ embeddings) @ functions[:, own]
+    return truncated(found)
+
+
+def truncated(q: ByStep) -> ByStep:
+    """Q_h cut to [0, H − h], in which the true one lies."""
+    return tuple(np.clip(estimates, 0.0, len(q) - h) for h, estimates in enumerate(q))
 
 
 def doubly_robust(paths: Paths, weights: Weights, q: ByStep, chances: ByStep) -> Statistic:

@@ -141,7 +141,7 @@ class Evaluator:
     def markov(self) -> MarkovCheck:
         """Whether the step before helps to predict the reward, or what clinicians reach from the next state."""
         given, view = self.given, self._view(Behaviour())
-        ahead = values_of(view.fitted.theta, given.psi, given.embeddings, view.chances)
+        ahead = values_of(view.of_all.theta, given.psi, given.embeddings, view.chances)
         with one_blas_thread():
             return check_markov(given.paths, given.psi, given.embeddings, given.folds, ahead, self.ridge)
 

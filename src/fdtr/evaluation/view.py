@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.evaluation.cautions import Caution, Kind, steps
 from fdtr.evaluation.diagnostics import RARE, Diagnostics, Verdict, diagnose, judge
-from fdtr.evaluation.doubly_robust import cross_fitted_q, doubly_robust, weighted_doubly_robust
+from fdtr.evaluation.doubly_robust import cross_fitted_q, doubly_robust, truncated, weighted_doubly_robust
 from fdtr.evaluation.estimate import Method
 from fdtr.evaluation.fitted_q import FittedQ, fit_q
+from fdtr.evaluation.held_out_q import HeldOutQ, fit_held_out_q
 from fdtr.evaluation.importance import per_decision, step_weighted
 from fdtr.evaluation.paths import ByStep, Paths
 from fdtr.evaluation.propensity import Propensities
 from fdtr.evaluation.regression import Onward, Outcomes, sum_onward
 from fdtr.evaluation.statistic import Statistic
-from fdtr.evaluation.target import Target
+from fdtr.evaluation.target import ByFold, Target
 from fdtr.evaluation.weights import Weights, weigh
 
 Array = NDArray[np.float64]
@@ -53,24 +54,46 @@ class View:
     @cached_property
     def chances(self) -> ByStep:
         """Chances of every action, (A, n_h) of every step."""
+        return self._chances_of(self.target)
+
+    def _chances_of(self, target: Target) -> ByStep:
         pairs = zip(self.given.paths.states, self.given.propensities.chances, strict=True)
-        return tuple(self.target.chances(states, h, usual) for h, (states, usual) in enumerate(pairs))
+        return tuple(target.chances(states, h, usual) for h, (states, usual) in enumerate(pairs))
 
     @cached_property
     def weights(self) -> Weights:
         """ρ of every patient and step."""
         return weigh(self.given.paths, self.chances, self.given.propensities.chances, self.cap)
 
+    @property
+    def fitted(self) -> FittedQ | HeldOutQ:
+        """Fitted Q: of all patients, or held out where each fold has a policy that was fitted to the others."""
+        return self.of_all if self.held_out is None else self.held_out
+
     @cached_property
-    def fitted(self) -> FittedQ:
+    def of_all(self) -> FittedQ:
         """Fitted Q on all patients."""
         given, onward = self.given, self._onward
         with one_blas_thread():
             return fit_q(given.paths, given.psi, given.embeddings, self.chances, given.outcomes, onward, self.ridge)
 
     @cached_property
+    def held_out(self) -> HeldOutQ | None:
+        """Fitted Q corrected on the patients that a fold's policy has not seen; None where there is one policy."""
+        if not isinstance(self.target, ByFold):
+            return None
+        given, own = self.given, self.target.folds
+        if not np.array_equal(own, given.folds):
+            raise ValueError("The policies' folds are not those in which these patients are evaluated.")
+        by_fold = [self._chances_of(target) for target in self.target.targets]
+        with one_blas_thread():
+            return fit_held_out_q(given.paths, given.psi, given.embeddings, own, by_fold, given.outcomes, self.ridge)
+
+    @cached_property
     def q(self) -> ByStep:
         """Cross-fitted Q, (A, n_h) of every step."""
+        if self.held_out is not None:
+            return truncated(self.held_out.q)
         given, onward = self.given, self._onward
         with one_blas_thread():
             return cross_fitted_q(given.psi, given.embeddings, given.folds, given.outcomes, onward, self.ridge)

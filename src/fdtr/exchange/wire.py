@@ -1,14 +1,16 @@
-"""Messages and totals as files."""
+"""Messages, totals and values as files."""
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fdtr import __version__, container
-from fdtr.disclosure import Message
+from fdtr.disclosure import Message, MethodValue, SiteValues, ValueMessage
 from fdtr.errors import UnreadableFile
 from fdtr.summary import SiteSummary, Sums, Total
 
-_MESSAGE, _TOTAL = "message", "total"
+_MESSAGE, _TOTAL, _VALUES = "message", "total", "values"
 
 
 def write_message(message: Message, path: str | Path) -> None:
@@ -43,6 +45,43 @@ def read_total(path: str | Path) -> Total:
         raise UnreadableFile(f"{path} does not say which sites are in it. Ask the hub for it again.")
     fingerprint = _text(path, file.header, "fingerprint")
     return Total(fingerprint, tuple((str(site), str(digest)) for site, digest in members), Sums.unpacked(file.arrays))
+
+
+def write_values(message: ValueMessage, path: str | Path) -> None:
+    """Write what a site tells of its methods. Takes only what `disclosure.release_values` made."""
+    told = message.values
+    header = {
+        "site": told.site,
+        "fingerprint": told.fingerprint,
+        "version": __version__,
+        "n": told.n,
+        "methods": [one.method for one in told.values],
+        "estimators": [one.estimator for one in told.values],
+    }
+    arrays = {
+        "value": np.array([one.value for one in told.values]),
+        "standard_error": np.array([one.standard_error for one in told.values]),
+    }
+    container.write(path, _VALUES, header, arrays)
+
+
+def read_values(path: str | Path) -> SiteValues:
+    """Read what a site tells of its methods."""
+    file = container.read(path, _VALUES)
+    site, fingerprint = (_text(path, file.header, key) for key in ("site", "fingerprint"))
+    names = [file.header.get("methods"), file.header.get("estimators")]
+    columns = [file.arrays.get("value"), file.arrays.get("standard_error")]
+    n = file.header.get("n")
+    if (
+        not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in names)
+        or len({len(part) for part in names if part is not None}) != 1
+        or any(c is None or c.shape != (len(names[0] or []),) or not np.isfinite(c).all() for c in columns)
+        or not isinstance(n, int)
+        or n < 1
+    ):
+        raise UnreadableFile(f"{path} holds no values that can be read. Ask its sender for it again.")
+    rows = zip(*names, *(column.tolist() for column in columns), strict=True)  # type: ignore[arg-type,union-attr]
+    return SiteValues(site, fingerprint, n, tuple(MethodValue(*row) for row in rows))
 
 
 def _text(path: str | Path, header: dict[str, Any], key: str) -> str:

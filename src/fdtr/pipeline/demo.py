@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from fdtr.container import write_atomically
 from fdtr.errors import OutputExists
 from fdtr.pipeline.folders import staged_folder, table_as_csv
-from fdtr.pipeline.results import FDTR, MARK, Progress, Results, ignore_progress, run
+from fdtr.pipeline.results import FDTR, MARK, Results, run
+from fdtr.progress import Progress, ignore_progress
 from fdtr.report.record import Choice, Example, KnownValue
 from fdtr.simulation import sepsis
 from fdtr.site import read_trajectories

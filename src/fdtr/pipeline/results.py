@@ -1,7 +1,7 @@
 """All sites in one table: fit everybody, alone and together, and keep what came of it."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from fdtr.pipeline.folders import file_names, staged_folder
 from fdtr.pipeline.practice import Practice, Rule, practice_of
 from fdtr.pipeline.recording import record_of, tables_of
 from fdtr.policy import Policy
+from fdtr.progress import Progress, ignore_progress
 from fdtr.report.record import Record, read_record
 from fdtr.site import (
     FederatedFit,
@@ -39,15 +40,9 @@ from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]
 
-Progress = Callable[[str, int, int], None]
-
 FDTR = "FDTR"
 MARK = "results.json"
 """The file by which a folder of results is known."""
-
-
-def ignore_progress(_what: str, _done: int, _of: int) -> None:
-    """Show nothing."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -8,10 +8,10 @@ from fdtr.evaluation import Comparison, Estimate, Kind, Method
 from fdtr.inference import Pooling, SiteValue, pool
 from fdtr.report import record
 from fdtr.site import SiteEvaluation
-from fdtr.site.evaluating import CLINICIANS, FDTR, LDTR
+from fdtr.site.evaluating import CLINICIANS, FDTR, LDTR, RELEASED
 
 ESTIMATORS: tuple[Method, ...] = get_args(Method)
-POOLED: tuple[Method, ...] = ("wdr", "fqe")
+POOLED = RELEASED
 RIVALS = (CLINICIANS, LDTR)
 
 

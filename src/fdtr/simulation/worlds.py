@@ -14,7 +14,13 @@ Codes = NDArray[np.intp]
 Act = Callable[[Array, int], NDArray[Any]]
 """A treatment rule: `states` (n, m) in the study's order, and the step; returns action codes (n,)."""
 
-NO_DISCLOSURE_RULES = {"min_patients": 1, "max_ratio": 1.0, "min_action": 1, "min_sites": 1}
+NO_DISCLOSURE_RULES = {
+    "min_patients": 1,
+    "max_ratio": 1.0,
+    "min_action": 1,
+    "min_sites": 1,
+    "min_effective_sample_size": 1.0,
+}
 """[disclosure] of a simulated study: it asks for as little as a study can."""
 
 

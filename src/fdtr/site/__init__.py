@@ -1,7 +1,7 @@
 """A hospital's part: read its table, fit alone, make its message, finish its policy from the total, and value it."""
 
 from fdtr.site.checks import SiteCheck, check, rules_of, summarize
-from fdtr.site.evaluating import SiteEvaluation, Voters, evaluate, evaluate_site
+from fdtr.site.evaluating import SiteEvaluation, Voters, evaluate, evaluate_site, tell_values
 from fdtr.site.fits import FederatedFit, LocalFit, fit_federated, fit_local, fit_q_learning, others_in
 from fdtr.site.settings import (
     MESSAGE_RIDGE,
@@ -40,5 +40,6 @@ __all__ = [
     "settings_of",
     "summarize",
     "table_spec",
+    "tell_values",
     "vary",
 ]

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.disclosure import MethodValue, ValueFacts, ValueMessage, release_values
 from fdtr.errors import TooFewPatients
 from fdtr.evaluation.calibration import Calibration
 from fdtr.evaluation.confounding import Sensitivity
@@ -23,6 +24,7 @@ from fdtr.evaluation.markov import MarkovCheck
 from fdtr.evaluation.target import Acting, Behaviour, ByFold, Constant, Target, as_target
 from fdtr.learners.voting import MajorityVote
 from fdtr.policy import Policy
+from fdtr.progress import Progress, ignore_progress
 from fdtr.site.fits import fit_federated, fit_local, fit_q_learning
 from fdtr.site.tables import require_rows
 from fdtr.study import Study
@@ -33,6 +35,9 @@ from fdtr.tuning import assign_folds
 log = logging.getLogger("fdtr.site")
 
 N_FOLDS = 5
+RELEASED: tuple[Method, ...] = ("wdr", "fqe")
+"""Estimators that leave a site: doubly robust, and the linear model alone, which needs no weights."""
+
 FDTR, LDTR, CLINICIANS = "FDTR", "LDTR", "Clinicians"
 _PURPOSE = b"evaluation"
 
@@ -99,6 +104,7 @@ def evaluate_site(
     own: SiteSummary,
     voters: Voters | None = None,
     n_folds: int = N_FOLDS,
+    progress: Progress = ignore_progress,
 ) -> SiteEvaluation:
     """Every method on one site's patients, each fitted to the other folds; `own` is the summary as it was sent.
 
@@ -109,8 +115,10 @@ def evaluate_site(
     fitted: dict[str, list[Acting]] = {}
     for fold in range(n_folds):
         log.info("site %s: fitting without fold %d of %d", rows.site, fold + 1, n_folds)
+        progress("folds", fold, n_folds)
         for name, policy in _fit_all(study, rows.select(folds != fold), total, own, voters).items():
             fitted.setdefault(name, []).append(policy)
+    progress("folds", n_folds, n_folds)
     levels = study.feature_map.levels
     targets: dict[str, Target] = {
         name: ByFold(folds, [as_target(policy, levels) for policy in policies]) for name, policies in fitted.items()
@@ -120,6 +128,22 @@ def evaluate_site(
     return SiteEvaluation(
         rows.site, Evaluator(rows, study.feature_map, folds), {**targets, CLINICIANS: Behaviour(), **constants}
     )
+
+
+def tell_values(study: Study, found: SiteEvaluation) -> ValueMessage:
+    """Every method's value and standard error, as far as disclosure lets them leave the site."""
+    facts = [
+        ValueFacts(
+            MethodValue(name, estimator, one.value, one.standard_error),
+            float(one.effective_sample_size.min()),
+            one.reason,
+        )
+        for name in found.targets
+        for estimator in RELEASED
+        for one in [found.value(name, estimator)]
+    ]
+    asked, n = study.disclosure, found.evaluator.rows.n_patients
+    return release_values(found.site, study.fingerprint, n, facts, asked.min_patients, asked.min_effective_sample_size)
 
 
 def _fit_all(

@@ -272,6 +272,9 @@ class Disclosure(Section):
         Number | None, Field(gt=0, description="Rule BOUND: largest ‖φ‖ where features are not scaled to 1.")
     ] = None
     min_sites: Annotated[Whole, Field(ge=1, description="Rule SITES, at the hub.")] = 3
+    min_effective_sample_size: Annotated[
+        Number, Field(ge=1, description="Rule ESS: patients that the weights behind a released value are worth.")
+    ] = 30.0
 
 
 class Study(Section):

@@ -22,7 +22,7 @@ from fdtr.pipeline.reproduce.finding import Draw, Figure, Finding, Table
 from fdtr.pipeline.reproduce.intervals import Interval, bootstrap, mean
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
 from fdtr.pipeline.reproduce.trial import AUTO, Drawn, Trial, draw, mean_references, read, rule_of
-from fdtr.pipeline.results import Progress, ignore_progress
+from fdtr.progress import Progress, ignore_progress
 from fdtr.simulation.worlds import Act
 from fdtr.site import fit_federated, fit_local, message_settings, others_in, score_together
 from fdtr.study import Study

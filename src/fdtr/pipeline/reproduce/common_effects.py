@@ -17,7 +17,7 @@ from fdtr.pipeline.reproduce.finding import Figure, Finding, Table
 from fdtr.pipeline.reproduce.intervals import Interval, mean, share
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
 from fdtr.pipeline.reproduce.reward_draws import SIZE, Observed, Setting, Trial, observe
-from fdtr.pipeline.results import Progress
+from fdtr.progress import Progress
 from fdtr.simulation.linear import WorldSpec
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from fdtr.evaluation import (
 from fdtr.evaluation.paths import paths_of
 from fdtr.pipeline.reproduce.intervals import Interval, share
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
-from fdtr.pipeline.results import Progress, ignore_progress
 from fdtr.policy import Policy
+from fdtr.progress import Progress, ignore_progress
 from fdtr.simulation.linear import World, WorldSpec, make_world
 from fdtr.simulation.worlds import Value
 from fdtr.site import fit_local, read_trajectories

@@ -11,7 +11,7 @@ from fdtr.pipeline.reproduce import choices, figure2, worlds
 from fdtr.pipeline.reproduce.cases import icu_cases
 from fdtr.pipeline.reproduce.finding import Finding, Provenance, prepare, write_findings
 from fdtr.pipeline.reproduce.theorems import run_theorems
-from fdtr.pipeline.results import Progress, ignore_progress
+from fdtr.progress import Progress, ignore_progress
 
 Experiment = Literal["worlds", "tuning", "theorems"]
 

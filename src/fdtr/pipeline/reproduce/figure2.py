@@ -15,7 +15,7 @@ from fdtr.pipeline.reproduce.finding import Draw, Figure, Finding, Table
 from fdtr.pipeline.reproduce.intervals import holm, mean, p_below
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
 from fdtr.pipeline.reproduce.trial import BASELINES, FDTR_AUTO, METHODS, PAPERS, Outcome, Spec, Trial, run_trial
-from fdtr.pipeline.results import Progress, ignore_progress
+from fdtr.progress import Progress, ignore_progress
 from fdtr.simulation.authors import FIGURE_2
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from fdtr.algebra.threads import one_blas_thread, thread_count
-from fdtr.pipeline.results import Progress, ignore_progress
+from fdtr.progress import Progress, ignore_progress
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")

@@ -11,7 +11,7 @@ from fdtr.pipeline.reproduce.finding import Draw, Figure, Finding, Table
 from fdtr.pipeline.reproduce.intervals import mean
 from fdtr.pipeline.reproduce.replications import replicate, seeds_of
 from fdtr.pipeline.reproduce.trial import FDTR_AUTO, LDTR_AUTO, Q_LEARN_H, Outcome, Trial, run_trial
-from fdtr.pipeline.results import Progress, ignore_progress
+from fdtr.progress import Progress, ignore_progress
 
 if TYPE_CHECKING:
     import altair

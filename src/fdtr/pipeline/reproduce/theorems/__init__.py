@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fdtr.pipeline.reproduce.finding import Finding
 from fdtr.pipeline.reproduce.theorems import misspecification, pessimism, rate, remark, sharing, splines
-from fdtr.pipeline.results import Progress, ignore_progress
+from fdtr.progress import Progress, ignore_progress
 
 EXPERIMENTS = (pessimism, remark, rate, sharing, misspecification, splines)
 

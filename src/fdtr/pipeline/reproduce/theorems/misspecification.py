@@ -13,7 +13,7 @@ from fdtr.pipeline.reproduce.theorems.fitting import settings
 from fdtr.pipeline.reproduce.theorems.judging import Cell, Trial, judge_trial
 from fdtr.pipeline.reproduce.theorems.pessimism import PANELS, QUICK_PANELS
 from fdtr.pipeline.reproduce.theorems.theorem2 import GOAL, first_to_reach
-from fdtr.pipeline.results import Progress
+from fdtr.progress import Progress
 
 if TYPE_CHECKING:
     import altair

@@ -24,7 +24,7 @@ from fdtr.pipeline.reproduce.theorems.theorem2 import (
     first_to_reach,
     pessimism_rows,
 )
-from fdtr.pipeline.results import Progress
+from fdtr.progress import Progress
 from fdtr.simulation.linear import WorldSpec
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from fdtr.pipeline.reproduce.finding import Figure, Finding, Table
 from fdtr.pipeline.reproduce.intervals import Interval, bootstrap, slope
 from fdtr.pipeline.reproduce.replications import anew, replicate, seeds_of
 from fdtr.pipeline.reproduce.theorems.fitting import Patients, fit_together, read_patients, settings
-from fdtr.pipeline.results import Progress
+from fdtr.progress import Progress
 from fdtr.simulation.linear import WorldSpec, make_world
 
 if TYPE_CHECKING:

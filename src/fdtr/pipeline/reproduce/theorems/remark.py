@@ -16,7 +16,7 @@ from fdtr.pipeline.reproduce.replications import anew, replicate, seeds_of
 from fdtr.pipeline.reproduce.theorems.fitting import fit_together, read_patients, settings
 from fdtr.pipeline.reproduce.theorems.pessimism import PANELS, QUICK_PANELS
 from fdtr.pipeline.reproduce.theorems.truth import SiteTruth, draw_truth
-from fdtr.pipeline.results import Progress
+from fdtr.progress import Progress
 from fdtr.simulation.linear import World, WorldSpec, make_world
 
 if TYPE_CHECKING:

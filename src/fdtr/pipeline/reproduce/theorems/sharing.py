@@ -18,7 +18,7 @@ from fdtr.pipeline.reproduce.intervals import Interval, mean
 from fdtr.pipeline.reproduce.replications import anew, replicate, seeds_of
 from fdtr.pipeline.reproduce.theorems.fitting import Patients, Together, fit_together, settings
 from fdtr.pipeline.reproduce.trial import rule_of
-from fdtr.pipeline.results import Progress
+from fdtr.progress import Progress
 from fdtr.simulation.linear import World, WorldSpec, make_world
 from fdtr.site import check, read_trajectories
 from fdtr.study import Study

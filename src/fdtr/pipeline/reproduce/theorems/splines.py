@@ -20,7 +20,7 @@ from fdtr.pipeline.reproduce.intervals import Interval, bootstrap, mean, share, 
 from fdtr.pipeline.reproduce.replications import anew, replicate, seeds_of
 from fdtr.pipeline.reproduce.theorems.fitting import fit_together, read_patients, settings
 from fdtr.pipeline.reproduce.trial import rule_of
-from fdtr.pipeline.results import Progress
+from fdtr.progress import Progress
 from fdtr.simulation.smooth import SMOOTHNESS, SmoothSpec, SmoothWorld, make_smooth_world
 
 if TYPE_CHECKING:

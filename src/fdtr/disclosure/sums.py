@@ -1,4 +1,4 @@
-"""What may leave a site: the rules, and the only maker of a message that may be sent.
+"""What may leave a site before learning: sums over its patients, once the rules hold.
 
 The rules of this version: N (enough patients at every step), RATIO (few features per patient), ACTION (enough
 patients at every action that is used, because with p(a) ⊗ ψ(x) the sums are those of each action), BOUND (features
