@@ -11,10 +11,10 @@ TEST_PROGRAMS := chromium npm
 QUICK := quick or not (slow or browser or database or network)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick lint bench docs lock release clean
+.PHONY: help setup demo test test-quick lint bench docs agree-scope-rl lock release clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## make .venv with fdtr and its tools (at once when nothing changed)
 
@@ -41,6 +41,10 @@ bench: setup ## measure the figures in benchmarks/RESULTS.md on this machine
 docs: setup ## run the examples in docs/ and follow every relative link
 	$(BIN)/python -m pytest tests/test_docs.py $(wildcard docs)
 
+agree-scope-rl: ## compare values with SCOPE-RL's on frozen patients, in an environment of its own
+	@scripts/system-packages $(PYTHON)
+	@scripts/agree-scope-rl $(PYTHON)
+
 lock: ## rewrite constraints.txt with the newest versions that fit together
 	@scripts/system-packages $(PYTHON)
 	@scripts/lock $(PYTHON)
@@ -48,8 +52,8 @@ lock: ## rewrite constraints.txt with the newest versions that fit together
 release: setup ## build twice, compare, try the wheel in a fresh environment; leaves dist/
 	@scripts/release $(PYTHON)
 
-clean: ## remove .venv, dist and caches (fdtr-demo/ stays: it may hold your edits)
-	rm -rf .venv dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+clean: ## remove .venv, .scope-rl, dist and caches (fdtr-demo/ stays: it may hold your edits)
+	rm -rf .venv .scope-rl dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests scripts benchmarks -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp holds the folder .venv was made for: in a copied or moved one it would run the code of the old.

@@ -1,0 +1,76 @@
+"""Frozen patients on whom fdtr and SCOPE-RL were found to agree. `make agree-scope-rl` asks SCOPE-RL again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.evaluation.doubly_robust import doubly_robust, weighted_doubly_robust
+from fdtr.evaluation.importance import per_decision, step_weighted
+from fdtr.evaluation.paths import Paths
+from fdtr.evaluation.weights import weigh
+
+Array = NDArray[np.float64]
+
+PATIENTS = Path(__file__).parent / "evaluation" / "scope_rl" / "patients.csv"
+VALUES = PATIENTS.with_name("values.json")
+TOLERANCE = 1e-8
+"""Of a value in [0, 4]. SCOPE-RL adds 1e-10 to the mean weight that it normalises by, so not to the last digits."""
+
+
+@dataclass(frozen=True, eq=False)
+class Frozen:
+    """n patients over H steps, none of whom left early, and A actions.
+
+    `actions` and `rewards` are (n, H); `behaviour`, `q` and each of `targets` are (n, H, A).
+    """
+
+    actions: NDArray[np.intp]
+    rewards: Array
+    behaviour: Array
+    q: Array
+    targets: dict[str, Array]
+
+
+def read_patients() -> Frozen:
+    table = np.loadtxt(PATIENTS, delimiter=",", skiprows=1)
+    steps = table.reshape(int(table[:, 0].max()), -1, table.shape[1])
+    return Frozen(
+        actions=steps[..., 2].astype(np.intp),
+        rewards=steps[..., 3],
+        behaviour=steps[..., 4:7],
+        q=steps[..., 7:10],
+        targets={"stochastic": steps[..., 10:13], "deterministic": steps[..., 13:16]},
+    )
+
+
+def read_values() -> dict[str, Any]:
+    return json.loads(VALUES.read_text())
+
+
+def fdtr_values(patients: Frozen) -> dict[str, dict[str, float]]:
+    """What fdtr finds, by target and method."""
+    rewards, actions = patients.rewards.T, tuple(patients.actions.T)
+    paths = Paths(rewards, actions, states=tuple(np.zeros((0, len(codes))) for codes in actions))
+    behaviour, q = _by_step(patients.behaviour), _by_step(patients.q)
+    found = {}
+    for name, chances in patients.targets.items():
+        target = _by_step(chances)
+        weights = weigh(paths, target, behaviour)
+        found[name] = {
+            "pdis": per_decision(paths, weights).value,
+            "wis": step_weighted(paths, weights).value,
+            "dr": doubly_robust(paths, weights, q, target).value,
+            "wdr": weighted_doubly_robust(paths, weights, q, target).value,
+        }
+    return found
+
+
+def _by_step(values: Array) -> tuple[Array, ...]:
+    """(A, n) of every step from (n, H, A)."""
+    return tuple(values.transpose(1, 2, 0))
