@@ -74,6 +74,47 @@ def test_two_hospital_roles_give_the_same_policy_as_run(place):
         np.testing.assert_array_equal(through_files.precision, at_once.precision)
 
 
+def test_sites_value_at_home_as_run_does_and_the_hub_pools(place):
+    for site in SITES:
+        fdtr(
+            "site", "summarize", "study.toml", "table.csv", "--site", site, "--out", f"{site}.fdtr", "--yes", cwd=place
+        )
+    done = fdtr("hub", "combine", "study.toml", *(f"{s}.fdtr" for s in SITES), "--out", "total.fdtr", cwd=place)
+    assert done.returncode == 0, done.stderr
+    evaluate = ("site", "evaluate", "study.toml", "table.csv", "total.fdtr", "--site")
+    before = sorted(path.name for path in place.iterdir())
+    done = fdtr(*evaluate, "north", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert "north: value to 260 patients" in done.stdout
+    assert "Nothing was written. Add --out FILE" in done.stdout
+    refused(fdtr(*evaluate, "north", "--out", "n.values", cwd=place, stdin=""), "Add --yes to answer beforehand")
+    assert sorted(path.name for path in place.iterdir()) == before
+    told = {}
+    for site in SITES:
+        done = fdtr(*evaluate, site, "--out", f"{site}.values", "--yes", "--json", cwd=place)
+        assert done.returncode == 0, done.stderr
+        told[site] = json.loads(done.stdout)
+    done = fdtr("run", "study.toml", "table.csv", "--out", "results", "--json", cwd=place)
+    at_once = {(v["site"], v["method"], v["estimator"]): v for v in json.loads(done.stdout)["values"]}
+    for site, found in told.items():
+        for method, by_estimator in found["methods"].items():
+            for estimator, one in by_estimator.items():
+                there = at_once[site, method, estimator]
+                assert {key: there[key] for key in ("value", "low", "high", "believable")} == {
+                    key: one[key] for key in ("value", "low", "high", "believable")
+                }
+    done = fdtr("hub", "pool", "study.toml", *(f"{site}.values" for site in SITES), "--json", cwd=place)
+    assert done.returncode == 0, done.stderr
+    pooled = {(one["method"], one["estimator"]): one for one in json.loads(done.stdout)}
+    practice = [told[site]["methods"]["Clinicians"]["wdr"]["value"] for site in SITES]
+    assert pooled["Clinicians", "wdr"]["plain"]["value"] == pytest.approx(np.mean(practice), rel=1e-12)
+    assert pooled["Clinicians", "wdr"]["warnings"][0]["name"] == "few-sites"
+    done = fdtr("hub", "pool", "study.toml", *(f"{site}.values" for site in SITES), cwd=place)
+    assert "mean over sites" in done.stdout
+    assert "Clinicians" in done.stdout
+    refused(fdtr("hub", "pool", "study.toml", "north.fdtr", cwd=place), "holds a message, not a valuation")
+
+
 def test_run_writes_what_it_says_and_can_be_repeated(place):
     for _ in range(2):
         done = fdtr("run", "study.toml", "table.csv", "--out", "results", "--json", cwd=place)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fdtr.cli import show
 
 if TYPE_CHECKING:
-    from fdtr.disclosure import ValueMessage
+    from fdtr.disclosure import ValueMessage, Withheld
     from fdtr.evaluation import Estimate
     from fdtr.hub import PooledMethod
     from fdtr.inference import Pooled
@@ -44,8 +45,8 @@ def evaluation(study: Study, found: SiteEvaluation, message: ValueMessage | None
     doubts = dict.fromkeys(one.reason for one in estimates["FDTR"] if not one.believable)
     if any(not one.believable for ones in estimates.values() for one in ones):
         show.line(f"{DOUBT} not to be believed." + "".join(f" FDTR: {reason}" for reason in doubts))
-    for warning in dict.fromkeys(c.sentence for ones in estimates.values() for one in ones for c in one.warnings):
-        show.line(warning)
+    for warning in dict.fromkeys(caution.sentence for one in estimates["FDTR"] for caution in one.warnings):
+        show.line(f"FDTR: {warning}")
     show.line()
     if message is not None:
         told = message.values.values
@@ -53,7 +54,8 @@ def evaluation(study: Study, found: SiteEvaluation, message: ValueMessage | None
             f"To leave the site: value and standard error of {len(told)} estimates, and {n:,}, how many patients."
         )
         if message.withheld:
-            show.table("Stays at home", ["method", "why"], [line.split(": ", 1) for line in message.withheld])
+            rows = [[one.found.method, one.found.estimator, one.why] for one in message.withheld]
+            show.table("These stay at home", ["method", "estimator", "why"], rows)
     elif out is None:
         show.line("Nothing was written. Add --out FILE to make a file for the hub.")
 
@@ -71,10 +73,14 @@ def evaluation_json(found: SiteEvaluation, message: ValueMessage | None, out: Pa
     released = None
     if message is not None:
         told = [{"method": one.method, "estimator": one.estimator} for one in message.values.values]
-        released = {"file": str(out), "values": told, "withheld": list(message.withheld)}
+        released = {"file": str(out), "values": told, "withheld": [_withheld(one) for one in message.withheld]}
     show.as_json(
         {"site": found.site, "patients": found.evaluator.rows.n_patients, "methods": methods, "released": released}
     )
+
+
+def _withheld(one: Withheld) -> dict[str, str]:
+    return {"method": one.found.method, "estimator": one.found.estimator, "why": one.why}
 
 
 def _estimate(one: Estimate) -> dict[str, object]:
@@ -96,24 +102,26 @@ def pooled(study: Study, found: Sequence[PooledMethod], machine: bool) -> None:
     if machine:
         show.as_json([_pooled_json(one) for one in found])
         return
-    for estimator in dict.fromkeys(one.estimator for one in found):
+    for estimator, name in NAMES.items():
         rows = [
             [
                 one.method,
                 str(len(one.pooling.sites)),
                 f"{one.pooling.n:,}",
                 *(_span(kind) for kind in (one.pooling.plain, one.pooling.fixed, one.pooling.random)),
-                f"{one.pooling.i_squared:.0%}" if one.pooling.i_squared == one.pooling.i_squared else "–",
+                f"{one.pooling.i_squared:.0%}" if isfinite(one.pooling.i_squared) else "–",
             ]
             for one in found
             if one.estimator == estimator
         ]
         columns = ["method", "sites", "patients", "mean over sites", "fixed effect", "random effects", "I²"]
         bound = f"sum of {study.horizon} mapped rewards, at most {study.horizon}"
-        show.table(f"Value, {NAMES.get(estimator, estimator)}, 95%: {bound}", columns, rows)
-    silent = {one.method: one.silent for one in found if one.silent}
-    for method, sites in silent.items():
-        show.line(f"{method}: not told by {', '.join(sites)}. A mean over the others is not one over all sites.")
+        if rows:
+            show.table(f"Value, {name}, 95%: {bound}", columns, rows)
+    quiet = [one for one in found if one.silent]
+    if quiet:
+        rows = [[one.method, one.estimator, ", ".join(one.silent)] for one in quiet]
+        show.table("Not told by every site: a mean over some", ["method", "estimator", "withheld by"], rows)
     for warning in dict.fromkeys(w.sentence for one in found for w in one.pooling.warnings):
         show.line(warning)
 
@@ -143,5 +151,4 @@ def _interval(one: Estimate) -> str:
 
 
 def _span(one: Pooled) -> str:
-    shown = f"{one.value:.3f}"
-    return f"{shown} ({one.low:.2f} to {one.high:.2f})" if one.low == one.low else shown
+    return f"{one.value:.3f} ± {one.high - one.value:.3f}" if isfinite(one.high) else f"{one.value:.3f}"

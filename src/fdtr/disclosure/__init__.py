@@ -10,7 +10,7 @@ from fdtr.disclosure.sums import (
     release,
     require_sites,
 )
-from fdtr.disclosure.values import MethodValue, SiteValues, ValueFacts, ValueMessage, release_values
+from fdtr.disclosure.values import MethodValue, SiteValues, ValueFacts, ValueMessage, Withheld, release_values
 
 __all__ = [
     "Message",
@@ -21,6 +21,7 @@ __all__ = [
     "ValueFacts",
     "ValueMessage",
     "Verdict",
+    "Withheld",
     "judge",
     "measure",
     "release",

@@ -44,14 +44,19 @@ class SiteValues:
 
 
 @dataclass(frozen=True)
-class ValueMessage:
-    """A site's values that passed the rules. Only `release_values` makes one, and only this may be sent.
+class Withheld:
+    """A value that stays at home, and why: for the site's own eyes."""
 
-    `withheld` says, for the site's own eyes, what stays at home and why.
-    """
+    found: MethodValue
+    why: str
+
+
+@dataclass(frozen=True)
+class ValueMessage:
+    """A site's values that passed the rules. Only `release_values` makes one, and only this may be sent."""
 
     values: SiteValues
-    withheld: tuple[str, ...]
+    withheld: tuple[Withheld, ...]
     maker: object = field(repr=False)
 
     def __post_init__(self) -> None:
@@ -68,25 +73,21 @@ def release_values(
             f"Site {site!r} may not release its values: rule N: {n} patients; the study asks for at least "
             f"{min_patients}. Nothing was written. Do not forward this message."
         )
-    withheld = [(fact, why) for fact in facts if (why := _why_not(fact, min_effective))]
-    kept = {id(fact) for fact, _ in withheld}
-    released = tuple(fact.found for fact in facts if id(fact) not in kept)
-    told = tuple(f"{fact.found.method}, {fact.found.estimator}: {why}" for fact, why in withheld)
+    judged = [(fact.found, _why_not(fact, min_effective)) for fact in facts]
+    released = tuple(found for found, why in judged if not why)
+    withheld = tuple(Withheld(found, why) for found, why in judged if why)
     if not released:
         raise TooFewEffective(
             f"Site {site!r} may not release any value:\n"
-            + "\n".join(f"  {line}" for line in told)
+            + "\n".join(f"  {one.found.method}, {one.found.estimator}: {one.why}." for one in withheld)
             + "\nNothing was written. Do not forward this message."
         )
-    return ValueMessage(SiteValues(site, fingerprint, n, released), told, _MADE_HERE)
+    return ValueMessage(SiteValues(site, fingerprint, n, released), withheld, _MADE_HERE)
 
 
 def _why_not(fact: ValueFacts, min_effective: float) -> str:
     if fact.effective_sample_size < min_effective:
-        return (
-            f"rule ESS: its weights are worth {fact.effective_sample_size:.1f} patients at some step; the study asks "
-            f"for at least {min_effective:g}."
-        )
+        return f"rule ESS: weights worth {fact.effective_sample_size:.1f} patients at some step, not {min_effective:g}"
     if not (isfinite(fact.found.value) and isfinite(fact.found.standard_error)):
-        return "it has no value or no standard error."
+        return "it has no value or no standard error"
     return fact.doubt

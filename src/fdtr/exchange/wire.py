@@ -10,7 +10,7 @@ from fdtr.disclosure import Message, MethodValue, SiteValues, ValueMessage
 from fdtr.errors import UnreadableFile
 from fdtr.summary import SiteSummary, Sums, Total
 
-_MESSAGE, _TOTAL, _VALUES = "message", "total", "values"
+_MESSAGE, _TOTAL, _VALUES = "message", "total", "valuation"
 
 
 def write_message(message: Message, path: str | Path) -> None:

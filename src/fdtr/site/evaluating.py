@@ -52,11 +52,15 @@ class Voters:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SiteEvaluation:
-    """One site's patients and what each way of treating them is worth; `targets` by name, FDTR among them."""
+    """One site's patients and what each way of treating them is worth; `targets` by name, FDTR among them.
+
+    `policies` are those of every method, by fold: the first was fitted to all patients but those of the first fold.
+    """
 
     site: str
     evaluator: Evaluator
     targets: Mapping[str, Target]
+    policies: Mapping[str, Sequence[Acting]]
 
     def value(self, name: str, method: Method = "wdr", interval: IntervalOptions = BY_INFLUENCE) -> Estimate:
         """What a way of treating is worth."""
@@ -126,7 +130,10 @@ def evaluate_site(
     labels = study.actions.labels or [f"{level:g}" for level in study.actions.levels]
     constants = {f"Always {label}": Constant(position) for position, label in enumerate(labels)}
     return SiteEvaluation(
-        rows.site, Evaluator(rows, study.feature_map, folds), {**targets, CLINICIANS: Behaviour(), **constants}
+        rows.site,
+        Evaluator(rows, study.feature_map, folds),
+        {**targets, CLINICIANS: Behaviour(), **constants},
+        fitted,
     )
 
 

@@ -31,7 +31,9 @@ from fdtr.site import fit_local, read_trajectories
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
 
-EXPERIMENT = 51
+Array = NDArray[np.float64]
+
+EXPERIMENT = 52
 VALID = WorldSpec(n_sites=1, n_shared=2, n_specific=2, n_actions=3, horizon=3, behaviour="softmax")
 """A valid linear MDP whose clinicians lean towards what helps next: Q is linear, propensities are logistic."""
 
@@ -73,8 +75,8 @@ class Run:
 class Row:
     """One method over all runs, beside the `truth`, whose own Monte-Carlo error is `truth_error`.
 
-    `bias` is the mean estimate less the truth with its Monte-Carlo error `bias_error`, `deviation` the standard
-    deviation of estimates, `standard_error` the mean of those that were stated, and `believable` how often the verdict
+    `bias` is the mean of estimate less truth with its Monte-Carlo error `bias_error`, `deviation` the standard
+    deviation of that, `standard_error` the mean of those that were stated, and `believable` how often the verdict
     was good.
     """
 
@@ -133,26 +135,28 @@ def _true_propensities(world: World, rows: Trajectories) -> Propensities:
 
 
 def _rows(setting: Setting, truth: Value, results: Sequence[Sequence[Estimate]]) -> list[Row]:
-    rows = []
-    for method, found in zip(setting.methods, zip(*results, strict=True), strict=True):
-        values = _each(found, "value")
-        held = (_each(found, "low") <= truth.mean) & (truth.mean <= _each(found, "high"))
-        deviation = float(values.std(ddof=1))
-        rows.append(
-            Row(
-                method=method,
-                truth=truth.mean,
-                truth_error=truth.standard_error,
-                bias=float(values.mean()) - truth.mean,
-                bias_error=float(np.hypot(deviation / np.sqrt(len(values)), truth.standard_error)),
-                deviation=deviation,
-                standard_error=float(_each(found, "standard_error").mean()),
-                coverage=share(held),
-                believable=float(np.mean([estimate.believable for estimate in found])),
-            )
-        )
-    return rows
+    truths = np.full(len(results), truth.mean)
+    by_method = zip(setting.methods, zip(*results, strict=True), strict=True)
+    return [row_of(method, found, truths, truth.standard_error) for method, found in by_method]
 
 
-def _each(found: Sequence[Estimate], name: str) -> NDArray[np.float64]:
+def row_of(method: Method, found: Sequence[Estimate], truths: Array, truth_error: float) -> Row:
+    """One method: `found` and the truth of every run, which is known up to `truth_error`."""
+    off = _each(found, "value") - truths
+    held = (_each(found, "low") <= truths) & (truths <= _each(found, "high"))
+    deviation = float(off.std(ddof=1))
+    return Row(
+        method=method,
+        truth=float(truths.mean()),
+        truth_error=truth_error,
+        bias=float(off.mean()),
+        bias_error=float(np.hypot(deviation / np.sqrt(len(off)), truth_error)),
+        deviation=deviation,
+        standard_error=float(_each(found, "standard_error").mean()),
+        coverage=share(held),
+        believable=float(np.mean([estimate.believable for estimate in found])),
+    )
+
+
+def _each(found: Sequence[Estimate], name: str) -> Array:
     return np.array([getattr(estimate, name) for estimate in found])

@@ -1,0 +1,129 @@
+"""What a site tells of its methods: which values may leave, as a file, and pooled at the hub."""
+
+import numpy as np
+import pytest
+
+from fdtr import container
+from fdtr.disclosure import MethodValue, ValueFacts, ValueMessage, release_values
+from fdtr.errors import ForeignFile, OtherStudy, SiteTwice, TooFewEffective, TooFewPatients, UnreadableFile
+from fdtr.exchange.wire import read_values, write_values
+from fdtr.hub import pool_values
+from fdtr.site import evaluate_site, fit_local, tell_values
+from fdtr.summary import combine
+from worlds import make_sites, make_study
+
+pytestmark = pytest.mark.quick
+
+
+def facts(*sizes, doubt=""):
+    return [ValueFacts(MethodValue(f"m{i}", "wdr", 1.0 + i, 0.1), size, doubt) for i, size in enumerate(sizes)]
+
+
+def released(*given, n=100, site="a", fingerprint="f", **rules):
+    return release_values(site, fingerprint, n, given, **({"min_patients": 50, "min_effective": 30.0} | rules))
+
+
+def test_values_with_too_little_weight_stay_at_home():
+    message = released(*facts(30.0, 29.9, 80.0))
+    assert [one.method for one in message.values.values] == ["m0", "m2"]
+    assert [(one.found.method, one.why) for one in message.withheld] == [
+        ("m1", "rule ESS: weights worth 29.9 patients at some step, not 30")
+    ]
+
+
+def test_values_that_the_site_doubts_or_lacks_stay_at_home():
+    doubted, undefined = facts(90.0, doubt="because")[0], ValueFacts(MethodValue("x", "fqe", 1.0, np.nan), 90.0)
+    message = released(*facts(90.0), doubted, undefined)
+    assert [one.method for one in message.values.values] == ["m0"]
+    assert [one.why for one in message.withheld] == ["because", "it has no value or no standard error"]
+
+
+def test_nothing_leaves_from_few_patients_or_without_weight():
+    with pytest.raises(TooFewPatients, match=r"49 patients; the study asks for at least 50.*Do not forward"):
+        released(*facts(90.0), n=49)
+    with pytest.raises(TooFewEffective, match="m0, wdr: rule ESS") as refusal:
+        released(*facts(3.0, 4.0))
+    assert refusal.value.rule == "ESS"
+    assert "Do not forward this message" in str(refusal.value)
+
+
+def test_nothing_else_makes_a_message_of_values():
+    with pytest.raises(TypeError, match="release_values"):
+        ValueMessage(released(*facts(90.0)).values, (), object())
+
+
+def test_a_file_brings_back_the_same_values_and_holds_nothing_else(tmp_path):
+    message = released(*facts(90.0, 3.0, 50.0))
+    write_values(message, tmp_path / "a.values")
+    assert read_values(tmp_path / "a.values") == message.values
+    file = container.read(tmp_path / "a.values", "valuation")
+    assert set(file.arrays) == {"value", "standard_error"}
+    assert set(file.header) == {
+        "site", "fingerprint", "version", "n", "methods", "estimators", "kind", "format",
+    }  # fmt: skip
+    assert file.header["methods"] == ["m0", "m2"]  # m1 stayed at home, its name too
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"n": 0}, {"n": "many"}, {"methods": ["m0"]}, {"methods": "m0"}, {"estimators": [1, 2]}, {"site": ""},
+    ],
+)  # fmt: skip
+def test_files_without_sound_values_are_refused(tmp_path, broken):
+    header = {
+        "site": "a", "fingerprint": "f", "version": "1", "n": 5, "methods": ["x", "y"], "estimators": ["wdr", "fqe"],
+    }  # fmt: skip
+    arrays = {"value": np.ones(2), "standard_error": np.ones(2)}
+    container.write(tmp_path / "good", "valuation", header, arrays)
+    assert read_values(tmp_path / "good").n == 5
+    container.write(tmp_path / "bad", "valuation", header | broken, arrays)
+    with pytest.raises(UnreadableFile, match="Ask its sender"):
+        read_values(tmp_path / "bad")
+    container.write(tmp_path / "nan", "valuation", header, arrays | {"value": np.array([1.0, np.nan])})
+    with pytest.raises(UnreadableFile, match="Ask its sender"):
+        read_values(tmp_path / "nan")
+    container.write(tmp_path / "other", "message", header, arrays)
+    with pytest.raises(ForeignFile, match="holds a message, not a valuation"):
+        read_values(tmp_path / "other")
+
+
+def test_the_hub_pools_what_it_was_told():
+    study = make_study()
+    told = [
+        released(*facts(90.0, 90.0 if site == "a" else 1.0), site=site, n=n, fingerprint=study.fingerprint).values
+        for site, n in (("b", 60), ("a", 100))
+    ]
+    by_method = {one.method: one for one in pool_values(study, told)}
+    assert by_method["m0"].pooling.sites == ("a", "b")
+    assert by_method["m0"].pooling.n == 160
+    assert by_method["m0"].pooling.plain.value == 1.0
+    assert by_method["m0"].silent == ()
+    assert by_method["m1"].silent == ("b",)
+    with pytest.raises(SiteTwice, match="'a' told its values twice"):
+        pool_values(study, [told[1], told[1]])
+    with pytest.raises(OtherStudy, match="belongs to another study"):
+        pool_values(make_study(name="other"), told)
+
+
+def test_a_site_tells_what_its_own_evaluation_found():
+    study = make_study(disclosure={"min_effective_sample_size": 20.0})
+    sites = make_sites(study, {"a": 300, "b": 250, "c": 220})
+    alone = {name: fit_local(study, rows).summary for name, rows in sites.items()}
+    found = evaluate_site(study, sites["a"], combine(alone.values()), alone["a"])
+    message = tell_values(study, found)
+    assert message.values.n == 300
+    assert message.values.fingerprint == study.fingerprint
+    for one in message.values.values:
+        estimate = found.value(one.method, one.estimator)
+        assert (one.value, one.standard_error) == (estimate.value, estimate.standard_error)
+        assert estimate.believable
+        assert estimate.effective_sample_size.min() >= 20
+    small = [one for one in message.withheld if one.why.startswith("rule ESS")]
+    assert {(one.found.method, one.found.estimator) for one in small} == {
+        (name, estimator)
+        for name in found.targets
+        for estimator in ("wdr", "fqe")
+        if found.value(name, estimator).effective_sample_size.min() < 20
+    }
+    assert small, "a study in which every value may leave shows nothing"
