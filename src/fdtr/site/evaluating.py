@@ -2,7 +2,8 @@
 
 Patients are split into folds. On all folds but one every policy is fitted anew, tuning included, with the other sites'
 sums as they were sent; the fold left out is treated by these policies. All patients together then make one estimate of
-what such policies are worth, with propensities and Q from the same folds.
+what such policies are worth, with propensities and Q from the same folds. Patients of one cluster share a fold, and
+errors are clustered.
 """
 
 import logging
@@ -13,7 +14,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.errors import TooFewPatients
 from fdtr.evaluation.calibration import Calibration
 from fdtr.evaluation.confounding import Sensitivity
 from fdtr.evaluation.diagnostics import Diagnostics
@@ -24,17 +24,16 @@ from fdtr.evaluation.target import Acting, Behaviour, ByFold, Constant, Target, 
 from fdtr.learners.voting import MajorityVote
 from fdtr.policy import Policy
 from fdtr.site.fits import fit_federated, fit_local, fit_q_learning
+from fdtr.site.folds import evaluation_folds
 from fdtr.site.tables import require_rows
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
-from fdtr.tuning import assign_folds
 
 log = logging.getLogger("fdtr.site")
 
 N_FOLDS = 5
 FDTR, LDTR, CLINICIANS = "FDTR", "LDTR", "Clinicians"
-_PURPOSE = b"evaluation"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,9 +86,10 @@ def evaluate(
     """What a given policy is worth to one site's patients, to whom it must not have been fitted.
 
     `method` is "pdis", "wis", "fqe", "dr" or "wdr". Propensities and Q are cross-fitted; the policy stays as it is.
+    Where the study names a cluster column, folds and errors are by cluster.
     """
     require_rows(study, rows)
-    return Evaluator(rows, study.feature_map, _folds(study, rows, n_folds)).value(policy, method)
+    return _evaluator(study, rows, evaluation_folds(study, rows, n_folds)).value(policy, method)
 
 
 def evaluate_site(
@@ -105,7 +105,8 @@ def evaluate_site(
     `voters`, where given, add the majority votes.
     """
     require_rows(study, rows)
-    folds = _folds(study, rows, n_folds)
+    folds = evaluation_folds(study, rows, n_folds)
+    n_folds = int(folds.max()) + 1
     fitted: dict[str, list[Acting]] = {}
     for fold in range(n_folds):
         log.info("site %s: fitting without fold %d of %d", rows.site, fold + 1, n_folds)
@@ -117,9 +118,7 @@ def evaluate_site(
     }
     labels = study.actions.labels or [f"{level:g}" for level in study.actions.levels]
     constants = {f"Always {label}": Constant(position) for position, label in enumerate(labels)}
-    return SiteEvaluation(
-        rows.site, Evaluator(rows, study.feature_map, folds), {**targets, CLINICIANS: Behaviour(), **constants}
-    )
+    return SiteEvaluation(rows.site, _evaluator(study, rows, folds), {**targets, CLINICIANS: Behaviour(), **constants})
 
 
 def _fit_all(
@@ -133,11 +132,6 @@ def _fit_all(
     return found
 
 
-def _folds(study: Study, rows: Trajectories, n_folds: int) -> NDArray[np.intp]:
-    folds = assign_folds(rows.patients.to_pylist(), study.learning.seed, n_folds, purpose=_PURPOSE)
-    if len(np.unique(folds)) < n_folds:
-        raise TooFewPatients(
-            f"Site {rows.site!r} has {rows.n_patients} patients, too few to hold out one fold of {n_folds} after "
-            "another. Its policies cannot be valued on its own patients."
-        )
-    return folds
+def _evaluator(study: Study, rows: Trajectories, folds: NDArray[np.intp]) -> Evaluator:
+    clusters = None if rows.clusters is None else rows.clusters.dictionary_encode().indices.to_numpy()
+    return Evaluator(rows, study.feature_map, folds, clusters)
