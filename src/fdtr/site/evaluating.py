@@ -70,6 +70,11 @@ class SiteEvaluation:
         return self.evaluator.sensitivity(self.targets[FDTR])
 
     @property
+    def clustered(self) -> bool:
+        """Whether errors are by cluster, not by patient."""
+        return self.evaluator.clusters is not None
+
+    @property
     def calibration(self) -> Calibration:
         """Predicted against observed propensities."""
         return self.evaluator.calibration
