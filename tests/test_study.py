@@ -44,6 +44,13 @@ pytestmark = pytest.mark.quick
         ),
         ({"covariates": [{"name": "step"}]}, "a covariate may not be called 'step'"),
         ({"columns": {"x": "reward"}}, "reads the column 'reward' for two different things"),
+        ({"columns": {"cluster": "patient"}}, "reads the column 'patient' for two different things"),
+        ({"columns": {"cluster": ""}}, "columns.cluster: "),
+        ({"columns": {"clster": "clinician"}}, 'did you mean "cluster"?'),
+        (
+            {"columns": {"cluster": "clinician"}, "covariates": [{"name": "cluster"}]},
+            "a covariate may not be called 'cluster': that is a column's role",
+        ),
         ({"covariates": [{"name": "x", "basis": {"kind": "spline", "knots": [0.5, 0.2]}}]}, "the knots must increase"),
         ({"covariates": [{"name": "x", "basis": {"kind": "spline", "knots": [0.5, 2]}}]}, "inside the range [0, 1]"),
         (
@@ -111,6 +118,22 @@ def test_the_fingerprint_ignores_columns_and_how_numbers_are_written():
     assert make_study(horizon=4).fingerprint != study.fingerprint
     assert make_study(disclosure={"min_patients": 51}).fingerprint != study.fingerprint
     assert make_study(disclosure={"min_patients": 50}).fingerprint == study.fingerprint  # the default, spelt out
+
+
+def test_a_cluster_column_is_each_sites_own_and_there_is_none_by_default(tmp_path):
+    plain, clustered = make_study(), make_study(columns={"cluster": "clinician"})
+    assert plain.columns.cluster is None
+    assert clustered.fingerprint == plain.fingerprint
+    for study, written in ((plain, False), (clustered, True)):
+        study.save(tmp_path / "study.toml")
+        assert ("cluster" in (tmp_path / "study.toml").read_text()) == written
+        assert Study.load(tmp_path / "study.toml") == study
+
+
+def test_a_covariate_may_be_called_cluster_where_no_column_has_that_role():
+    # Its name is public and in the fingerprint, while the role is each site's own: only both together are a muddle.
+    study = make_study(covariates=[{"name": "cluster"}])
+    assert (study.columns.of("cluster"), study.columns.cluster) == ("cluster", None)
 
 
 def test_save_and_load_keep_everything(tmp_path):

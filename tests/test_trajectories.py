@@ -380,6 +380,62 @@ def test_a_mask_of_another_shape_or_type_is_refused() -> None:
             data.select(mask)
 
 
+# ── clusters ──
+
+
+def test_clusters_follow_the_patients_and_there_are_none_unless_asked_for(tmp_path: Path) -> None:
+    spec = replace(ENDS, cluster="clinician")
+    columns = ragged(clinician=["7", "08", "08", " 08", "7 ", "7", "9"])
+    data = read(pa.table(columns), spec)
+    assert data.patients.to_pylist() == ["b", "c", "a", "d"]
+    assert data.clusters.to_pylist() == ["08", "7", "7", "9"]
+    assert data.n_clusters == 3
+    assert data.units.equals(data.clusters)
+    some = data.select(np.array([False, True, True, False]))
+    assert (some.patients.to_pylist(), some.clusters.to_pylist(), some.n_clusters) == (["c", "a"], ["7", "7"], 1)
+    plain = read(pa.table(columns), ENDS)
+    assert (plain.clusters, plain.n_clusters) == (None, None)
+    assert plain.select(np.ones(4, np.bool_)).clusters is None
+    assert plain.units.equals(plain.patients)
+    assert_same(plain, data)
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    for source in (write_csv(columns, tmp_path / "t.csv"), tmp_path / "t.parquet", pl.DataFrame(columns)):
+        assert read(source, spec).clusters.equals(data.clusters)
+
+
+def test_a_cluster_belongs_to_its_site() -> None:
+    spec = replace(SPEC, cluster="clinician")
+    data = read(pa.table(table(clinician=[1.0, 1.0, 2.0, 2.0, 1.0, 1.0])), spec)
+    sites = data.by_site()
+    assert (sites["south"].clusters.to_pylist(), sites["north"].clusters.to_pylist()) == (["1", "2"], ["1"])
+    with pytest.raises(SeveralSites):
+        data.clusters  # noqa: B018
+
+
+def test_rows_with_and_without_clusters_mean_the_same() -> None:
+    assert replace(SPEC, cluster="clinician").meaning == SPEC.meaning
+
+
+@given(people=st.lists(st.tuples(st.sampled_from("rst"), st.integers(1, 3)), min_size=1, max_size=12), data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_every_patient_keeps_the_cluster_whatever_the_order_of_rows(
+    people: list[tuple[str, int]], data: st.DataObject
+) -> None:
+    rows = [(f"p{i}", h, cluster, n) for i, (cluster, n) in enumerate(people) for h in range(n)]
+    rows = data.draw(st.permutations(rows))
+    columns = {
+        "site": ["s"] * len(rows),
+        "patient": [row[0] for row in rows],
+        "step": [row[1] for row in rows],
+        "clinician": [row[2] for row in rows],
+        "end": ["death" if row[1] == row[3] - 1 < 2 else None for row in rows],
+        **dict.fromkeys(("action", "reward", "age", "flow"), [0.0] * len(rows)),
+    }
+    found = read(pa.table(columns), replace(ENDS, cluster="clinician"))
+    expected = {f"p{i}": cluster for i, (cluster, _) in enumerate(people)}
+    assert dict(zip(found.patients.to_pylist(), found.clusters.to_pylist(), strict=True)) == expected
+
+
 # ── clipping and filling ──
 
 
@@ -670,6 +726,28 @@ def test_a_site_level_covariate_may_not_vary_within_a_site() -> None:
     )
 
 
+def test_a_patient_has_one_cluster_on_every_row() -> None:
+    spec = replace(SPEC, cluster="clinician")
+    one_for_each = "A patient has one cluster. Correct them, or drop cluster from [columns] in the study file."
+    varies = f'Column "clinician": differs from the patient\'s first value in 2 rows (4, 6). {one_for_each}'
+    empty = 'Column "clinician": empty in 2 rows (2, 3). Every row needs one.'
+    assert faults(table(clinician=["r", "r", "s", SECRET_ID, "r", SECRET_ID]), spec) == (varies,)
+    assert faults(table(clinician=["r", None, " ", "s", "r", "r"]), spec) == (empty,)
+    # Of one site of several, rows are counted in the whole table.
+    assert faults(table(clinician=["r", "s", "", "s", "r", SECRET_ID]), spec, "north") == (
+        f'Column "clinician": differs from the patient\'s first value in 1 row (6). {one_for_each}',
+    )
+    assert faults(table(clinicians=["r"] * 6), spec) == (
+        'Column "clinician" is missing. The nearest is "clinicians". [columns] in the study file maps names.',
+    )
+    assert faults(table(clinician=[[SECRET]] * 6), spec) == (
+        'Column "clinician" is of type list<item: double>; text is needed. Convert it.',
+    )
+    without_ids = faults(table(patient=[], clinician=["r", "s", None, "s", "r", "r"]), spec)
+    assert without_ids[0].startswith('Column "patient" is missing.')
+    assert without_ids[1].startswith('Column "clinician": empty in 1 row (3).')
+
+
 def test_a_site_level_covariate_is_checked_after_filling() -> None:
     flow = [0.1, None, 0.1, 0.1, 0.2, 0.2]
     site_level = replace(FLOW, constant_within_site=True)
@@ -803,7 +881,9 @@ def test_other_objects_are_no_tables(source: Any) -> None:
 def test_representations_hold_no_values() -> None:
     data = read(pa.table(table(site=[], patient=[SECRET_ID, SECRET_ID, "b", "b", "c", "c"])), SPEC, "s")
     (chunk,) = data.step(0).chunks()
-    for thing in (data, data.step(0), chunk):
+    spec = replace(SPEC, cluster="clinician")
+    clustered = read(pa.table(table(site=[], patient=list("aabbcc"), clinician=[SECRET_ID] * 6)), spec, "s")
+    for thing in (data, data.step(0), chunk, clustered):
         assert SECRET_ID not in repr(thing)
         assert "array" not in repr(thing)
 

@@ -7,6 +7,7 @@
     │   ├── InvalidTable            faults in a table of trajectories, all of them at once
     │   ├── InvalidStates           states given to a policy lack a column, hold text or gaps
     │   ├── UnknownSite             the table has no rows of the site that was asked for
+    │   ├── TooFewClusters          patients cannot be held out without splitting a cluster
     │   └── SeveralSites            one site is needed, the table holds more
     ├── FileError
     │   ├── UnreadableFile          missing, truncated, or not what its name says
@@ -65,6 +66,10 @@ class InvalidStates(DataError):
 
 class UnknownSite(DataError):
     """The table has no rows of the site that was asked for."""
+
+
+class TooFewClusters(DataError):
+    """Patients cannot be held out without splitting a cluster."""
 
 
 class SeveralSites(DataError):

@@ -84,16 +84,17 @@ class FoldSums:
     target_square: Array
 
 
-def assign_folds(patients: Iterable[str], seed: int, n_folds: int = N_FOLDS, purpose: bytes = b"") -> NDArray[np.intp]:
+def assign_folds(units: Iterable[str], seed: int, n_folds: int = N_FOLDS, purpose: bytes = b"") -> NDArray[np.intp]:
     """The fold of every patient, from a hash of the id and the seed: it needs no generator and never moves.
 
+    `units` are the patients' ids, or the labels of their clusters, which then lie in one fold each.
     Folds for another `purpose` (at most 16 bytes) are other folds: those for evaluation cut across those for tuning.
 
     >>> assign_folds(["p1", "p2", "p3"], seed=0).tolist() == assign_folds(["p1", "p2", "p3"], seed=0).tolist()
     True
     """
     key = seed.to_bytes(8, "little")
-    hashes = (hashlib.blake2b(patient.encode(), digest_size=8, key=key, person=purpose) for patient in patients)
+    hashes = (hashlib.blake2b(unit.encode(), digest_size=8, key=key, person=purpose) for unit in units)
     digests = (found.digest() for found in hashes)
     return np.fromiter((int.from_bytes(digest, "little") % n_folds for digest in digests), dtype=np.intp)
 

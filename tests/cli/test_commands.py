@@ -157,6 +157,22 @@ def test_check_tells_everything_and_writes_nothing(place):
     assert sorted(place.iterdir()) == before
 
 
+def test_check_counts_clusters_where_there_are_some(place):
+    plain = fdtr("check", "study.toml", "table.csv", cwd=place)
+    assert "clusters" not in plain.stdout
+    study = make_study(columns={"cluster": "clinician"})
+    study.save(place / "clustered.toml")
+    table = make_table(study, SITES)
+    clinicians = [f"c{int(patient[1:]) % 37}" for patient in table["patient"].to_pylist()]
+    pa.csv.write_csv(table.append_column("clinician", [clinicians]), place / "clustered.csv")
+    done = fdtr("check", "clustered.toml", "clustered.csv", cwd=place)
+    assert re.search(r"site +patients +clusters +rows", done.stdout), done.stderr
+    assert re.search(r"west +220 +37 +660", done.stdout)
+    machine = fdtr("check", "clustered.toml", "clustered.csv", "--site", "west", "--json", cwd=place)
+    assert json.loads(machine.stdout)["west"]["clusters"] == 37
+    refused(fdtr("check", "clustered.toml", "table.csv", cwd=place), 'Column "clinician" is missing.')
+
+
 def test_tune_shows_both_criteria_and_writes_nothing(place):
     text = (
         (place / "study.toml")

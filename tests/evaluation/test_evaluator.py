@@ -251,6 +251,24 @@ def test_a_split_cluster_is_told(patients):
     assert Kind.CLUSTER_SPLIT not in {caution.kind for caution in whole.value(Behaviour(), "wis").warnings}
 
 
+@pytest.mark.parametrize(
+    ("labels", "worth"),
+    [
+        (np.arange(200) % 19, "19 clusters, worth 19.0 of equal size"),
+        (np.minimum(np.arange(200), 100), "101 clusters, worth 4.0 of equal size"),
+        (np.arange(200) % 20, None),
+        (np.arange(200), None),
+    ],
+)
+def test_few_clusters_are_told_and_so_are_uneven_ones(patients, labels, worth):
+    evaluator = Evaluator(patients.rows, patients.features, labels % 4, labels)
+    told = {caution.kind: caution.sentence for caution in evaluator.value(Behaviour(), "wis").warnings}
+    if worth is None:
+        assert Kind.FEW_CLUSTERS not in told
+    else:
+        assert told[Kind.FEW_CLUSTERS] == f"There are {worth}; below 20 intervals tend to be too short."
+
+
 def test_clipping_is_told(patients):
     capped = Evaluator(patients.rows, patients.features, patients.folds, cap=2.0)
     found = capped.value(Constant(0), "wis")

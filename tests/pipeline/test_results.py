@@ -1,5 +1,7 @@
 """A whole study in one table: every method for every site, and what is kept."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -101,6 +103,23 @@ def test_every_method_is_valued_on_held_out_patients_by_every_estimator(study, d
         assert v.believable == (not v.reason)
 
 
+def test_clusters_are_counted_where_errors_are_by_cluster(results, tmp_path):
+    study = make_study(columns={"cluster": "clinician"})
+    table = make_table(study, {"a": 100, "b": 110})
+    clinicians = [f"nurse-{int(patient[1:]) % 25}" for patient in table["patient"].to_pylist()]
+    clustered = fdtr.run(study, fdtr.read_trajectories(table.append_column("clinician", [clinicians]), study))
+    assert {(v.site, v.n, v.n_clusters) for v in clustered.record.values} == {("a", 100, 25), ("b", 110, 25)}
+    assert {check.n_clusters for check in clustered.checks.values()} == {25}
+    assert {v.n_clusters for v in results.record.values} == {None}
+    assert {check.n_clusters for check in results.checks.values()} == {None}
+    clustered.save(tmp_path / "out")
+    assert ",100,25," in (tmp_path / "out" / "values.csv").read_text()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Errors are clustered by the column with the role cluster: 25 clusters at a and 25 clusters at b." in page
+    assert read_record((tmp_path / "out" / "results.json").read_text(), "results.json") == clustered.record
+    assert "nurse-24" not in page
+
+
 def test_the_mean_over_sites_is_no_more_believable_than_its_sites(results):
     found = results.record
     for pooled in found.pooled:
@@ -132,10 +151,13 @@ def test_the_record_comes_back_from_its_file(results, tmp_path):
     results.save(tmp_path / "out")
     text = (tmp_path / "out" / "results.json").read_text()
     assert read_record(text, "results.json").as_json() == results.as_json()
+    before_clusters = re.sub(r'"n_clusters": null,\s*', "", text)
+    assert before_clusters != text
+    assert read_record(before_clusters, "results.json").as_json() == results.as_json()
     with pytest.raises(UnreadableFile, match="not what this version"):
         read_record(text.replace('"study"', '"stdy"'), "results.json")
     rows = (tmp_path / "out" / "values.csv").read_text().splitlines()
-    assert rows[0] == "site,method,estimator,value,low,high,standard_error,n,believable,reason"
+    assert rows[0] == "site,method,estimator,value,low,high,standard_error,n,n_clusters,believable,reason"
     assert len(rows) == 1 + len(results.record.values)
 
 

@@ -131,6 +131,13 @@ def test_sites_that_are_not_valued_are_named(html):
     assert "tiny is not valued: Site &#x27;tiny&#x27; has 3 patients" in html
 
 
+def test_clusters_are_told_only_where_errors_are_by_cluster(found, html):
+    assert "Errors are clustered" not in html
+    clustered = {"values": [v.model_copy(update={"n_clusters": 40}) for v in found.values if v.site == "north"]}
+    told = "Errors are clustered by the column with the role cluster: 40 clusters at north."
+    assert told in render(found.model_copy(update=clustered))
+
+
 def test_effects_and_counts_are_those_of_the_record(found, html):
     shown = [row[1].replace("−", "-") for row in cells(html, texts.say("effects.table")) if len(row) > 1]
     in_order = sorted(found.shared_effects, key=lambda e: list(found.shared_coefficients).index(e.feature))
@@ -226,6 +233,7 @@ def odd_ones(found: Record) -> Record:
             "pooled": [p.model_copy(update={"believable": True, "reason": ""}) for p in found.pooled],
             "gains": [g.model_copy(update={"site": s, "only_together": True}) for g in found.gains for s in unlike],
             "shared_effects": [e.model_copy(update={"identified": False}) for e in found.shared_effects],
+            "values": [v.model_copy(update={"n_clusters": 40}) for v in found.values],
         }
     )
 

@@ -91,8 +91,8 @@ def checks(study: Study, found: Sequence[SiteCheck], machine: bool) -> None:
     table(
         f"{study.name}: {study.horizon} steps, {study.feature_map.n_features} features "
         f"({study.feature_map.n_shared} shared), fingerprint {study.fingerprint[:12]}…",
-        ["site", "patients", "rows", "clipped", "filled"],
-        [[c.site, f"{c.n_patients:,}", f"{c.n_rows:,}", _counts(c.clipped), _counts(c.filled)] for c in found],
+        ["site", "patients", *(["clusters"] if found[0].n_clusters is not None else []), "rows", "clipped", "filled"],
+        [[c.site, *_sizes(c), _counts(c.clipped), _counts(c.filled)] for c in found],
     )
     table(
         "Patients by action",
@@ -106,6 +106,11 @@ def checks(study: Study, found: Sequence[SiteCheck], machine: bool) -> None:
         table("Disclosure would refuse", ["site", "why"], [list(row) for row in broken])
     else:
         line("Disclosure: every site may release its sums.")
+
+
+def _sizes(check: SiteCheck) -> list[str]:
+    sizes = (check.n_patients, check.n_clusters, check.n_rows)
+    return [f"{size:,}" for size in sizes if size is not None]
 
 
 def _identified(study: Study, found: Sequence[SiteCheck]) -> None:
@@ -163,6 +168,7 @@ def _steps_by(found: Sequence[SiteCheck]) -> list[str]:
 def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:
     return {
         "patients": check.n_patients,
+        "clusters": check.n_clusters,
         "rows": check.n_rows,
         "clipped": check.clipped,
         "filled": check.filled,

@@ -19,6 +19,7 @@ class Kind(StrEnum):
     TOO_FEW_ROWS = "too-few-rows"
     FLOORED_PROPENSITY = "floored-propensity"
     CLUSTER_SPLIT = "cluster-split"
+    FEW_CLUSTERS = "few-clusters"
     CLIPPED_WEIGHTS = "clipped-weights"
     NO_WEIGHT_LEFT = "no-weight-left"
     RARE_ACTIONS = "rare-actions"

@@ -51,6 +51,9 @@ class IntervalOptions:
 
 BY_INFLUENCE = IntervalOptions()
 
+FEW_CLUSTERS = 20
+"""Clusters worth fewer than these, (Σ n_g)²/Σ n_g² of their sizes, make intervals too short (docs/methods.md)."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluator:
@@ -222,11 +225,15 @@ def _positions(labels: NDArray[Any], n: int, what: str) -> NDArray[np.intp]:
 def _about_clusters(folds: NDArray[np.intp], clusters: NDArray[np.intp] | None) -> tuple[Caution, ...]:
     if clusters is None:
         return ()
-    pairs = len(np.unique(np.stack([clusters, folds]), axis=1).T)
-    if pairs == clusters.max() + 1:
-        return ()
-    why = "Some clusters lie in several folds: nuisances were fitted to relatives of the patients they are used on."
-    return (Caution(Kind.CLUSTER_SPLIT, f"{why} Assign folds by cluster."),)
+    told, sizes = [], np.bincount(clusters)
+    if len(np.unique(clusters * (folds.max() + 1) + folds)) > len(sizes):
+        why = "Some clusters lie in several folds: nuisances were fitted to relatives of the patients they are used on."
+        told.append(Caution(Kind.CLUSTER_SPLIT, f"{why} Assign folds by cluster."))
+    worth = float(sizes.sum() ** 2 / (sizes**2).sum())
+    if worth < FEW_CLUSTERS:
+        what = f"There are {len(sizes)} clusters, worth {worth:.1f} of equal size"
+        told.append(Caution(Kind.FEW_CLUSTERS, f"{what}; below {FEW_CLUSTERS} intervals tend to be too short."))
+    return tuple(told)
 
 
 def _about_value(value: float, horizon: int) -> tuple[Caution, ...]:

@@ -18,14 +18,14 @@ RIVALS = (CLINICIANS, LDTR)
 def site_values(evaluations: Mapping[str, SiteEvaluation]) -> list[record.Value]:
     """Every way of treating at every site, by every estimator."""
     return [
-        _value(site, method, found.value(method, estimator))
+        _value(site, method, found.value(method, estimator), found.clustered)
         for site, found in evaluations.items()
         for method in found.targets
         for estimator in ESTIMATORS
     ]
 
 
-def _value(site: str, method: str, found: Estimate) -> record.Value:
+def _value(site: str, method: str, found: Estimate, clustered: bool) -> record.Value:
     return record.Value(
         site=site,
         method=method,
@@ -35,6 +35,7 @@ def _value(site: str, method: str, found: Estimate) -> record.Value:
         high=found.high,
         standard_error=found.standard_error,
         n=found.n,
+        n_clusters=found.n_clusters if clustered else None,
         believable=found.believable,
         reason=found.reason,
     )

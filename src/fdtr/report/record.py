@@ -121,7 +121,10 @@ class Site(Part):
 
 
 class Value(Part):
-    """What a method is worth to one site's patients, by one estimator, on the mapped scale."""
+    """What a method is worth to one site's patients, by one estimator, on the mapped scale.
+
+    `n_clusters` is None where errors are by patient.
+    """
 
     site: str
     method: str
@@ -131,6 +134,7 @@ class Value(Part):
     high: Number
     standard_error: Number
     n: int
+    n_clusters: int | None = None
     believable: bool
     reason: str
 

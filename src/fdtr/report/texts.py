@@ -89,6 +89,9 @@ TEXTS = {
     "values.estimators": "Doubly robust values weigh patients by how often clinicians did as the rule would, and a "
     "model of the value fills in the rest; with few such patients they say nothing and are struck through. The "
     "linear model alone (fitted-Q evaluation) always gives a number, which holds as far as the model does.",
+    "values.clustered": "Errors are clustered by the column with the role cluster: {counts}. Patients of "
+    "a cluster are left out together.",
+    "values.clusters": "{n} clusters at {site}",
     "values.none": "No site could be valued.",
     "values.not-valued": "{site} is not valued: {reason}",
     "values.chart": "Value of each method, mean over sites",

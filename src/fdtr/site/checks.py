@@ -18,11 +18,12 @@ class SiteCheck:
 
     `action_counts` (H, A) counts patients; `clipped` and `filled` count values by covariate; `identified` says what
     the shared features can contribute; `transitions` holds the F test of every step but the last; `verdicts` what
-    disclosure would say.
+    disclosure would say. `n_clusters` is None where the study names no cluster column.
     """
 
     site: str
     n_patients: int
+    n_clusters: int | None
     n_rows: int
     action_counts: NDArray[np.int64]
     clipped: dict[str, int]
@@ -40,6 +41,7 @@ def check(study: Study, rows: Trajectories, fitted: LocalFit | None = None) -> S
     return SiteCheck(
         site=rows.site,
         n_patients=rows.n_patients,
+        n_clusters=rows.n_clusters,
         n_rows=rows.n_rows,
         action_counts=np.stack([step.action_counts for step in sums]),
         clipped=dict(rows.clipped),

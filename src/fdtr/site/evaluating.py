@@ -2,7 +2,8 @@
 
 Patients are split into folds. On all folds but one every policy is fitted anew, tuning included, with the other sites'
 sums as they were sent; the fold left out is treated by these policies. All patients together then make one estimate of
-what such policies are worth, with propensities and Q from the same folds.
+what such policies are worth, with propensities and Q from the same folds. Patients of one cluster share a fold, and
+errors are clustered.
 """
 
 import logging
@@ -14,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.disclosure import MethodValue, ValueFacts, ValueMessage, release_values
-from fdtr.errors import TooFewPatients
 from fdtr.evaluation.calibration import Calibration
 from fdtr.evaluation.confounding import Sensitivity
 from fdtr.evaluation.diagnostics import Diagnostics
@@ -26,11 +26,11 @@ from fdtr.learners.voting import MajorityVote
 from fdtr.policy import Policy
 from fdtr.progress import Progress, ignore_progress
 from fdtr.site.fits import fit_federated, fit_local, fit_q_learning
+from fdtr.site.folds import evaluation_folds
 from fdtr.site.tables import require_rows
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
-from fdtr.tuning import assign_folds
 
 log = logging.getLogger("fdtr.site")
 
@@ -39,7 +39,6 @@ RELEASED: tuple[Method, ...] = ("wdr", "fqe")
 """Estimators that leave a site: doubly robust, and the linear model alone, which needs no weights."""
 
 FDTR, LDTR, CLINICIANS = "FDTR", "LDTR", "Clinicians"
-_PURPOSE = b"evaluation"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,6 +79,11 @@ class SiteEvaluation:
         return self.evaluator.sensitivity(self.targets[FDTR])
 
     @property
+    def clustered(self) -> bool:
+        """Whether errors are by cluster, not by patient."""
+        return self.evaluator.clusters is not None
+
+    @property
     def calibration(self) -> Calibration:
         """Predicted against observed propensities."""
         return self.evaluator.calibration
@@ -96,9 +100,10 @@ def evaluate(
     """What a given policy is worth to one site's patients, to whom it must not have been fitted.
 
     `method` is "pdis", "wis", "fqe", "dr" or "wdr". Propensities and Q are cross-fitted; the policy stays as it is.
+    Where the study names a cluster column, folds and errors are by cluster.
     """
     require_rows(study, rows)
-    return Evaluator(rows, study.feature_map, _folds(study, rows, n_folds)).value(policy, method)
+    return _evaluator(study, rows, evaluation_folds(study, rows, n_folds)).value(policy, method)
 
 
 def evaluate_site(
@@ -115,7 +120,8 @@ def evaluate_site(
     `voters`, where given, add the majority votes.
     """
     require_rows(study, rows)
-    folds = _folds(study, rows, n_folds)
+    folds = evaluation_folds(study, rows, n_folds)
+    n_folds = int(folds.max()) + 1
     fitted: dict[str, list[Acting]] = {}
     for fold in range(n_folds):
         log.info("site %s: fitting without fold %d of %d", rows.site, fold + 1, n_folds)
@@ -131,7 +137,7 @@ def evaluate_site(
     constants = {f"Always {label}": Constant(position) for position, label in enumerate(labels)}
     return SiteEvaluation(
         rows.site,
-        Evaluator(rows, study.feature_map, folds),
+        _evaluator(study, rows, folds),
         {**targets, CLINICIANS: Behaviour(), **constants},
         fitted,
     )
@@ -164,11 +170,6 @@ def _fit_all(
     return found
 
 
-def _folds(study: Study, rows: Trajectories, n_folds: int) -> NDArray[np.intp]:
-    folds = assign_folds(rows.patients.to_pylist(), study.learning.seed, n_folds, purpose=_PURPOSE)
-    if len(np.unique(folds)) < n_folds:
-        raise TooFewPatients(
-            f"Site {rows.site!r} has {rows.n_patients} patients, too few to hold out one fold of {n_folds} after "
-            "another. Its policies cannot be valued on its own patients."
-        )
-    return folds
+def _evaluator(study: Study, rows: Trajectories, folds: NDArray[np.intp]) -> Evaluator:
+    clusters = None if rows.clusters is None else rows.clusters.dictionary_encode().indices.to_numpy()
+    return Evaluator(rows, study.feature_map, folds, clusters)

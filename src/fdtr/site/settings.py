@@ -8,6 +8,7 @@ import numpy as np
 from fdtr import tuning
 from fdtr.learners import federated
 from fdtr.learners.backward import Settings
+from fdtr.site.folds import tuning_folds
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
 from fdtr.tuning import Candidate
@@ -60,7 +61,7 @@ def judge_pessimism(
     """What other c would gain over the usual one, by the site's own folds; empty where the study fixes c."""
     if study.learning.pessimism != "auto":
         return ()
-    folds = tuning.assign_folds(rows.patients.to_pylist(), study.learning.seed)
+    folds = tuning_folds(study, rows)
     settings = settings_of(study, chosen.ridge)
     return tuning.judge_pessimism(rows, study.feature_map, folds, others, chosen, settings)
 
@@ -75,7 +76,7 @@ def _choose(study: Study, rows: Trajectories, grid: tuning.Grid, others: federat
 
 def _score(study: Study, rows: Trajectories, grid: tuning.Grid, others: federated.Others) -> tuning.Scores:
     features = study.feature_map
-    folds = tuning.assign_folds(rows.patients.to_pylist(), study.learning.seed)
+    folds = tuning_folds(study, rows)
     return tuning.score(tuning.sum_folds(rows, features, folds), others, features.n_shared, features.main_effects, grid)
 
 

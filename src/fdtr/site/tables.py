@@ -50,6 +50,7 @@ def table_spec(study: Study) -> trajectories.TableSpec:
         action=columns.action,
         reward=columns.reward,
         end=columns.end,
+        cluster=columns.cluster,
     )
 
 

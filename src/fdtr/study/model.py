@@ -65,7 +65,7 @@ class Columns(BaseModel):
     """How this site's table calls its columns; covariates too, by their name. Not part of the fingerprint."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
-    ROLES: ClassVar[tuple[str, ...]] = ("site", "patient", "step", "action", "reward", "end")
+    ROLES: ClassVar[tuple[str, ...]] = ("site", "patient", "step", "action", "reward", "end", "cluster")
 
     site: Text = "site"
     patient: Text = "patient"
@@ -73,6 +73,16 @@ class Columns(BaseModel):
     action: Text = "action"
     reward: Text = "reward"
     end: Text = "end"
+    cluster: Annotated[
+        Text | None,
+        Field(description="Who belongs together, as a person's stays do: folds and errors go by it. None: by patient."),
+    ] = None
+
+    @property
+    def by_role(self) -> dict[str, str]:
+        """The column of each role that has one."""
+        columns = {role: getattr(self, role) for role in self.ROLES}
+        return {role: column for role, column in columns.items() if column is not None}
 
     def of(self, covariate: str) -> str:
         """The column that holds a covariate."""
@@ -309,7 +319,7 @@ class Study(Section):
         twice = [name for i, name in enumerate(names) if name in names[:i]]
         if twice:
             raise ValueError(f"covariate {twice[0]!r} is listed twice")
-        reserved = [name for name in names if name in Columns.ROLES]
+        reserved = [name for name in names if name in self.columns.by_role]
         if reserved:
             raise ValueError(f"a covariate may not be called {reserved[0]!r}: that is a column's role")
         if not names and self.features.intercept == "none":
@@ -333,7 +343,7 @@ class Study(Section):
             if not isinstance(column, str) or not column:
                 raise ValueError(f"[columns] {key}: give the name of a column")
         used = [self.columns.of(name) for name in names]
-        used += [getattr(self.columns, role) for role in Columns.ROLES if role != "end" or self.ends]
+        used += [column for role, column in self.columns.by_role.items() if role != "end" or self.ends]
         twice = sorted({column for column in used if used.count(column) > 1})
         if twice:
             raise ValueError(f"[columns] reads the column {twice[0]!r} for two different things")

@@ -28,8 +28,8 @@ class Checked:
 
     By row: `patient`, `step`, `action` (position among the levels), `reward` (on [0,1]) and `covariates`,
     each clipped, with NaN where the patient's previous step is to be used. By patient, as they appear:
-    `patient_site` (position in `sites`), `patient_id`, `length` and `ended_value`. By covariate and site:
-    `clipped` and `filled`.
+    `patient_site` (position in `sites`), `patient_id`, `cluster` (None where the table is read without),
+    `length` and `ended_value`. By covariate and site: `clipped` and `filled`.
     """
 
     sites: tuple[str, ...]
@@ -40,6 +40,7 @@ class Checked:
     covariates: tuple[Floats, ...]
     patient_site: Codes
     patient_id: Any
+    cluster: Any
     length: Codes
     ended_value: Floats
     clipped: Codes
@@ -81,6 +82,7 @@ def check(columns: Columns, spec: TableSpec, site: str | None) -> Checked:
     ended_value = _check_ends(end, columns, people, step, valid, length, spec, faults)
     action = _check_action(found.get(spec.action), spec, faults)
     reward = _check_reward(found.get(spec.reward), spec, faults)
+    cluster = None if spec.cluster is None else _check_cluster(columns, spec.cluster, people, faults)
     parts = [
         _check_covariate(covariate, found.get(covariate.column), people, step, valid, faults)
         for covariate in spec.covariates
@@ -95,6 +97,7 @@ def check(columns: Columns, spec: TableSpec, site: str | None) -> Checked:
         covariates=tuple(part.values for part in parts),
         patient_site=people.patient_site,
         patient_id=people.patient_id,
+        cluster=cluster,
         length=length,
         ended_value=ended_value,
         clipped=np.array([part.clipped for part in parts], np.intp).reshape(-1, len(people.sites)),
@@ -104,6 +107,8 @@ def check(columns: Columns, spec: TableSpec, site: str | None) -> Checked:
 
 def _check_header(columns: Columns, spec: TableSpec, site: str | None, faults: Faults) -> None:
     needed = dict.fromkeys((spec.patient, *spec.number_columns))
+    if spec.cluster is not None:
+        needed[spec.cluster] = None
     if not any(name in columns.names for name in needed):
         # A table without a header shows a patient's cells as column names: none may be quoted.
         listed = ", ".join(f'"{name}"' for name in needed)
@@ -394,6 +399,26 @@ def _check_covariate(
     if covariate.constant_within_site:
         _check_constant(name, values, people, faults)
     return _Filled(values, clipped, filled)
+
+
+def _check_cluster(columns: Columns, name: str, people: _People, faults: Faults) -> Any:
+    """The label of each patient's cluster, as Arrow text; empty cells and second clusters are faults."""
+    import pyarrow as pa
+
+    found = _read_texts(columns, name, faults)
+    if found is None:
+        return None
+    faults.rows(Kind.IDENTITY, f'Column "{name}": empty', found.codes < 0, "Every row needs one.")
+    if people.patient is None:
+        return None
+    given = np.flatnonzero((people.patient >= 0) & (found.codes >= 0))[::-1]
+    first = np.zeros(len(people.patient_site), np.intp)
+    first[people.patient[given]] = found.codes[given]  # of several assignments the last, so the first row, stays
+    varies = np.zeros(len(found.codes), np.bool_)
+    varies[given] = found.codes[given] != first[people.patient[given]]
+    advice = "A patient has one cluster. Correct them, or drop cluster from [columns] in the study file."
+    faults.rows(Kind.CLUSTER, f'Column "{name}": differs from the patient\'s first value', varies, advice)
+    return found.labels.take(pa.array(first)) if len(found.labels) else None
 
 
 def _count_by_site(rows: Mask, people: _People) -> Codes:

@@ -82,6 +82,7 @@ class _SiteRows:
     rewards: Floats
     start: tuple[int, ...]
     patients: Any
+    clusters: Any
     ended_value: Floats
     clipped: tuple[int, ...]
     filled: tuple[int, ...]
@@ -149,6 +150,21 @@ class Trajectories:
         return self._only.patients
 
     @property
+    def clusters(self) -> Any:
+        """Labels of their clusters, in the same order, within this site; None where the table was read without."""
+        return self._only.clusters
+
+    @property
+    def n_clusters(self) -> int | None:
+        """How many clusters the only site has; None where the table was read without."""
+        return None if self.clusters is None else len(self.clusters.unique())
+
+    @property
+    def units(self) -> Any:
+        """Who counts as independent, in the same order: clusters, or patients where there are none."""
+        return self.patients if self.clusters is None else self.clusters
+
+    @property
     def clipped(self) -> Mapping[str, int]:
         """By covariate, how many values of the table lay outside the range; `select` keeps the counts."""
         return self._total([rows.clipped for rows in self._rows.values()])
@@ -176,14 +192,15 @@ class Trajectories:
         if mask.dtype != np.bool_ or mask.shape != (self.n_patients,):
             raise ValueError(f"The mask must be {self.n_patients} booleans, one a patient.")
         by_step = [mask[: stop - start] for start, stop in pairwise(rows.start)]
-        keep = np.concatenate(by_step)
+        keep, people = np.concatenate(by_step), pa.array(mask)
         chosen = replace(
             rows,
             states=_frozen(np.compress(keep, rows.states, axis=1)),
             actions=_frozen(rows.actions[keep]),
             rewards=_frozen(rows.rewards[keep]),
             start=(0, *np.cumsum([part.sum() for part in by_step]).tolist()),
-            patients=rows.patients.filter(pa.array(mask)),
+            patients=rows.patients.filter(people),
+            clusters=None if rows.clusters is None else rows.clusters.filter(people),
             ended_value=_frozen(rows.ended_value[mask]),
         )
         return replace(self, _rows={self.site: chosen})
@@ -246,6 +263,7 @@ def _arrange(table: Checked, spec: TableSpec) -> Trajectories:
     with ThreadPoolExecutor() as pool:  # mode="clip" writes to `out` directly; every index is in range
         list(pool.map(lambda pair: np.take(pair[0], order, out=pair[1], mode="clip"), pairs))
     ids, ended_value = table.patient_id.take(pa.array(ranked)), table.ended_value[ranked]
+    clusters = None if table.cluster is None else table.cluster.take(pa.array(ranked))
 
     rows: dict[str, _SiteRows] = {}
     for i, name in enumerate(table.sites):
@@ -261,6 +279,7 @@ def _arrange(table: Checked, spec: TableSpec) -> Trajectories:
             rewards=_frozen(rewards[here]),
             start=starts,
             patients=ids[people],
+            clusters=None if clusters is None else clusters[people],
             ended_value=_frozen(ended_value[people]),
             clipped=tuple(table.clipped[:, i].tolist()),
             filled=tuple(table.filled[:, i].tolist()),

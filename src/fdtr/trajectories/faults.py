@@ -38,6 +38,7 @@ class Kind(IntEnum):
     REWARD = 10
     LEVEL = 11
     SITE_LEVEL = 12
+    CLUSTER = 13
 
 
 class Faults:

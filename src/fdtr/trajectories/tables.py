@@ -43,7 +43,8 @@ class TableSpec:
     """What a table must hold: column names, ranges and levels.
 
     `ends` gives the worth of each missing step by the name of the end; where it is empty, every trajectory
-    has all `horizon` steps. `site`, `patient`, `step`, `action`, `reward` and `end` are column names.
+    has all `horizon` steps. `site`, `patient`, `step`, `action`, `reward`, `end` and `cluster` are column names;
+    without `cluster` patients belong to none.
     """
 
     horizon: int
@@ -58,6 +59,7 @@ class TableSpec:
     action: str = "action"
     reward: str = "reward"
     end: str = "end"
+    cluster: str | None = None
 
     @property
     def meaning(self) -> tuple[Any, ...]:
@@ -69,7 +71,8 @@ class TableSpec:
     @property
     def text_columns(self) -> tuple[str, ...]:
         """Columns read as text, so that an id "007" stays what it is."""
-        return (self.site, self.patient, self.end) if self.ends else (self.site, self.patient)
+        optional = ((self.end,) if self.ends else ()) + ((self.cluster,) if self.cluster is not None else ())
+        return (self.site, self.patient, *optional)
 
     @property
     def number_columns(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ def values(found: Record, asked: Study) -> list[Html]:
         *_known(found),
         paragraph(say("values.how")),
         paragraph(say("values.estimators")),
+        *_clustered(found),
         *told,
         _chart(found),
         _overall(found, asked),
@@ -51,6 +52,12 @@ def _known(found: Record) -> list[Html]:
         figure(charts.intervals("true-values", title, rows, name), found.known_values_note),
         table(say("values.known-table"), columns, cells),
     ]
+
+
+def _clustered(found: Record) -> list[Html]:
+    clusters = {v.site: v.n_clusters for v in found.values if v.n_clusters is not None}
+    counts = [say("values.clusters", n=f"{n:,}", site=site) for site, n in clusters.items()]
+    return [paragraph(say("values.clustered", counts=enumerated(counts)))] if counts else []
 
 
 def _chart(found: Record) -> Html:
