@@ -463,7 +463,8 @@ def test_an_unforeseen_error_shows_its_kind_alone(place, monkeypatch):
     [], ["demo"], ["init"], ["check"], ["tune"], ["simulate"], ["run"], ["report"], ["site"], ["site", "summarize"],
     ["site", "fit"], ["hub", "combine"], ["policy", "recommend"], ["study", "schema"],
     ["reproduce"], ["reproduce", "figure2"], ["reproduce", "worlds"], ["reproduce", "tuning"],
-    ["reproduce", "theorems"],
+    ["reproduce", "theorems"], ["reproduce", "evaluation"], ["reproduce", "effects"], ["site", "evaluate"],
+    ["hub", "pool"],
 ])  # fmt: skip
 def test_every_command_has_help(command, tmp_path):
     result = fdtr(*command, "--help", cwd=tmp_path)

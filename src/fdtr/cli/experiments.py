@@ -122,6 +122,22 @@ def theorems(
     _run("theorems", out, _asked(["theorems"], quick, None, seed, processes))
 
 
+@reproduce_app.command()
+def evaluation(
+    out: Out = Path("reproductions"), quick: Quick = False, seed: Seed = 0, processes: Processes = None
+) -> None:
+    """Can values be trusted? How often intervals hold the truth, by every estimator, and where they cannot."""
+    _run("evaluation", out, _asked(["evaluation"], quick, None, seed, processes))
+
+
+@reproduce_app.command()
+def effects(
+    out: Out = Path("reproductions"), quick: Quick = False, seed: Seed = 0, processes: Processes = None
+) -> None:
+    """Shared effects: size and power of the test that they are common, and how often their intervals hold."""
+    _run("effects", out, _asked(["effects"], quick, None, seed, processes))
+
+
 def _run(experiment: "Experiment", out: Path, asked: "Asked") -> None:
     from fdtr.pipeline.reproduce.experiments import reproduce
 

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fdtr.algebra.threads import thread_count
-from fdtr.pipeline.reproduce import choices, figure2, worlds
+from fdtr.pipeline.reproduce import choices, common_effects, figure2, worlds
 from fdtr.pipeline.reproduce.cases import icu_cases
 from fdtr.pipeline.reproduce.finding import Finding, Provenance, prepare, write_findings
 from fdtr.pipeline.reproduce.theorems import run_theorems
+from fdtr.pipeline.reproduce.values import run_values
 from fdtr.progress import Progress, ignore_progress
 
-Experiment = Literal["worlds", "tuning", "theorems"]
+Experiment = Literal["worlds", "tuning", "theorems", "evaluation", "effects"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,10 @@ def reproduce(
         elif experiment == "tuning":
             plan = asked.plan(choices.Plan(seed=asked.seed), choices.Plan.quick(asked.seed))
             yield choices.run_choices(plan, asked.processes, progress)
+        elif experiment == "evaluation":
+            yield from run_values(asked.seed, asked.quick, asked.processes, progress)
+        elif experiment == "effects":
+            yield common_effects.run(asked.seed, asked.quick, asked.processes, progress)
         else:
             yield from run_theorems(asked.seed, asked.quick, asked.processes, progress)
 

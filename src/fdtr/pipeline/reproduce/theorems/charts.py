@@ -20,19 +20,21 @@ def lines(
     panels: int = 2,
     reference: float | None = None,
     own_axis: Literal["x", "y"] | None = None,
+    joined: bool = True,
 ) -> alt.FacetChart:
     """A line with points for each of `names`, which rows call `series`; intervals from `low` to `high`.
 
     Rows with the same `panel` are drawn together, `panels` in a row; `reference` is a grey line across; `own_axis`
-    gives each panel its own.
+    gives each panel its own; points that are not `joined` have no line.
     """
     colour, shape, dash = styles("series:N", names)
     base = alt.Chart().encode(x=x)
     layers: list[Any] = [
         base.mark_rule(strokeWidth=1.2).encode(alt.Y("low:Q"), alt.Y2("high:Q"), color=colour),
-        base.mark_line(strokeWidth=1.6).encode(y=y, color=colour, strokeDash=dash),
         base.mark_point(size=45, filled=True, opacity=1).encode(y=y, color=colour, shape=shape),
     ]
+    if joined:
+        layers.insert(1, base.mark_line(strokeWidth=1.6).encode(y=y, color=colour, strokeDash=dash))
     if reference is not None:
         layers.insert(0, alt.Chart().mark_rule(color="#777777").encode(y=alt.datum(reference)))
     order = list(dict.fromkeys(row["panel"] for row in rows))
