@@ -111,14 +111,43 @@ def test_every_section_is_there_in_order_and_linked(html):
 
 
 def test_every_value_is_on_the_page_and_struck_where_it_is_not_to_be_believed(found, html):
-    rows = {row[0]: row[1:] for row in cells(html, texts.say("values.by-site-table"))}
+    shown = [row for row in cells(html, texts.say("values.by-site-table")) if len(row) > 1]
+    methods = len(shown) // 2
+    rows = {
+        (estimator, row[0]): row[1:]
+        for estimator, part in (("wdr", shown[:methods]), ("fqe", shown[methods:]))
+        for row in part
+    }
     main = [value for value in found.values if value.estimator == "wdr"]
-    for value in main:
-        cell = rows[value.method][[ATTACK, "north"].index(value.site)]
+    for value in [*main, *(value for value in found.values if value.estimator == "fqe")]:
+        cell = rows[value.estimator, value.method][[ATTACK, "north"].index(value.site)]
         assert f"{value.value:.2f} (" in cell.replace("−", "-")
         assert ("<s " in cell) == (not value.believable)
-        assert value.reason in html
+        assert value.estimator == "fqe" or value.reason in html
     assert {value.believable for value in main} == {True, False}
+
+
+def test_what_can_be_said_in_short_is_said(found):
+    def short(**believable: bool) -> str:
+        known = {"wdr": False, "fqe": False} | believable
+        return render(
+            found.model_copy(
+                update={"pooled": [p.model_copy(update={"believable": known[p.estimator]}) for p in found.pooled]}
+            )
+        )
+
+    assert "FDTR is worth" in short(wdr=True, fqe=True)
+    by_model = short(fqe=True)
+    assert "the linear model puts FDTR at" in by_model
+    assert "these patients cannot tell" in by_model
+    assert "cannot be believed; the reasons are below" in short()
+
+
+def test_effects_that_stand_out_are_named(found, html):
+    first = found.shared_effects[0]
+    assert "none of them is clearly other than 0" in html
+    clear = [first.model_copy(update={"adjusted_p_value": 0.01}), *found.shared_effects[1:]]
+    assert f"these are not 0: {first.feature} (step 0)" in render(found.model_copy(update={"shared_effects": clear}))
 
 
 def test_values_are_shown_in_raw_units_too(found, html):
@@ -217,6 +246,16 @@ class Recording(dict[str, str]):
         return super().__getitem__(name)
 
 
+def doubtful(found: Record) -> Record:
+    """What seldom happens: nothing can be believed, and effects stand out."""
+    return found.model_copy(
+        update={
+            "pooled": [p.model_copy(update={"believable": False, "reason": "because"}) for p in found.pooled],
+            "shared_effects": [e.model_copy(update={"adjusted_p_value": 0.01}) for e in found.shared_effects],
+        }
+    )
+
+
 def odd_ones(found: Record) -> Record:
     """What seldom happens: a refusal, a site that shares nothing, values believed, effects that nobody identifies."""
     site = found.sites["north"]
@@ -246,6 +285,7 @@ def test_the_catalogue_is_complete_and_holds_nothing_unused(found, monkeypatch):
     records = [
         found,
         odd_ones(found),
+        doubtful(found),
         record_of(own, {"a": 3, "b": 4}, ragged=True),
         record_of(common, {"a": 60, "b": 60}, constant_within_site=("x",)),
     ]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
     from fdtr.summary import SiteSummary, Total
 
 _out = Console(highlight=False, markup=False, soft_wrap=True)
+_STEPS_ABREAST = 6  # more do not fit beside a feature's name on 80 columns
 _err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -299,10 +300,11 @@ def recommendation(policy: Policy, found: Explanation, machine: bool) -> None:
 
 def coefficients_table(title: str, names: Sequence[str], values: NDArray[np.float64], known: Sequence[bool]) -> None:
     """A row for each shared feature; one that nobody's data inform is marked, for its number comes from the ridge."""
-    if names:
-        labels = [name if told else f"{name} (not identified)" for name, told in zip(names, known, strict=True)]
-        rows = [[label, *(f"{x:.3f}" for x in values[:, j])] for j, label in enumerate(labels)]
-        table(title, ["feature", *(f"step {h}" for h in range(len(values)))], rows)
+    labels = [name if told else f"{name} (not identified)" for name, told in zip(names, known, strict=True)]
+    for start in range(0, len(values) if names else 0, _STEPS_ABREAST):
+        steps = range(start, min(start + _STEPS_ABREAST, len(values)))
+        rows = [[label, *(f"{values[h, j]:.3f}" for h in steps)] for j, label in enumerate(labels)]
+        table(title, ["feature", *(f"step {h}" for h in steps)], rows)
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -99,7 +99,8 @@ def _lost(one: Estimate | Comparison) -> bool:
 def _doubt(sites: Sequence[str], by_site: Mapping[str, Estimate | Comparison]) -> str:
     if not sites:
         return ""
-    return f"Not to be believed at {len(sites)} of {len(by_site)} sites ({', '.join(sites)}), so not over sites either."
+    where = "any site" if len(sites) == len(by_site) else ", ".join(sites)
+    return f"Not to be believed at {where}, so not over sites."
 
 
 def trust_of(found: SiteEvaluation, labels: Sequence[str]) -> record.Trust:

@@ -31,6 +31,10 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   };
 
+  window.addEventListener("beforeprint", () => {
+    for (const part of document.querySelectorAll("details")) part.open = true;
+  });
+
   for (const figure of document.querySelectorAll("figure.chart")) {
     const { name, csv, spec } = JSON.parse(figure.querySelector("script").textContent);
     const place = figure.querySelector(".drawing");

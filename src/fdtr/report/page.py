@@ -157,6 +157,11 @@ def _frame(caption: str, columns: Sequence[str], words: Collection[int], *bodies
     return tag("div", whole, class_="scroll", role="region", aria_label=caption, tabindex=0)
 
 
+def folded(summary: str, *content: Html) -> Html:
+    """Content that opens on request; a printed page has it open."""
+    return tag("details", tag("summary", summary), *content)
+
+
 def section(name: str, title: str, *content: Html) -> Html:
     """A section under a second-level heading; `name` is its id."""
     return tag("section", tag("h2", title), *content, id=name)

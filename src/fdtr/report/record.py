@@ -16,7 +16,7 @@ Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is Non
 Steps = list[Number]
 Table = list[Steps]
 
-MAIN = "wdr"
+MAIN, MODEL = "wdr", "fqe"
 """The estimator that stands for a value where one is shown; the others stand beside it."""
 
 

@@ -53,10 +53,14 @@ TEXTS = {
     "study.exchange": "Every site sends one message of sums over its patients and gets one message of totals back; "
     "no patient's row leaves it. Here all rows lay in one table, and each message was computed as it would be sent.",
     "study.short": "In short",
-    "study.value": "On patients held out from fitting, FDTR is worth {value} ({low} to {high}) as the mean over "
-    "sites; clinicians reach {practice} ({practice_low} to {practice_high}).",
-    "study.doubt": "On patients held out from fitting, FDTR's value cannot be believed: {reason} The number is "
-    "struck through below. Clinicians reach {practice} ({practice_low} to {practice_high}).",
+    "study.value": "On patients held out from fitting, FDTR is worth {ours} as the mean over sites; clinicians reach "
+    "{theirs}.",
+    "study.model": "On patients held out from fitting, the linear model puts FDTR at {ours} as the mean over sites, "
+    "and its gain over what clinicians reach at {gain}.",
+    "study.doubt": "Whether the model is right about that, these patients cannot tell: too few were treated as the "
+    "rule says at all steps. Doubly robust values, which would tell, are struck through below.",
+    "study.doubt-all": "FDTR's value on patients held out from fitting cannot be believed; the reasons are below. "
+    "Clinicians reach {theirs}.",
     "study.no-value": "No site is large enough to value its policy on its own patients.",
     "study.known": "The data are simulated, so the truth is known: FDTR's rules are worth {value} ({low} to "
     "{high}), the clinicians' own choices {practice}.",
@@ -88,14 +92,15 @@ TEXTS = {
     "majority vote.",
     "values.estimators": "Doubly robust values weigh patients by how often clinicians did as the rule would, and a "
     "model of the value fills in the rest; with few such patients they say nothing and are struck through. The "
-    "linear model alone (fitted-Q evaluation) always gives a number, which holds as far as the model does.",
+    "linear model alone (fitted-Q evaluation) is corrected on the patients left out and needs no such patients; it "
+    "holds as far as the model does.",
     "values.clustered": "Errors are clustered by the column with the role cluster: {counts}. Patients of "
     "a cluster are left out together.",
     "values.clusters": "{n} clusters at {site}",
     "values.none": "No site could be valued.",
     "values.not-valued": "{site} is not valued: {reason}",
     "values.chart": "Value of each method, mean over sites",
-    "values.chart-caption": "Dots are means over sites, lines 95% intervals. Hollow with a dashed line: not to be "
+    "values.chart-caption": "Marks are means over sites, lines 95% intervals. Hollow with a dashed line: not to be "
     "believed.",
     "values.table": "Value of each method, mean over sites, with 95% intervals",
     "values.method": "Method",
@@ -107,8 +112,11 @@ TEXTS = {
     "values.believed": "Doubly robust value believed?",
     "values.span": "{value} ({low} to {high})",
     "values.struck": "not to be believed",
-    "values.by-site-chart": "Value of each method at each site, doubly robust",
-    "values.by-site-table": "Doubly robust value at each site; struck through where it is not to be believed",
+    "values.value": "Value",
+    "values.by-site-chart": "Value of each method at each site",
+    "values.by-site-caption": "Marks are values at one site, lines 95% intervals. Hollow with a dashed line: not to be "
+    "believed.",
+    "values.by-site-table": "Value at each site; struck through where it is not to be believed",
     "values.why": "Why values are struck through",
     "values.why-table": "Reasons, by site and method",
     "values.reason": "Reason",
@@ -137,6 +145,10 @@ TEXTS = {
     "effects.chart-caption": "Across: step. Up: effect. Lines are 95% intervals of one step; the band holds for all "
     "steps of a feature together. Effects that no site identifies are not drawn.",
     "effects.unidentified": "No combination of sites identifies any shared effect, so none is drawn.",
+    "effects.clear": "All judged together (Holm, 5%), these are not 0: {effects}.",
+    "effects.at-steps": "{feature} (step {steps})",
+    "effects.nothing-clear": "All judged together (Holm, 5%), none of them is clearly other than 0.",
+    "effects.numbers": "Every effect in numbers",
     "effects.table": "Shared effects, with p-values by Holm's method over all steps and features",
     "effects.feature": "Feature",
     "effects.step": "Step",

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+from fdtr.inference import SMALL_P
 from fdtr.report import charts
 from fdtr.report.figures import figure
 from fdtr.report.page import (
     Html,
     bullets,
     enumerated,
+    folded,
     grouped_table,
     number,
     p_value,
@@ -36,11 +38,22 @@ def effects(found: Record, asked: Study) -> list[Html]:
         paragraph(say("effects.how")),
         paragraph(say("effects.observed")),
         drawn,
-        _table(found.shared_effects),
+        paragraph(_clear(known)),
+        folded(say("effects.numbers"), _table(found.shared_effects)),
         tag("h3", say("effects.fdtr")),
         paragraph(say("effects.fdtr-how")),
         _own(found, asked.horizon),
     ]
+
+
+def _clear(known: Sequence[Effect]) -> str:
+    """Which effects are not 0, all of them judged together."""
+    steps: dict[str, list[str]] = {}
+    for effect in known:
+        if effect.adjusted_p_value < SMALL_P:
+            steps.setdefault(effect.feature, []).append(str(effect.step))
+    named = [say("effects.at-steps", feature=feature, steps=enumerated(at)) for feature, at in steps.items()]
+    return say("effects.clear", effects=enumerated(named)) if named else say("effects.nothing-clear")
 
 
 def _table(rows: Sequence[Effect]) -> Html:

@@ -1,7 +1,7 @@
 """The study in words, and what came of it in short."""
 
 from fdtr.report.page import Html, bullets, enumerated, number, paragraph, percent, tag
-from fdtr.report.record import MAIN, Pooled, Record
+from fdtr.report.record import MAIN, MODEL, Pooled, Record
 from fdtr.report.texts import say
 from fdtr.study import Study
 
@@ -35,30 +35,33 @@ def _short(found: Record) -> list[str]:
     passing = sum(not site.disclosure for site in sites)
     return [
         *_known(found),
-        _valued(found),
+        *_valued(found),
         say("study.agreement", share=percent(agreement)),
         say("study.disclosure", passing=passing, sites=len(found.sites)),
     ]
 
 
-def _valued(found: Record) -> str:
-    ours, theirs = (main_value(found, method) for method in (FDTR, CLINICIANS))
+def _valued(found: Record) -> list[str]:
+    """FDTR beside clinicians: doubly robust where that can be believed, else as far as the linear model goes."""
+    ours, theirs = (_pooled(found, method, MAIN) for method in (FDTR, CLINICIANS))
     if ours is None or theirs is None:
-        return say("study.no-value")
-    practice = {
-        "practice": number(theirs.plain.value, 2),
-        "practice_low": number(theirs.plain.low, 2),
-        "practice_high": number(theirs.plain.high, 2),
-    }
-    if not ours.believable:
-        return say("study.doubt", reason=ours.reason, **practice)
-    value, low, high = (number(x, 2) for x in (ours.plain.value, ours.plain.low, ours.plain.high))
-    return say("study.value", value=value, low=low, high=high, **practice)
+        return [say("study.no-value")]
+    if ours.believable:
+        return [say("study.value", ours=_span(ours), theirs=_span(theirs))]
+    model, gain = _pooled(found, FDTR, MODEL), _pooled(found, FDTR, MODEL, over=CLINICIANS)
+    if model is None or gain is None or not (model.believable and gain.believable):
+        return [say("study.doubt-all", theirs=_span(theirs))]
+    return [say("study.model", ours=_span(model), gain=_span(gain)), say("study.doubt")]
 
 
-def main_value(found: Record, method: str) -> Pooled | None:
-    """The mean over sites by the main estimator, where there is one."""
-    return next((p for p in found.pooled if (p.method, p.over, p.estimator) == (method, "", MAIN)), None)
+def _pooled(found: Record, method: str, estimator: str, over: str = "") -> Pooled | None:
+    """The mean over sites, of a method or of its difference from another, where there is one."""
+    return next((p for p in found.pooled if (p.method, p.over, p.estimator) == (method, over, estimator)), None)
+
+
+def _span(one: Pooled) -> str:
+    value, low, high = (number(x, 2) for x in (one.plain.value, one.plain.low, one.plain.high))
+    return say("values.span", value=value, low=low, high=high)
 
 
 def _known(found: Record) -> list[str]:

@@ -2,13 +2,25 @@
 
 from fdtr.report import charts
 from fdtr.report.figures import figure
-from fdtr.report.page import Html, bullets, enumerated, grouped_table, number, paragraph, percent, struck, table, tag
-from fdtr.report.record import MAIN, Pooled, Record, Span, Value
+from fdtr.report.page import (
+    Html,
+    bullets,
+    enumerated,
+    folded,
+    grouped_table,
+    number,
+    paragraph,
+    percent,
+    struck,
+    table,
+    tag,
+)
+from fdtr.report.record import MAIN, MODEL, Pooled, Record, Span, Value
 from fdtr.report.texts import say
 from fdtr.study import Study
 
 _DECIMALS = 2
-_ESTIMATORS = {MAIN: "values.robust", "fqe": "values.model"}
+_ESTIMATORS = {MAIN: "values.robust", MODEL: "values.model"}
 
 
 def values(found: Record, asked: Study) -> list[Html]:
@@ -27,10 +39,10 @@ def values(found: Record, asked: Study) -> list[Html]:
         *told,
         _chart(found),
         _overall(found, asked),
+        *_differences(found),
         _by_site_chart(found),
         _by_site(found),
         *_reasons(found),
-        *_differences(found),
     ]
 
 
@@ -100,23 +112,29 @@ def _span(one: Pooled, span: Span) -> str:
 
 def _by_site_chart(found: Record) -> Html:
     rows = [
-        {"site": v.site, "method": v.method, "estimator": say("values.robust"), "value": v.value, "low": v.low,
-         "high": v.high, "believable": v.believable}
-        for v in _main(found)
+        {"site": v.site, "method": v.method, "estimator": say(_ESTIMATORS[v.estimator]), "value": v.value,
+         "low": v.low, "high": v.high, "believable": v.believable}
+        for v in found.values
+        if v.estimator in _ESTIMATORS
     ]  # fmt: skip
-    chart = charts.intervals_by_site("values-by-site", say("values.by-site-chart"), rows, say("values.robust"))
-    return figure(chart, say("values.chart-caption"))
+    chart = charts.intervals_by_site("values-by-site", say("values.by-site-chart"), rows, say("values.value"))
+    return figure(chart, say("values.by-site-caption"))
 
 
 def _by_site(found: Record) -> Html:
-    cells: dict[str, dict[str, str]] = {}
-    for v in _main(found):
-        value, low, high = (number(x, _DECIMALS) for x in (v.value, v.low, v.high))
-        text = say("values.span", value=value, low=low, high=high)
-        cells.setdefault(v.method, {})[v.site] = text if v.believable else struck(text)
-    sites = list(dict.fromkeys(v.site for v in _main(found)))
-    rows = [[method, *(by_site[site] for site in sites)] for method, by_site in cells.items()]
-    return table(say("values.by-site-table"), [say("values.method"), *sites], rows)
+    sites = list(dict.fromkeys(v.site for v in found.values))
+    cells: dict[str, dict[str, dict[str, str]]] = {}
+    for v in found.values:
+        if v.estimator in _ESTIMATORS:
+            value, low, high = (number(x, _DECIMALS) for x in (v.value, v.low, v.high))
+            text = say("values.span", value=value, low=low, high=high)
+            by_method = cells.setdefault(v.estimator, {}).setdefault(v.method, {})
+            by_method[v.site] = text if v.believable else struck(text)
+    groups = {
+        say(name): [[method, *(by_site[site] for site in sites)] for method, by_site in cells[estimator].items()]
+        for estimator, name in _ESTIMATORS.items()
+    }
+    return grouped_table(say("values.by-site-table"), [say("values.method"), *sites], groups)
 
 
 def _reasons(found: Record) -> list[Html]:
@@ -128,7 +146,7 @@ def _reasons(found: Record) -> list[Html]:
         return []
     groups = {site: [[enumerated(names), why] for why, names in reasons.items()] for site, reasons in methods.items()}
     why = grouped_table(say("values.why-table"), [say("values.method"), say("values.reason")], groups, text=(1,))
-    return [Html(f"<details open>{tag('summary', say('values.why'))}{why}</details>")]
+    return [folded(say("values.why"), why)]
 
 
 def _main(found: Record) -> list[Value]:
