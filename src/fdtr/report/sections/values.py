@@ -112,10 +112,11 @@ def _span(one: Pooled, span: Span) -> str:
 
 def _by_site_chart(found: Record) -> Html:
     rows = [
-        {"site": v.site, "method": v.method, "estimator": say(_ESTIMATORS[v.estimator]), "value": v.value,
-         "low": v.low, "high": v.high, "believable": v.believable}
+        {"site": v.site, "method": v.method, "estimator": say(name), "value": v.value, "low": v.low, "high": v.high,
+         "believable": v.believable}
+        for estimator, name in _ESTIMATORS.items()
         for v in found.values
-        if v.estimator in _ESTIMATORS
+        if v.estimator == estimator
     ]  # fmt: skip
     chart = charts.intervals_by_site("values-by-site", say("values.by-site-chart"), rows, say("values.value"))
     return figure(chart, say("values.by-site-caption"))
