@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fdtr import container
-from fdtr.disclosure import MethodValue, ValueFacts, ValueMessage, release_values
-from fdtr.errors import ForeignFile, OtherStudy, SiteTwice, TooFewEffective, TooFewPatients, UnreadableFile
+from fdtr.disclosure import MethodValue, SiteValues, ValueFacts, ValueMessage, release_values
+from fdtr.errors import ForeignFile, Implausible, OtherStudy, SiteTwice, TooFewEffective, TooFewPatients, UnreadableFile
 from fdtr.exchange.wire import read_values, write_values
 from fdtr.hub import pool_values
 from fdtr.site import evaluate_site, fit_local, tell_values
@@ -36,6 +36,12 @@ def test_values_that_the_site_doubts_or_lacks_stay_at_home():
     message = released(*facts(90.0), doubted, undefined)
     assert [one.method for one in message.values.values] == ["m0"]
     assert [one.why for one in message.withheld] == ["because", "it has no value or no standard error"]
+
+
+def test_numbers_are_rounded_to_what_their_errors_leave_of_them():
+    found = MethodValue("m", "wdr", 1.23456, 0.07111), MethodValue("k", "wdr", 1.23456, 0.0026)
+    told = released(*(ValueFacts(one, 90.0) for one in found)).values.values
+    assert [(one.value, one.standard_error) for one in told] == [(1.23, 0.071), (1.235, 0.0026)]
 
 
 def test_nothing_leaves_from_few_patients_or_without_weight():
@@ -83,6 +89,16 @@ def test_files_without_sound_values_are_refused(tmp_path, broken):
     container.write(tmp_path / "nan", "valuation", header, arrays | {"value": np.array([1.0, np.nan])})
     with pytest.raises(UnreadableFile, match="Ask its sender"):
         read_values(tmp_path / "nan")
+    for name, other in (
+        ("twice", {"methods": ["x", "x"], "estimators": ["wdr", "wdr"]}),
+        ("longer", {"methods": ["x", "y", "z"], "estimators": ["wdr", "fqe", "fqe"]}),
+    ):
+        container.write(tmp_path / name, "valuation", header | other, arrays)
+        with pytest.raises(UnreadableFile, match="Ask its sender"):
+            read_values(tmp_path / name)
+    container.write(tmp_path / "sure", "valuation", header, arrays | {"standard_error": np.array([1.0, 0.0])})
+    with pytest.raises(UnreadableFile, match="Ask its sender"):
+        read_values(tmp_path / "sure")
     container.write(tmp_path / "other", "message", header, arrays)
     with pytest.raises(ForeignFile, match="holds a message, not a valuation"):
         read_values(tmp_path / "other")
@@ -106,6 +122,19 @@ def test_the_hub_pools_what_it_was_told():
         pool_values(make_study(name="other"), told)
 
 
+def test_the_hub_believes_no_value_that_nobody_can_have_and_no_interval_beyond_it():
+    study = make_study()
+
+    def told(site, value, error):
+        return SiteValues(site, study.fingerprint, 90, (MethodValue("m", "wdr", value, error),))
+
+    with pytest.raises(Implausible, match=r"'b' tells of a value far outside \[0, 3\]"):
+        pool_values(study, [told("a", 1.0, 0.1), told("b", 1e6, 1e-9)])
+    (found,) = pool_values(study, [told("a", 0.2, 0.5), told("b", 2.8, 0.5)])
+    for one in (found.pooling.plain, found.pooling.fixed, found.pooling.random):
+        assert 0 <= one.low <= one.high <= 3
+
+
 def test_a_site_tells_what_its_own_evaluation_found():
     study = make_study(disclosure={"min_effective_sample_size": 20.0})
     sites = make_sites(study, {"a": 300, "b": 250, "c": 220})
@@ -116,7 +145,8 @@ def test_a_site_tells_what_its_own_evaluation_found():
     assert message.values.fingerprint == study.fingerprint
     for one in message.values.values:
         estimate = found.value(one.method, one.estimator)
-        assert (one.value, one.standard_error) == (estimate.value, estimate.standard_error)
+        assert abs(one.value - estimate.value) <= estimate.standard_error / 4
+        assert one.standard_error == pytest.approx(estimate.standard_error, rel=0.05)
         assert estimate.believable
         assert estimate.effective_sample_size.min() >= 20
     small = [one for one in message.withheld if one.why.startswith("rule ESS")]

@@ -20,7 +20,8 @@
     │   ├── SiteTwice               a site would be counted twice
     │   ├── SiteAbsent              the total does not contain the site
     │   ├── OtherSite               rows and summary belong to different sites
-    │   └── ChangedSummary          the site's summary is not the one it sent
+    │   ├── ChangedSummary          the site's summary is not the one it sent
+    │   └── Implausible             numbers that no site's patients can have
     ├── DisclosureError
     │   ├── TooFewPatients          rule N
     │   ├── TooManyFeatures         rule RATIO
@@ -122,6 +123,10 @@ class OtherSite(ExchangeError):
 
 class ChangedSummary(ExchangeError):
     """A site's summary is not the one that went into the total."""
+
+
+class Implausible(ExchangeError):
+    """Numbers that no site's patients can have."""
 
 
 class DisclosureError(FdtrError):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.ridge import minimum_norm
 from fdtr.disclosure import SiteValues, require_sites
-from fdtr.errors import OtherStudy, SiteTwice
+from fdtr.errors import Implausible, OtherStudy, SiteTwice
 from fdtr.inference import Pooling, SiteValue, pool
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
@@ -59,15 +59,21 @@ def pool_values(study: Study, told: Sequence[SiteValues]) -> list[PooledMethod]:
         _require_study(study, one)
         if names.count(one.site) > 1:
             raise SiteTwice(f"Site {one.site!r} told its values twice. Leave one of its files out.")
+        if any(not -study.horizon <= value.value <= 2 * study.horizon for value in one.values):
+            raise Implausible(
+                f"Site {one.site!r} tells of a value far outside [0, {study.horizon}], where every value is. Ask it to "
+                "evaluate again, with the same version of fdtr."
+            )
     found: dict[tuple[str, str], list[SiteValue]] = {}
     for site in sorted(told, key=lambda one: one.site):
         for v in site.values:
             found.setdefault((v.method, v.estimator), []).append(
                 SiteValue(site.site, v.value, v.standard_error, site.n)
             )
+    everybody, possible = {*names}, (0.0, float(study.horizon))
     return [
-        PooledMethod(method, estimator, pool(values), tuple(sorted({*names} - {value.site for value in values})))
-        for (method, estimator), values in found.items()
+        PooledMethod(*name, pool(values, possible), tuple(sorted(everybody - {value.site for value in values})))
+        for name, values in found.items()
     ]
 
 

@@ -1,6 +1,7 @@
 """The commands of the two roles, site and hub, and of a policy."""
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
     from fdtr.study import Study
     from fdtr.summary import SiteSummary, Total
     from fdtr.trajectories import Trajectories
+
+
+class Split(StrEnum):
+    """Who is valued by policies fitted to whom."""
+
+    folds = "folds"
+    half = "half"
+
 
 site_app = typer.Typer(help="A hospital's part.", no_args_is_help=True)
 hub_app = typer.Typer(help="The hub's part.", no_args_is_help=True)
@@ -66,7 +75,7 @@ def _agreed(question: str) -> bool:
     """Ask on a terminal; elsewhere the answer has to be --yes."""
     if not sys.stdin.isatty():
         raise FdtrError("Nothing was written: there is no terminal to ask on. Add --yes to answer beforehand.")
-    return typer.confirm(question)
+    return typer.confirm(question, err=True)
 
 
 def _spare_inputs(out: Path, *inputs: Path | None) -> None:
@@ -92,15 +101,15 @@ def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path 
     """Read everything, and find the message as it was sent: given, kept at home, or computed again."""
     from fdtr.exchange.kept import find_kept
     from fdtr.exchange.wire import read_message, read_total
-    from fdtr.site import fit_local, read_trajectories
+    from fdtr.site import fit_message, read_trajectories
     from fdtr.study import Study
 
     loaded = Study.load(study)
     answer = read_total(total)
     rows = read_trajectories(data, loaded, site)
-    now = fit_local(loaded, rows).summary
+    now = fit_message(loaded, rows).summary
     sent = (read_message(own) if own else find_kept(answer, rows.site)) or now
-    if sent.digest != now.digest:
+    if sent.digest != now.digest and sent.site == rows.site:
         show.note(
             f"This table is not the one that the message of {rows.site} was made from. The message as it was sent is "
             f"subtracted ({int(sent.sums.n[0])} patients), and policies are fitted on this table ({rows.n_patients})."
@@ -138,6 +147,9 @@ def evaluate(
     ] = None,
     site: SiteName = None,
     own: Own = None,
+    split: Annotated[
+        Split, typer.Option(help="folds: each fifth by policies fitted to the rest; half: one half, as in the paper.")
+    ] = Split.folds,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before writing.")] = False,
     json: Json = False,
 ) -> None:
@@ -153,18 +165,23 @@ def evaluate(
         _spare_inputs(out, study, data, total, own)
     given = _answered(study, data, total, site, own)
     with show.progress() as progress:
-        found = evaluate_site(given.study, given.rows, given.total, given.sent, progress=progress)
-    message = tell_values(given.study, found) if out is not None else None
-    if json:
-        valued.evaluation_json(found, message, out)
-    else:
-        valued.evaluation(given.study, found, message, out)
-    if message is not None and out is not None:
+        found = evaluate_site(given.study, given.rows, given.total, given.sent, split=split.value, progress=progress)
+    if not json:
+        valued.evaluation(given.study, found)
+    message = None
+    if out is not None:
+        message = tell_values(given.study, found)
+        if not json:
+            valued.leaving(message)
         if not yes and not _agreed(f"Write this to {out}?"):
             raise FdtrError("Nothing was written.")
         write_values(message, out)
-        if not json:
-            show.line(f"Wrote {out}. Give it to the hub.")
+    if json:
+        valued.evaluation_json(given.study, found, message, out)
+    else:
+        show.line(
+            f"Wrote {out}. Give it to the hub." if out else "Nothing was written. Add --out FILE to tell the hub."
+        )
 
 
 @hub_app.command()

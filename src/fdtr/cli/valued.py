@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from fdtr.study import Study
 
 DOUBT = "×"
+_ALONE = {"fqe": "; right as far as the model is"}
 NAMES = {"wdr": "doubly robust (wdr)", "fqe": "linear model alone (fqe)"}
 
 
-def evaluation(study: Study, found: SiteEvaluation, message: ValueMessage | None, out: Path | None) -> None:
-    """Every method at one site, what is not to be believed, and what would leave."""
+def evaluation(study: Study, found: SiteEvaluation) -> None:
+    """Every method at one site, what is not to be believed and why, and FDTR's weights by step."""
     from fdtr.site.evaluating import RELEASED
 
     estimates = {name: [found.value(name, estimator) for estimator in RELEASED] for name in found.targets}
@@ -40,31 +41,45 @@ def evaluation(study: Study, found: SiteEvaluation, message: ValueMessage | None
         columns,
         rows,
     )
-    ess = [f"{size:,.0f}" for size in estimates["FDTR"][0].effective_sample_size]
-    show.line(f"Effective sample size of FDTR's weights, by step: {', '.join(ess)}.")
-    doubts = dict.fromkeys(one.reason for one in estimates["FDTR"] if not one.believable)
-    if any(not one.believable for ones in estimates.values() for one in ones):
-        show.line(f"{DOUBT} not to be believed." + "".join(f" FDTR: {reason}" for reason in doubts))
+    doubts = [[name, one.method, one.reason] for name, ones in estimates.items() for one in ones if not one.believable]
+    if doubts:
+        show.table(f"{DOUBT} not to be believed", ["method", "estimator", "why"], doubts)
+    weights = found.diagnostics()
+    shares = (weights.zero_share, weights.largest_share, weights.overlap.rare_share)
+    show.table(
+        "FDTR's importance weights by step",
+        ["step", "patients", "worth", "mean", "without weight", "heaviest", "asks for the rarely done"],
+        [
+            [
+                str(h),
+                f"{weights.present[h]:,}",
+                f"{weights.effective_sample_size[h]:.1f}",
+                f"{weights.mean_weight[h]:.2f}",
+                *(f"{share[h]:.0%}" if isfinite(share[h]) else "–" for share in shares),
+            ]
+            for h in range(study.horizon)
+        ],
+    )
     for warning in dict.fromkeys(caution.sentence for one in estimates["FDTR"] for caution in one.warnings):
         show.line(f"FDTR: {warning}")
     show.line()
-    if message is not None:
-        told = message.values.values
-        show.line(
-            f"To leave the site: value and standard error of {len(told)} estimates, and {n:,}, how many patients."
-        )
-        if message.withheld:
-            rows = [[one.found.method, one.found.estimator, one.why] for one in message.withheld]
-            show.table("These stay at home", ["method", "estimator", "why"], rows)
-    elif out is None:
-        show.line("Nothing was written. Add --out FILE to make a file for the hub.")
 
 
-def evaluation_json(found: SiteEvaluation, message: ValueMessage | None, out: Path | None) -> None:
+def leaving(message: ValueMessage) -> None:
+    """What would leave the site, and what stays."""
+    told = message.values
+    show.line(f"May leave the site: {len(told.values)} values with standard errors, and {told.n:,}, how many patients.")
+    if message.withheld:
+        rows = [[one.found.method, one.found.estimator, one.why] for one in message.withheld]
+        show.table("These stay at home", ["method", "estimator", "why"], rows)
+
+
+def evaluation_json(study: Study, found: SiteEvaluation, message: ValueMessage | None, out: Path | None) -> None:
     """The same for machines."""
     from typing import get_args
 
     from fdtr.evaluation import Method
+    from fdtr.pipeline.valuing import trust_of
 
     methods = {
         name: {estimator: _estimate(found.value(name, estimator)) for estimator in get_args(Method)}
@@ -75,7 +90,13 @@ def evaluation_json(found: SiteEvaluation, message: ValueMessage | None, out: Pa
         told = [{"method": one.method, "estimator": one.estimator} for one in message.values.values]
         released = {"file": str(out), "values": told, "withheld": [_withheld(one) for one in message.withheld]}
     show.as_json(
-        {"site": found.site, "patients": found.evaluator.rows.n_patients, "methods": methods, "released": released}
+        {
+            "site": found.site,
+            "patients": found.evaluator.rows.n_patients,
+            "methods": methods,
+            "trust": trust_of(found, study.actions.labels).model_dump(mode="json"),
+            "released": released,
+        }
     )
 
 
@@ -114,16 +135,17 @@ def pooled(study: Study, found: Sequence[PooledMethod], machine: bool) -> None:
             for one in found
             if one.estimator == estimator
         ]
-        columns = ["method", "sites", "patients", "mean over sites", "fixed effect", "random effects", "I²"]
+        columns = ["method", "sites", "n", "mean", "fixed effect", "random effects", "I²"]
         bound = f"sum of {study.horizon} mapped rewards, at most {study.horizon}"
         if rows:
-            show.table(f"Value, {name}, 95%: {bound}", columns, rows)
+            show.table(f"Value over sites, {name}, ± 95%: {bound}{_ALONE.get(estimator, '')}", columns, rows)
     quiet = [one for one in found if one.silent]
     if quiet:
         rows = [[one.method, one.estimator, ", ".join(one.silent)] for one in quiet]
         show.table("Not told by every site: a mean over some", ["method", "estimator", "withheld by"], rows)
-    for warning in dict.fromkeys(w.sentence for one in found for w in one.pooling.warnings):
-        show.line(warning)
+    named = {w.name: w.sentence for one in reversed(found) for w in one.pooling.warnings}
+    for sentence in named.values():
+        show.line(sentence)
 
 
 def _pooled_json(one: PooledMethod) -> dict[str, object]:

@@ -2,12 +2,13 @@
 
 Two rules. N: enough patients. ESS: the weights behind a value are worth enough patients at every step, for with a
 handful left it is their outcomes that would be told. A value that fails ESS, or that the site itself does not
-believe, stays at home while the others may go.
+believe, stays at home while the others may go. Numbers are rounded to what their standard error leaves of them, so that
+one patient more or less hardly shows.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import floor, isfinite, log10
 
 from fdtr.errors import TooFewEffective, TooFewPatients
 
@@ -74,7 +75,7 @@ def release_values(
             f"{min_patients}. Nothing was written. Do not forward this message."
         )
     judged = [(fact.found, _why_not(fact, min_effective)) for fact in facts]
-    released = tuple(found for found, why in judged if not why)
+    released = tuple(_rounded(found) for found, why in judged if not why)
     withheld = tuple(Withheld(found, why) for found, why in judged if why)
     if not released:
         raise TooFewEffective(
@@ -88,6 +89,12 @@ def release_values(
 def _why_not(fact: ValueFacts, min_effective: float) -> str:
     if fact.effective_sample_size < min_effective:
         return f"rule ESS: weights worth {fact.effective_sample_size:.1f} patients at some step, not {min_effective:g}"
-    if not (isfinite(fact.found.value) and isfinite(fact.found.standard_error)):
+    if not (isfinite(fact.found.value) and isfinite(fact.found.standard_error)) or fact.found.standard_error <= 0:
         return "it has no value or no standard error"
     return fact.doubt
+
+
+def _rounded(found: MethodValue) -> MethodValue:
+    """The value in units of a power of ten from a twentieth to half of its standard error, which has two digits."""
+    place = -floor(log10(found.standard_error / 2))
+    return MethodValue(found.method, found.estimator, round(found.value, place), round(found.standard_error, place + 1))

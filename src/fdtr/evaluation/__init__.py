@@ -12,11 +12,12 @@ from fdtr.evaluation.cautions import Caution, Kind
 from fdtr.evaluation.estimate import Comparison, Estimate, IntervalKind, Method
 from fdtr.evaluation.evaluator import Evaluator, IntervalOptions, estimate_all, evaluate
 from fdtr.evaluation.propensity import Propensities, fit_propensities, known_propensities
-from fdtr.evaluation.target import Acting, Behaviour, Constant, Following, Softened, Target
+from fdtr.evaluation.target import Acting, Behaviour, ByFold, Constant, Following, Softened, Target
 
 __all__ = [
     "Acting",
     "Behaviour",
+    "ByFold",
     "Caution",
     "Comparison",
     "Constant",

@@ -41,7 +41,8 @@ class Sensitivity:
 
     `odds` (k,) are the Γ that were tried, with `low` and `high` (k,) of the value; `behaviour` is the value that
     clinicians reach, a plain mean and not in doubt; `tipping_odds` the smallest Γ at which the sign of the difference
-    from it could change: infinite where none up to 100 could change it.
+    from it could change: infinite where none up to 100 could change it. Where there is a `doubt`, the weights are worth
+    too little to bound anything, and the tipping odds are NaN. Sampling error is in none of them.
     """
 
     odds: Array
@@ -49,6 +50,7 @@ class Sensitivity:
     high: Array
     behaviour: float
     tipping_odds: float
+    doubt: str = ""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,9 +75,12 @@ class Confounded:
             lower[:there] *= target * (1 + rest / odds)
             upper[:there] *= target * (1 + rest * odds)
             capped = [np.minimum(w, self.cap) if self.cap is not None else w for w in (lower, upper)]
-            low -= largest_mean(-rewards, *capped)
-            high += largest_mean(rewards, *capped)
-        return Bounds(low, high)
+            if capped[1].any():
+                low -= largest_mean(-rewards, *capped)
+                high += largest_mean(rewards, *capped)
+            else:  # nobody was treated so: all that is possible
+                high = math.inf
+        return Bounds(low, min(high, float(len(self.paths.rewards))))
 
     def tipping_odds(self, reference: float) -> float:
         """The smallest Γ at which V − `reference` could have the other sign, or be 0; infinite beyond 100."""
@@ -104,8 +109,8 @@ def confounded(
     return Confounded(paths, tuple(chances[0]), tuple(chances[1]), cap)
 
 
-def sensitivity(of: Confounded, odds: Sequence[float] = ODDS) -> Sensitivity:
-    """Bounds by Γ, and where the difference from what clinicians reach could change its sign."""
+def sensitivity(of: Confounded, odds: Sequence[float] = ODDS, doubt: str = "") -> Sensitivity:
+    """Bounds by Γ, and where the difference from what clinicians reach could change its sign, unless in `doubt`."""
     found = [of.bounds(gamma) for gamma in odds]
     behaviour = float(of.paths.rewards.sum(axis=0).mean())
     return Sensitivity(
@@ -113,12 +118,13 @@ def sensitivity(of: Confounded, odds: Sequence[float] = ODDS) -> Sensitivity:
         np.array([bounds.low for bounds in found]),
         np.array([bounds.high for bounds in found]),
         behaviour,
-        of.tipping_odds(behaviour),
+        math.nan if doubt else of.tipping_odds(behaviour),
+        doubt,
     )
 
 
 def largest_mean(values: Array, lower: Array, upper: Array) -> float:
-    """max Σ w_i y_i / Σ w_i over lower_i ≤ w_i ≤ upper_i; 0 where no weight is left.
+    """max Σ w_i y_i / Σ w_i over lower_i ≤ w_i ≤ upper_i, of which some upper_i is above 0.
 
     >>> largest_mean(np.array([0.0, 1.0]), lower=np.ones(2), upper=np.array([2.0, 3.0]))
     0.75
@@ -128,4 +134,4 @@ def largest_mean(values: Array, lower: Array, upper: Array) -> float:
     weight = low.sum() + np.concatenate([[0.0], np.cumsum(high - low)])
     total = (low * y).sum() + np.concatenate([[0.0], np.cumsum((high - low) * y)])
     given = weight > 0
-    return float((total[given] / weight[given]).max()) if given.any() else 0.0
+    return float((total[given] / weight[given]).max())

@@ -12,7 +12,7 @@ from fdtr.algebra.threads import one_blas_thread
 from fdtr.evaluation.calibration import Calibration, calibrate
 from fdtr.evaluation.cautions import Caution, Kind
 from fdtr.evaluation.confounding import Sensitivity, confounded, sensitivity
-from fdtr.evaluation.diagnostics import Diagnostics
+from fdtr.evaluation.diagnostics import Diagnostics, Verdict, first_doubt
 from fdtr.evaluation.estimate import Comparison, Estimate, IntervalKind, Method
 from fdtr.evaluation.fitted_q import values_of
 from fdtr.evaluation.intervals import (
@@ -83,7 +83,8 @@ class Evaluator:
         view = self._view(target)
         statistic = view.statistic(method).clustered(self.given.clusters)
         found, drawn = _interval(statistic, Range(0.0, self.rows.horizon), interval)
-        size, verdict, cautions = view.effective_sample_size(method), view.verdict(method), view.cautions(method)
+        size, cautions = view.effective_sample_size(method), view.cautions(method)
+        verdict = first_doubt(view.verdict(method), _possible(statistic, found, self.rows.horizon))
         if view.lost(method) and interval.kind != "bernstein":  # which holds without any weight, too
             found = Interval(0.0, float(self.rows.horizon), found.standard_error)
         return Estimate(
@@ -133,7 +134,8 @@ class Evaluator:
     def sensitivity(self, target: Target | Acting) -> Sensitivity:
         """How strong unmeasured confounding would have to be to turn its difference from what clinicians reach."""
         view = self._view(target)
-        return sensitivity(confounded(self.given.paths, view.chances, self.given.propensities.chances, self.cap))
+        of = confounded(self.given.paths, view.chances, self.given.propensities.chances, self.cap)
+        return sensitivity(of, doubt=view.verdict("wis").reason)
 
     @cached_property
     def calibration(self) -> Calibration:
@@ -234,6 +236,13 @@ def _about_clusters(folds: NDArray[np.intp], clusters: NDArray[np.intp] | None) 
         what = f"There are {len(sizes)} clusters, worth {worth:.1f} of equal size"
         told.append(Caution(Kind.FEW_CLUSTERS, f"{what}; below {FEW_CLUSTERS} intervals tend to be too short."))
     return tuple(told)
+
+
+def _possible(statistic: Statistic, found: Interval, horizon: int) -> Verdict:
+    """An estimate so far outside that its interval was cut to a point says that something is wrong."""
+    if 0 <= statistic.value <= horizon or found.low < found.high:
+        return Verdict(believable=True)
+    return Verdict(False, f"The whole interval lies outside [0, {horizon}], where every value is.")
 
 
 def _about_value(value: float, horizon: int) -> tuple[Caution, ...]:

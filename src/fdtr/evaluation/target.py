@@ -109,11 +109,13 @@ class ByFold:
 
 
 def as_target(thing: Target | Acting, levels: NDArray[Any]) -> Target:
-    """A policy as a target; a target as it is.
+    """A policy as a target; a target as it is. What was fitted by fold stays so when it is softened.
 
     >>> as_target(Constant(1), np.array([0, 5])).chances(np.zeros((3, 1)), 0, np.full((2, 1), 0.5)).ravel()
     array([0., 1.])
     """
+    if isinstance(thing, Softened) and isinstance(thing.base, ByFold):
+        return ByFold(thing.base.folds, [Softened(target, thing.share) for target in thing.base.targets])
     if isinstance(thing, Target):
         return thing
     if isinstance(thing, Acting):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.evaluation.cautions import Caution, Kind, steps
-from fdtr.evaluation.diagnostics import RARE, Diagnostics, Verdict, diagnose, judge
+from fdtr.evaluation.diagnostics import RARE, Diagnostics, Verdict, diagnose, first_doubt, judge
 from fdtr.evaluation.doubly_robust import cross_fitted_q, doubly_robust, truncated, weighted_doubly_robust
 from fdtr.evaluation.estimate import Method
 from fdtr.evaluation.fitted_q import FittedQ, fit_q
@@ -123,8 +123,10 @@ class View:
         return self.fitted.effective_sample_size if method == "fqe" else self.weights.effective_sample_size
 
     def verdict(self, method: Method) -> Verdict:
-        """Whether those weights say enough."""
-        return judge(self.effective_sample_size(method), self.given.paths.n)
+        """Whether those weights say enough, and of patients who could have been treated so."""
+        if method != "fqe":
+            return self.diagnostics.verdict
+        return first_doubt(judge(self.effective_sample_size(method), self.given.paths.n), self.diagnostics.support)
 
     def lost(self, method: Method) -> bool:
         """Whether some step has no weight left, so that the method's interval would be about nothing."""

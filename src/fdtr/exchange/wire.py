@@ -69,19 +69,27 @@ def read_values(path: str | Path) -> SiteValues:
     """Read what a site tells of its methods."""
     file = container.read(path, _VALUES)
     site, fingerprint = (_text(path, file.header, key) for key in ("site", "fingerprint"))
-    names = [file.header.get("methods"), file.header.get("estimators")]
-    columns = [file.arrays.get("value"), file.arrays.get("standard_error")]
+    values = _method_values(file)
     n = file.header.get("n")
-    if (
-        not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in names)
-        or len({len(part) for part in names if part is not None}) != 1
-        or any(c is None or c.shape != (len(names[0] or []),) or not np.isfinite(c).all() for c in columns)
-        or not isinstance(n, int)
-        or n < 1
-    ):
+    if values is None or not isinstance(n, int) or n < 1:
         raise UnreadableFile(f"{path} holds no values that can be read. Ask its sender for it again.")
-    rows = zip(*names, *(column.tolist() for column in columns), strict=True)  # type: ignore[arg-type,union-attr]
-    return SiteValues(site, fingerprint, n, tuple(MethodValue(*row) for row in rows))
+    return SiteValues(site, fingerprint, n, values)
+
+
+def _method_values(file: container.Container) -> tuple[MethodValue, ...] | None:
+    """One for each method and estimator; None where names and numbers do not fit together."""
+    names = [file.header.get(key) for key in ("methods", "estimators")]
+    arrays = [file.arrays.get(key) for key in ("value", "standard_error")]
+    if not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in names):
+        return None
+    if any(array is None or array.ndim != 1 or not np.isfinite(array).all() for array in arrays):
+        return None
+    columns = [*names, *(array.tolist() for array in arrays if array is not None)]
+    if len({len(column) for column in columns if column is not None}) != 1:
+        return None
+    found = tuple(MethodValue(*row) for row in zip(*columns, strict=True))
+    distinct = len({(one.method, one.estimator) for one in found}) == len(found)
+    return found if distinct and all(one.standard_error > 0 for one in found) else None
 
 
 def _text(path: str | Path, header: dict[str, Any], key: str) -> str:

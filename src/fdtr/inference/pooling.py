@@ -15,7 +15,7 @@ this τ̂², q is 1 where τ̂² > 0.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -90,8 +90,11 @@ class Pooling:
     warnings: tuple[PoolingWarning, ...]
 
 
-def pool(values: Sequence[SiteValue]) -> Pooling:
-    """Put the sites' values of one method together; those without a number or an error are left out, with a warning."""
+def pool(values: Sequence[SiteValue], feasible: tuple[float, float] = (-math.inf, math.inf)) -> Pooling:
+    """Put the sites' values of one method together; those without a number or an error are left out, with a warning.
+
+    Ends of intervals are cut to the `feasible` range.
+    """
     used = [one for one in values if one.usable]
     y, s = np.array([one.value for one in used]), np.array([one.standard_error for one in used])
     k = len(used)
@@ -107,16 +110,16 @@ def pool(values: Sequence[SiteValue]) -> Pooling:
     return Pooling(
         sites=tuple(one.site for one in used),
         n=sum(one.n for one in used),
-        plain=_normal(float(y.mean()), math.sqrt(float(np.sum(s**2))) / k) if k else _nothing(),
-        fixed=_normal(*_weighted(y, s, 0.0)) if k else _nothing(),
-        random=random,
+        plain=_cut(_normal(float(y.mean()), math.sqrt(float(np.sum(s**2))) / k), feasible) if k else _nothing(),
+        fixed=_cut(_normal(*_weighted(y, s, 0.0)), feasible) if k else _nothing(),
+        random=_cut(random, feasible),
         between=math.sqrt(tau_squared) if k > 1 else math.nan,
         statistic=statistic,
         df=df,
         p_value=float(chdtrc(df, statistic)) if df else math.nan,
         i_squared=(max(0.0, 1.0 - df / statistic) if statistic > 0 else 0.0) if df else math.nan,
-        predicted_low=random.value - reach,
-        predicted_high=random.value + reach,
+        predicted_low=max(random.value - reach, feasible[0]),
+        predicted_high=min(random.value + reach, feasible[1]),
         warnings=_warnings(values, k),
     )
 
@@ -173,6 +176,11 @@ def _upper() -> float:
 def _normal(value: float, error: float) -> Pooled:
     reach = float(ndtri(_upper())) * error
     return Pooled(value, error, value - reach, value + reach)
+
+
+def _cut(one: Pooled, feasible: tuple[float, float]) -> Pooled:
+    """Its ends within the feasible range; NaN stays."""
+    return replace(one, low=max(one.low, feasible[0]), high=min(one.high, feasible[1]))
 
 
 def _nothing() -> Pooled:

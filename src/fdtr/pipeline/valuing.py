@@ -62,7 +62,8 @@ def pooled_values(evaluations: Mapping[str, SiteEvaluation]) -> list[record.Pool
 
 def _pooled(method: str, over: str, by_site: Mapping[str, Estimate | Comparison], horizon: int) -> record.Pooled:
     """Where some site has no weight left, its standard error is about nothing: the interval is all that is possible."""
-    found = pool([_site_value(site, one) for site, one in by_site.items()])
+    possible = (-horizon if over else 0, horizon)
+    found = pool([_site_value(site, one) for site, one in by_site.items()], possible)
     doubtful = [site for site, one in by_site.items() if not one.believable]
     return record.Pooled(
         method=method,
@@ -70,7 +71,7 @@ def _pooled(method: str, over: str, by_site: Mapping[str, Estimate | Comparison]
         estimator=next(iter(by_site.values())).method,
         sites=list(found.sites),
         n=found.n,
-        **_spans(found, (-horizon if over else 0, horizon) if any(map(_lost, by_site.values())) else None),
+        **_spans(found, possible if any(map(_lost, by_site.values())) else None),
         i_squared=found.i_squared,
         warnings=[warning.sentence for warning in found.warnings],
         believable=not doubtful,
@@ -111,6 +112,8 @@ def trust_of(found: SiteEvaluation, labels: Sequence[str]) -> record.Trust:
         effective_sample_size=weights.effective_sample_size.tolist(),
         zero_share=weights.zero_share.tolist(),
         largest_share=weights.largest_share.tolist(),
+        clipped_share=weights.clipped_share.tolist(),
+        mean_weight=weights.mean_weight.tolist(),
         rare_share=weights.overlap.rare_share.tolist(),
         low_propensity=weights.overlap.low_propensity.tolist(),
         agreement=weights.overlap.agreement.tolist(),
@@ -119,6 +122,7 @@ def trust_of(found: SiteEvaluation, labels: Sequence[str]) -> record.Trust:
         odds_high=bounds.high.tolist(),
         practice=bounds.behaviour,
         tipping_odds=bounds.tipping_odds if math.isfinite(bounds.tipping_odds) else math.nan,
+        confounding_doubt=bounds.doubt,
         calibration={
             label: record.Curve(
                 predicted=calibration.predicted[a].tolist(),

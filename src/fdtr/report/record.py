@@ -65,13 +65,15 @@ class Trust(Part):
     """What stands beside a site's value of FDTR, by step unless said otherwise.
 
     `odds`, `odds_low` and `odds_high` bound the value under unmeasured confounding; `tipping_odds` is NaN where no odds
-    ratio up to 100 turns the difference from clinicians.
+    ratio up to 100 turns the difference from clinicians, or where a `confounding_doubt` says why nothing can be said.
     """
 
     present: list[int]
     effective_sample_size: Steps
     zero_share: Steps
     largest_share: Steps
+    clipped_share: Steps = []
+    mean_weight: Steps = []
     rare_share: Steps
     low_propensity: Steps
     agreement: Steps
@@ -80,6 +82,7 @@ class Trust(Part):
     odds_high: Steps
     practice: Number
     tipping_odds: Number
+    confounding_doubt: str = ""
     calibration: dict[str, Curve]
     past: list[Past]
     warnings: list[str]

@@ -237,6 +237,7 @@ TEXTS = {
     "trust.zero": "Patients without weight",
     "trust.largest": "Largest single weight",
     "trust.rare": "Rare recommendations",
+    "trust.mean": "Smallest mean weight (1 if nobody is lost)",
     "trust.low": "1% quantile of their chances",
     "trust.calibration-chart": "Calibration of the propensity model",
     "trust.calibration-caption": "Patients in ten groups by the predicted chance of an action: the share who got "
@@ -246,11 +247,13 @@ TEXTS = {
     "trust.calibration-table": "Mean distance between predicted and observed, by action",
     "trust.confounding": "If clinicians acted on something the table does not hold, values are wrong. Γ bounds the "
     "odds ratio by which such a thing may move a choice. The last column is the Γ at which FDTR's difference from "
-    "clinicians could change its sign; near 1 a little hidden confounding is enough.",
+    "clinicians could change its sign; near 1 a little hidden confounding is enough. Bounds are of step-weighted "
+    "importance sampling, sampling error aside; struck through where its weights are worth too little for that.",
     "trust.confounding-table": "Bounds of FDTR's value under hidden confounding",
     "trust.odds": "Γ = {odds}",
     "trust.tipping": "Γ that could turn the difference",
     "trust.beyond": "above 100",
+    "trust.no-tipping": "cannot be told",
     "trust.markov": "The methods take the state for all that matters of the past. If the step before helps to "
     "predict what comes next, it is not. Shown is what it adds to held-out R², with its standard error; * marks "
     "more than two of them.",

@@ -2,7 +2,16 @@
 
 from fdtr.site.checks import SiteCheck, check, rules_of, summarize
 from fdtr.site.evaluating import SiteEvaluation, Voters, evaluate, evaluate_site, tell_values
-from fdtr.site.fits import FederatedFit, LocalFit, fit_federated, fit_local, fit_q_learning, others_in
+from fdtr.site.fits import (
+    FederatedFit,
+    LocalFit,
+    MessageFit,
+    fit_federated,
+    fit_local,
+    fit_message,
+    fit_q_learning,
+    others_in,
+)
 from fdtr.site.settings import (
     MESSAGE_RIDGE,
     choose_alone,
@@ -19,6 +28,7 @@ __all__ = [
     "MESSAGE_RIDGE",
     "FederatedFit",
     "LocalFit",
+    "MessageFit",
     "SiteCheck",
     "SiteEvaluation",
     "Variation",
@@ -30,6 +40,7 @@ __all__ = [
     "evaluate_site",
     "fit_federated",
     "fit_local",
+    "fit_message",
     "fit_q_learning",
     "judge_pessimism",
     "message_settings",

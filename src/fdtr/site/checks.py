@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fdtr.disclosure import Message, Rules, Verdict, judge, measure, release
 from fdtr.inference import FTest, Identified, identify, transition_test
-from fdtr.site.fits import LocalFit, fit_local
+from fdtr.site.fits import LocalFit, MessageFit, fit_message
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
 
@@ -33,10 +33,10 @@ class SiteCheck:
     verdicts: list[Verdict]
 
 
-def check(study: Study, rows: Trajectories, fitted: LocalFit | None = None) -> SiteCheck:
+def check(study: Study, rows: Trajectories, fitted: LocalFit | MessageFit | None = None) -> SiteCheck:
     """Everything there is to know about a site's table before it takes part."""
     features = study.feature_map
-    fitted = fitted or fit_local(study, rows)
+    fitted = fitted or fit_message(study, rows)
     sums = fitted.fit.statistics
     return SiteCheck(
         site=rows.site,
@@ -57,7 +57,7 @@ def check(study: Study, rows: Trajectories, fitted: LocalFit | None = None) -> S
 
 def summarize(study: Study, rows: Trajectories) -> Message:
     """The message of one site, checked by disclosure; refuses with every reason."""
-    fitted = fit_local(study, rows)
+    fitted = fit_message(study, rows)
     return release(fitted.summary, measure(rows, study.feature_map, fitted.fit), rules_of(study))
 
 

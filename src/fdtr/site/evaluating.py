@@ -10,11 +10,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.disclosure import MethodValue, ValueFacts, ValueMessage, release_values
+from fdtr.errors import TooFewClusters
 from fdtr.evaluation.calibration import Calibration
 from fdtr.evaluation.confounding import Sensitivity
 from fdtr.evaluation.diagnostics import Diagnostics
@@ -35,6 +37,7 @@ from fdtr.trajectories import Trajectories
 log = logging.getLogger("fdtr.site")
 
 N_FOLDS = 5
+Split = Literal["folds", "half"]
 RELEASED: tuple[Method, ...] = ("wdr", "fqe")
 """Estimators that leave a site: doubly robust, and the linear model alone, which needs no weights."""
 
@@ -95,15 +98,25 @@ class SiteEvaluation:
 
 
 def evaluate(
-    study: Study, rows: Trajectories, policy: Target | Acting, method: Method = "wdr", n_folds: int = N_FOLDS
+    study: Study,
+    rows: Trajectories,
+    policy: Target | Acting,
+    method: Method = "wdr",
+    *,
+    interval: IntervalOptions = BY_INFLUENCE,
+    n_folds: int = N_FOLDS,
+    **options: Any,
 ) -> Estimate:
     """What a given policy is worth to one site's patients, to whom it must not have been fitted.
 
-    `method` is "pdis", "wis", "fqe", "dr" or "wdr". Propensities and Q are cross-fitted; the policy stays as it is.
-    Where the study names a cluster column, folds and errors are by cluster.
+    `method` is "pdis", "wis", "fqe", "dr" or "wdr". Propensities and Q are cross-fitted; the policy stays as it is: a
+    policy of ours or a target of `fdtr.evaluation` (a constant action, what clinicians do, a softened policy). Where
+    the study names a cluster column, folds and errors are by cluster. `options` are those of `Evaluator`: `steps`,
+    `cap`, `propensities`, `ridge`.
     """
     require_rows(study, rows)
-    return _evaluator(study, rows, evaluation_folds(study, rows, n_folds)).value(policy, method)
+    folds = evaluation_folds(study, rows, n_folds)
+    return _evaluator(study, rows, folds, **options).value(policy, method, interval)
 
 
 def evaluate_site(
@@ -112,26 +125,33 @@ def evaluate_site(
     total: Total,
     own: SiteSummary,
     voters: Voters | None = None,
-    n_folds: int = N_FOLDS,
+    split: Split = "folds",
     progress: Progress = ignore_progress,
 ) -> SiteEvaluation:
-    """Every method on one site's patients, each fitted to the other folds; `own` is the summary as it was sent.
+    """Every method on one site's patients, fitted to others of them; `own` is the summary as it was sent.
 
-    `voters`, where given, add the majority votes.
+    `split` "folds": every fifth of the patients by policies fitted to the rest. "half", as in the paper: policies are
+    fitted to one half, and the other half is valued, alone. `voters`, where given, add the majority votes.
     """
     require_rows(study, rows)
-    folds = evaluation_folds(study, rows, n_folds)
-    n_folds = int(folds.max()) + 1
+    folds = evaluation_folds(study, rows, 2 if split == "half" else N_FOLDS)
+    held_out = [0] if split == "half" else list(range(int(folds.max()) + 1))
     fitted: dict[str, list[Acting]] = {}
-    for fold in range(n_folds):
-        log.info("site %s: fitting without fold %d of %d", rows.site, fold + 1, n_folds)
-        progress("folds", fold, n_folds)
-        for name, policy in _fit_all(study, rows.select(folds != fold), total, own, voters).items():
+    for done, fold in enumerate(held_out):
+        log.info("site %s: fitting without part %d of %d", rows.site, done + 1, len(held_out))
+        progress("folds", done, len(held_out))
+        for name, policy in _fit_to(study, rows, folds != fold, total, own, voters).items():
             fitted.setdefault(name, []).append(policy)
-    progress("folds", n_folds, n_folds)
+    progress("folds", len(held_out), len(held_out))
+    if split == "half":
+        rows = rows.select(folds == 0)
+        folds = evaluation_folds(study, rows, N_FOLDS)
     levels = study.feature_map.levels
     targets: dict[str, Target] = {
-        name: ByFold(folds, [as_target(policy, levels) for policy in policies]) for name, policies in fitted.items()
+        name: as_target(policies[0], levels)
+        if split == "half"
+        else ByFold(folds, [as_target(policy, levels) for policy in policies])
+        for name, policies in fitted.items()
     }
     labels = study.actions.labels or [f"{level:g}" for level in study.actions.levels]
     constants = {f"Always {label}": Constant(position) for position, label in enumerate(labels)}
@@ -159,6 +179,18 @@ def tell_values(study: Study, found: SiteEvaluation) -> ValueMessage:
     return release_values(found.site, study.fingerprint, n, facts, asked.min_patients, asked.min_effective_sample_size)
 
 
+def _fit_to(
+    study: Study, rows: Trajectories, chosen: NDArray[np.bool_], total: Total, own: SiteSummary, voters: Voters | None
+) -> dict[str, Acting]:
+    try:
+        return _fit_all(study, rows.select(chosen), total, own, voters)
+    except TooFewClusters:
+        raise TooFewClusters(
+            f"Site {rows.site!r} has {rows.n_clusters} clusters: too few to hold some out and to tune on the rest. Fix "
+            "ridge, sharing and share in the study, or give another cluster column in [columns], or none."
+        ) from None
+
+
 def _fit_all(
     study: Study, train: Trajectories, total: Total, own: SiteSummary, voters: Voters | None
 ) -> dict[str, Acting]:
@@ -170,6 +202,6 @@ def _fit_all(
     return found
 
 
-def _evaluator(study: Study, rows: Trajectories, folds: NDArray[np.intp]) -> Evaluator:
+def _evaluator(study: Study, rows: Trajectories, folds: NDArray[np.intp], **options: Any) -> Evaluator:
     clusters = None if rows.clusters is None else rows.clusters.dictionary_encode().indices.to_numpy()
-    return Evaluator(rows, study.feature_map, folds, clusters)
+    return Evaluator(rows, study.feature_map, folds, clusters, **options)

@@ -64,21 +64,30 @@ class FederatedFit:
         return self.fit.theta[:, : self.policy.features.n_shared]
 
 
+@dataclass(frozen=True)
+class MessageFit:
+    """The `summary` a site could send, and the `fit` that it comes from; nothing in it is tuned."""
+
+    summary: SiteSummary
+    fit: Fit = field(repr=False)
+
+
+def fit_message(study: Study, rows: Trajectories) -> MessageFit:
+    """The local fit behind a message, with the study's fixed settings or those of every message."""
+    require_rows(study, rows)
+    fit = local.fit_local(rows, study.feature_map, message_settings(study))
+    return MessageFit(SiteSummary(rows.site, study.fingerprint, sums_of(fit, study.feature_map.n_shared)), fit)
+
+
 def fit_local(study: Study, rows: Trajectories) -> LocalFit:
     """LDTR (Algorithm 1) on one site's patients."""
-    require_rows(study, rows)
-    features = study.feature_map
+    message = fit_message(study, rows)
     log.info("site %s: fitting alone", rows.site)
-    message = local.fit_local(rows, features, message_settings(study))
     chosen = choose_alone(study, rows)
     settings = settings_for(study, rows, nobody(study), chosen)
-    fit = message if settings == message_settings(study) else local.fit_local(rows, features, settings)
-    return LocalFit(
-        as_policy(study, rows.site, "LDTR", fit, chosen, settings),
-        SiteSummary(rows.site, study.fingerprint, sums_of(message, features.n_shared)),
-        chosen,
-        message,
-    )
+    same = settings == message_settings(study)
+    fit = message.fit if same else local.fit_local(rows, study.feature_map, settings)
+    return LocalFit(as_policy(study, rows.site, "LDTR", fit, chosen, settings), message.summary, chosen, message.fit)
 
 
 def fit_federated(
@@ -97,7 +106,7 @@ def fit_federated(
             f"The total belongs to another study (fingerprint {total.fingerprint[:12]}…, this study's is "
             f"{study.fingerprint[:12]}…). Use the study file that the messages were made with."
         )
-    own = own or fit_local(study, rows).summary
+    own = own or fit_message(study, rows).summary
     if own.site != rows.site:
         raise OtherSite(f"The rows are those of site {rows.site!r}, the summary to subtract is that of {own.site!r}.")
     study.check_shape(total.sums.horizon, total.sums.n_shared)

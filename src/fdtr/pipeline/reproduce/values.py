@@ -22,20 +22,26 @@ BROKEN = replace(VALID, n_actions=6, horizon=15)
 
 @dataclass(frozen=True)
 class Tried:
-    """A setting by its `name`; `safe` methods may cover more than 97%, `unmet` ones rest on what does not hold."""
+    """A setting by its `name`, and how often it is tried.
+
+    `safe` methods may cover more than 97%; `biased` ones take propensities as known where they are not; `broken` ones
+    have no overlap left, and have to say so.
+    """
 
     name: str
     setting: Setting
+    runs: int = RUNS
     safe: tuple[str, ...] = ()
-    unmet: tuple[str, ...] = ()
+    biased: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
 
 
 TRIED = (
-    Tried("estimated propensities", Setting(), safe=("pdis",), unmet=("pdis",)),
+    Tried("estimated propensities", Setting(), safe=("pdis",), biased=("pdis",)),
     Tried("known propensities", Setting(known=True)),
-    Tried("bootstrap", Setting(interval="bootstrap"), safe=("pdis",), unmet=("pdis",)),
+    Tried("bootstrap", Setting(interval="bootstrap"), safe=("pdis",), biased=("pdis",)),
     Tried("Bernstein", Setting(interval="bernstein", known=True, methods=("pdis",)), safe=("pdis",)),
-    Tried("H = 15, |A| = 6", Setting(spec=BROKEN, fresh=200_000), unmet=("pdis", "wis", "dr", "wdr")),
+    Tried("H = 15, |A| = 6", Setting(spec=BROKEN, fresh=200_000), 200, broken=("pdis", "wis", "dr", "wdr")),
 )
 
 
@@ -43,8 +49,8 @@ TRIED = (
 class ValueRow:
     """One method in one setting: how often the 95% interval held the truth, and what the estimate is off by.
 
-    `believable` is how often the verdict was good. `asked` says whether the estimator's assumptions hold here; `held`
-    whether coverage and bias are then as they have to be.
+    `believable` is how often the verdict was good. `held`: coverage and bias are as they have to be, or, where there is
+    no overlap, that was said.
     """
 
     setting: str
@@ -60,26 +66,25 @@ class ValueRow:
     deviation: float
     standard_error: float
     believable: float
-    asked: bool
     held: bool
 
 
 def run_values(seed: int, quick: bool, processes: int | None, progress: Progress) -> Iterator[Finding]:
     """Policies from a separate sample first, then policies that are fitted to the site's own patients."""
-    runs = 4 if quick else RUNS
     rows = []
     for tried in TRIED:
+        runs = 4 if quick else tried.runs
         for row in measure_coverage(_sized(tried.setting, quick), runs, seed, processes, progress):
-            rows.append(_row(tried.name, "LDTR", row, runs, row.method not in tried.unmet, row.method in tried.safe))
+            rows.append(_row(tried.name, "LDTR", row, runs, _held(row, tried)))
     yield Finding(
         title="Intervals of a policy's value",
-        shows=[_setup(_sized(TRIED[0].setting, quick), runs), *(_sentence(tried.name, rows) for tried in TRIED)],
+        shows=[_setup(_sized(TRIED[0].setting, quick)), *(_sentence(tried.name, rows) for tried in TRIED)],
         tables=[Table("evaluation-coverage", rows)],
         figures=[Figure("evaluation-coverage", "How often 95% intervals hold V^π", partial(_draw, rows))],
     )
     small, runs = (Refitting(n=60, fresh=200), 2) if quick else (Refitting(), REFITTED_RUNS)
     refitted = [
-        _row("refitted by fold", method, row, runs, row.method == "fqe", safe=True)
+        _row("refitted by fold", method, row, runs, _covers(row, most=1.0) and _unbiased(row))
         for method, found in measure_refitted(small, runs, seed, processes, progress).items()
         for row in found
     ]
@@ -95,8 +100,21 @@ def _sized(setting: Setting, quick: bool) -> Setting:
     return replace(setting, n=200, fresh=2000, n_train=100, draws=50) if quick else setting
 
 
-def _row(setting: str, method: str, row: Row, runs: int, asked: bool, safe: bool) -> ValueRow:
-    unbiased = abs(row.bias) <= max(BIAS_ERRORS * row.bias_error, BIAS_OF_DEVIATION * row.deviation)
+def _held(row: Row, tried: Tried) -> bool:
+    if row.method in tried.broken:
+        return row.believable == 0
+    return _covers(row, 1.0 if row.method in tried.safe else MOST) and (row.method in tried.biased or _unbiased(row))
+
+
+def _covers(row: Row, most: float) -> bool:
+    return row.coverage.within(LEAST, most)
+
+
+def _unbiased(row: Row) -> bool:
+    return abs(row.bias) <= max(BIAS_ERRORS * row.bias_error, BIAS_OF_DEVIATION * row.deviation)
+
+
+def _row(setting: str, method: str, row: Row, runs: int, held: bool) -> ValueRow:
     return ValueRow(
         setting=setting,
         method=method,
@@ -111,19 +129,19 @@ def _row(setting: str, method: str, row: Row, runs: int, asked: bool, safe: bool
         deviation=row.deviation,
         standard_error=row.standard_error,
         believable=row.believable,
-        asked=asked,
-        held=unbiased and row.coverage.within(LEAST, 1.0 if safe else MOST),
+        held=held,
     )
 
 
-def _setup(setting: Setting, runs: int) -> str:
+def _setup(setting: Setting) -> str:
     spec = setting.spec
     return (
         f"A valid linear MDP of one site: d0 = {2 * spec.n_shared}, d1 = {2 * spec.n_specific}, |A| = "
         f"{spec.n_actions}, H = {spec.horizon}, clinicians who lean towards what helps next (propensities are "
-        f"logistic). LDTR's policy comes from {setting.n_train} patients of its own; each of {runs:,} runs has "
+        f"logistic). LDTR's policy comes from {setting.n_train} patients of its own; every run has "
         f"{setting.n:,} fresh ones. Coverage has to lie in 93–97% (at least 93% for pdis with estimated propensities "
-        "and for Bernstein), |bias| within 3 Monte-Carlo errors or 0.1 standard deviations."
+        "and for Bernstein), |bias| within 3 Monte-Carlo errors or 0.1 standard deviations (but for pdis with "
+        "estimated propensities, which takes them as known)."
     )
 
 
@@ -134,15 +152,13 @@ def _sentence(name: str, rows: Sequence[ValueRow]) -> str:
         f"{row.bias / row.deviation:+.2f} sd"
         for row in found
     )
-    missed = [row.estimator for row in found if row.asked and not row.held]
+    missed = [row.estimator for row in found if not row.held]
     verdict = f"Misses: {', '.join(missed)}." if missed else "Holds."
-    left = [row for row in found if not row.asked]
-    if any(row.believable < 1 for row in left):
-        names = ", ".join(row.estimator for row in left)
-        verdict += f" There is no overlap left for {names}: believed in {max(r.believable for r in left):.1%} of runs."
-    elif left:
-        verdict += f" {left[0].estimator} takes propensities as known, which they are not here."
-    return f"{name.capitalize() if name[0].islower() else name}: {told}. {verdict}"
+    tried = next(tried for tried in TRIED if tried.name == name)
+    if tried.broken:
+        most = max(row.believable for row in found if row.estimator in tried.broken)
+        verdict += f" {', '.join(tried.broken)} have no overlap left, and were believed in {most:.1%} of runs."
+    return f"{name.capitalize() if name[0].islower() else name}, {found[0].runs:,} runs: {told}. {verdict}"
 
 
 def _refitted_setup(setting: Refitting, runs: int) -> str:
@@ -156,7 +172,7 @@ def _refitted_setup(setting: Refitting, runs: int) -> str:
 
 def _refitted_sentence(row: ValueRow) -> str:
     covered = Interval(row.covered, row.covered_low, row.covered_high).per_cent
-    verdict = f" {'Holds' if row.held else 'Misses'} (at least 93%)." if row.asked else ""
+    verdict = f" {'Holds' if row.held else 'Misses'} (at least 93%)."
     return (
         f"{row.method}, {row.estimator}: covered in {covered}, bias {row.bias:+.3f} ± {1.96 * row.bias_error:.3f} "
         f"({row.bias / row.deviation:+.2f} sd), believed in {row.believable:.0%}.{verdict}"

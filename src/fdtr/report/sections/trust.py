@@ -9,12 +9,13 @@ from fdtr.evaluation.diagnostics import FEWEST, LEAST_SHARE
 from fdtr.inference import SMALL_P
 from fdtr.report import charts
 from fdtr.report.figures import figure
-from fdtr.report.page import Html, bullets, number, p_value, paragraph, percent, step_titles, table, tag
+from fdtr.report.page import Html, bullets, number, p_value, paragraph, percent, step_titles, struck, table, tag
 from fdtr.report.record import Curve, Past, Record, Trust
 from fdtr.report.texts import say
 from fdtr.study import Study
 
 _TICKS = [0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000]
+_WEIGHTS = ("smallest-ess", "zero", "largest", "rare", "low", "mean")
 Trusts = Mapping[str, Trust]
 
 
@@ -32,15 +33,21 @@ def trust(found: Record, asked: Study) -> list[Html]:
             [say("data.site"), *step_titles(range(asked.horizon))],
             [[name, *(percent(share) for share in site.near_ties)] for name, site in found.sites.items()],
         ),
+        *_withheld(found),
         *([tag("h3", say("trust.warnings")), bullets(warnings)] if warnings else []),
     ]
+
+
+def _withheld(found: Record) -> list[Html]:
+    told = [say("trust.warning", site=name, sentence=s.withheld) for name, s in found.sites.items() if s.withheld]
+    return [bullets(told)] if told else []
 
 
 def _weights(trusts: Trusts) -> list[Html]:
     ess = alt.Y("value:Q", title=say("trust.ess-axis"), scale=alt.Scale(type="symlog"), axis=alt.Axis(values=_TICKS))
     rare = alt.Y("value:Q", title=say("trust.overlap-axis"), axis=alt.Axis(format="%"))
     sizes = _by_step(trusts, lambda one: one.effective_sample_size)
-    least = max(FEWEST, LEAST_SHARE * min(one.present[0] for one in trusts.values()))
+    least = max(FEWEST, LEAST_SHARE * max(one.present[0] for one in trusts.values()))
     size_chart = charts.by_step(
         "effective-sample-size", say("trust.ess-chart"), say("trust.ess-caption"), sizes, ess, least
     )
@@ -52,10 +59,11 @@ def _weights(trusts: Trusts) -> list[Html]:
             number(min(_finite(one.effective_sample_size), default=math.nan), 1),
             *(percent(max(_finite(x), default=math.nan)) for x in (one.zero_share, one.largest_share, one.rare_share)),
             number(min(_finite(one.low_propensity), default=math.nan), 3),
+            number(min(_finite(one.mean_weight), default=math.nan), 2),
         ]
         for site, one in trusts.items()
     ]
-    columns = [say("data.site"), *(say(f"trust.{name}") for name in ("smallest-ess", "zero", "largest", "rare", "low"))]
+    columns = [say("data.site"), *(say(f"trust.{name}") for name in _WEIGHTS)]
     return [
         paragraph(say("trust.ess")),
         figure(size_chart, say("trust.ess-caption")),
@@ -101,21 +109,22 @@ def _distance(curve: Curve) -> float:
 
 def _confounding(trusts: Trusts) -> list[Html]:
     odds = next(iter(trusts.values())).odds
-    rows = [
-        [
-            site,
-            number(one.practice, 2),
-            *(
-                say("method.range", low=number(low, 2), high=number(high, 2))
-                for low, high in zip(one.odds_low, one.odds_high, strict=True)
-            ),
-            say("trust.beyond") if math.isnan(one.tipping_odds) else number(one.tipping_odds, 2),
-        ]
-        for site, one in trusts.items()
-    ]
+    rows = [[site, number(one.practice, 2), *_bounds(one), _tipping(one)] for site, one in trusts.items()]
     titles = [say("trust.odds", odds=number(gamma)) for gamma in odds]
     columns = [say("data.site"), say("policy.clinicians"), *titles, say("trust.tipping")]
     return [paragraph(say("trust.confounding")), table(say("trust.confounding-table"), columns, rows)]
+
+
+def _bounds(one: Trust) -> list[str]:
+    pairs = zip(one.odds_low, one.odds_high, strict=True)
+    ranges = [say("method.range", low=number(low, 2), high=number(high, 2)) for low, high in pairs]
+    return [struck(text) for text in ranges] if one.confounding_doubt else ranges
+
+
+def _tipping(one: Trust) -> str:
+    if one.confounding_doubt:
+        return say("trust.no-tipping")
+    return say("trust.beyond") if math.isnan(one.tipping_odds) else number(one.tipping_odds, 2)
 
 
 def _markov(trusts: Trusts) -> list[Html]:
