@@ -1,12 +1,15 @@
 """Diagnostics: overlap by hand, the verdict, and the Markov check on worlds that do and do not forget."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from evaluated import make_patients
+from evaluated import ENDS, make_patients
 from fdtr.evaluation import Behaviour, Constant, Evaluator
 from fdtr.evaluation.diagnostics import diagnose, judge, overlap_of
-from fdtr.evaluation.markov import check_markov
+from fdtr.evaluation.markov import Gain, MarkovCheck, check_markov
+from fdtr.site import read_trajectories
+from worlds import make_study
 
 pytestmark = pytest.mark.quick
 
@@ -76,6 +79,53 @@ def test_a_reward_that_remembers_is_found_and_one_that_forgets_is_not():
     assert remembers.reward.gain == pytest.approx(0.25, abs=0.1)
     assert not remembers.value.clear
     assert remembers.doubtful
+
+
+def severity(memory, ragged, n=1000):
+    """Patients whose reward is their severity x; the next is half of x or, with a `memory`, of x a step before."""
+    rng = np.random.default_rng(7)
+    study = make_study(
+        horizon=4,
+        actions={"levels": [0, 1]},
+        covariates=[{"name": "x", "range": [0, 1]}],
+        **({"ends": ENDS} if ragged else {}),
+    )
+    columns = {name: [] for name in ("patient", "step", "action", "reward", "x", "end")}
+    for patient in range(n):
+        length, x = (int(rng.integers(2, 5)) if ragged else 4), rng.random(2).tolist()
+        for step in range(length):
+            if step > 1:
+                x.append(0.5 * (x[-2] if memory else x[-1]) + 0.5 * rng.random())
+            end = "death" if ragged and step == length - 1 else None
+            row = (patient, step, int(rng.integers(2)), x[step], x[step], end)
+            for column, value in zip(columns.values(), row, strict=True):
+                column.append(value)
+    if not ragged:
+        del columns["end"]
+    return Evaluator(read_trajectories(pa.table(columns), study, "a"), study.feature_map, np.arange(n) % 4)
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_a_next_state_that_remembers_is_found_and_one_that_forgets_is_not(ragged):
+    # x of two steps earlier is as wide as the noise: half of the variance where it counts, and then the state has none.
+    remembers, forgets = (severity(memory, ragged).markov for memory in (True, False))
+    assert remembers.value.clear
+    assert remembers.doubtful
+    assert remembers.value.gain > 0.25
+    assert remembers.value.gain > 10 * remembers.value.standard_error
+    assert not remembers.reward.clear  # the reward is read off the state
+    assert not forgets.value.clear
+    assert forgets.value.r_squared > 0.25
+    assert abs(forgets.value.gain) < 0.02
+
+
+def test_two_standard_errors_are_clear_and_fewer_are_not():
+    none = Gain("reward", 0.5, -0.01, 0.01)
+    for gain, clear in ((0.0, False), (0.015, False), (0.0199, False), (0.0201, True), (np.nan, False)):
+        found = Gain("value", 0.5, gain, 0.01)
+        assert found.clear is clear
+        assert MarkovCheck(none, found).doubtful is clear
+        assert MarkovCheck(found, none).doubtful is clear
 
 
 def test_false_alarms_of_the_markov_check_are_rare():

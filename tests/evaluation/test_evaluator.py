@@ -22,7 +22,9 @@ from fdtr.evaluation import (
     evaluate,
     known_propensities,
 )
+from fdtr.evaluation.cautions import steps
 from fdtr.evaluation.paths import paths_of
+from fdtr.evaluation.target import ByFold
 from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.site import fit_local, read_trajectories
 from fdtr.study import Study
@@ -159,6 +161,30 @@ def test_the_default_shape_of_the_paper_breaks_importance_sampling_and_it_says_s
     assert comparison.reason
 
 
+@pytest.mark.parametrize("rule", ["best", "lowest dose", "highest dose", "by fold"])
+def test_two_hundred_patients_cannot_be_weighted_through_fifteen_steps_of_six_actions(rule):
+    # Uniform behaviour: a patient is treated as a policy says through h + 1 steps with chance 6⁻⁽ʰ⁺¹⁾, 200 · 6⁻² < 10.
+    world, features, rows = world_of(200)
+    assert (rows.horizon, features.n_actions) == (15, 6)
+    folds = np.arange(200) % 5
+    target = {
+        "best": Following(world.best_rule(0), features.levels),
+        "lowest dose": Constant(0),
+        "highest dose": Constant(5),
+        "by fold": ByFold(folds, [Constant(action) for action in range(5)]),
+    }[rule]
+    patients = Evaluator(rows, features, folds)
+    for method in ("pdis", "wis", "dr", "wdr"):
+        found = patients.value(target, method)
+        assert not found.believable
+        low = np.flatnonzero(found.effective_sample_size < 10)
+        assert set(range(2, 15)) <= set(low)
+        assert found.reason == (
+            f"At {steps(low.tolist())} the weights of 200 patients are worth no more than 0.0 equal ones; "
+            "10 is the least."
+        )
+
+
 def test_nuisances_are_fitted_once(patients, monkeypatch):
     calls = []
     real = evaluator_module.fit_propensities
@@ -225,6 +251,9 @@ def test_clusters_of_twins_are_worth_one_of_them():
         assert (second.n, second.n_clusters) == (300, 150)
         for name in ("value", "low", "high", "standard_error"):
             assert getattr(second, name) == pytest.approx(getattr(first, name), rel=1e-6), (method, name)
+        first, second = (one.compare(Constant(1), Constant(2), method) for one in (once, twice))
+        for name in ("difference", "low", "high", "standard_error"):
+            assert getattr(second, name) == pytest.approx(getattr(first, name), rel=1e-5), (method, name)
 
 
 def twins_of(patients):

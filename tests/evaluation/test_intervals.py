@@ -109,6 +109,21 @@ def test_bernsteins_bound_is_the_published_one():
     assert found.high == 3
 
 
+@pytest.mark.parametrize("most", [3.0, 60.0])
+def test_bernsteins_bound_for_clusters_grows_with_the_largest(most):
+    # 10 clusters of 1 patient, 10 of 3 and one of 20: X_g = (G/n) Σ_{i in g} X_i ≤ b = (H √n / 4) (20 G/n). Summands up
+    # to 3 stay below H √60 / 4 = 5.8, and so do their clusters below b; of those up to 60 the large cluster is cut off.
+    labels = np.concatenate([np.arange(10), np.repeat(np.arange(10, 20), 3), np.full(20, 20)])
+    sample = np.random.default_rng(0).random(60) * most
+    sums = np.array([sample[labels == g].sum() for g in range(21)]) * 21 / 60
+    b, log = 3 * math.sqrt(60) / 4 * 20 * 21 / 60, math.log(2 / 0.05)
+    assert (sums > b).any() == (most > 3)
+    kept = np.minimum(sums, b)
+    expected = kept.mean() - math.sqrt(2 * kept.var(ddof=1) * log / 21) - 7 * b * log / (3 * 20)
+    found = bernstein_interval(mean_of(sample).clustered(labels), Range(-1000, 3))
+    assert found.low == pytest.approx(expected, rel=1e-10)
+
+
 def test_bernsteins_bound_covers():
     # Heavy weights: 0 or 12 with mean 0.6. It is to be below the mean in 95% of samples; it is in nearly all.
     rng = np.random.default_rng(0)

@@ -24,6 +24,14 @@ def test_sharing_with_copies_of_oneself_is_worth_them_all():
     assert np.allclose(gain.alone / gain.together, np.sqrt(3))
 
 
+def test_worth_counts_the_patients_of_each_step():
+    study = make_study(ends={"death": 0.0, "discharge": 1.0})
+    own = fit_local(study, make_sites(study, {"a": 300}, ragged=True)["a"]).summary.sums
+    assert own.n[0] > own.n[1] > own.n[2]
+    gain = gain_from_sharing(own, own + own + own)
+    np.testing.assert_allclose(gain.worth, np.tile(3 * own.n[:, None], gain.worth.shape[1]), rtol=1e-9)
+
+
 def test_sharing_is_never_worth_less_than_the_sites_own_patients():
     study = make_study()
     sent = summaries(study, make_sites(study, {"a": 90, "b": 140, "c": 60}))
