@@ -72,7 +72,14 @@ def literally(patients, by_fold):
                     later = follow(h + 1, i, chances) @ theta[h + 1] if ahead else 0.0
                     total += weight * (paths.rewards[h, i] + later - theta[h] @ phi(h, i, paths.actions[h][i]))
             terms[everybody][i] = total
-    summed, squared = (sum(sizes[False, i][part] for i in range(paths.n)) for part in (0, 1))
+    summed = sum(sizes[False, i][0] for i in range(paths.n))
+    squared = sum(  # of each fold what the model says of κ², or what it is, if that is more
+        np.maximum(
+            sum(sizes[False, i][1] for i in np.flatnonzero(folds == fold)),
+            sum(sizes[False, i][0] ** 2 for i in np.flatnonzero(folds == fold)),
+        )
+        for fold in np.unique(folds)
+    )
     return terms[True].mean(), terms[False] - terms[False].mean(), summed**2 / squared
 
 

@@ -52,7 +52,10 @@ class HeldOutQ:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Implied:
-    """κ of the patients of one fold, (H, n_k), 0 once they left, and `spread` (H,), at least their Σκ²."""
+    """κ of the patients of one fold, (H, n_k), 0 once they left, and `spread` (H,), at least their Σκ².
+
+    Of patients whom the sums do not hold Σκ² may be the larger, else directions without data make the other so.
+    """
 
     kappa: Array
     spread: Array
@@ -119,6 +122,6 @@ def _implied(features: Sequence[Array], gram: Array, cross: Array, nu: Array, n:
     for h, phi in enumerate(features):
         direction = solve(factor(gram[h] + ridge * np.eye(len(nu))), nu)
         kappa[h, : phi.shape[1]] = n * (direction @ phi)
-        spread[h] = count * n * float(nu @ direction)
+        spread[h] = max(count * n * float(nu @ direction), float(np.sum(kappa[h] ** 2)))
         nu = direction @ cross[h]
     return _Implied(kappa, spread)

@@ -125,16 +125,17 @@ def evaluate_site(
     total: Total,
     own: SiteSummary,
     voters: Voters | None = None,
+    n_folds: int = N_FOLDS,
     split: Split = "folds",
     progress: Progress = ignore_progress,
 ) -> SiteEvaluation:
     """Every method on one site's patients, fitted to others of them; `own` is the summary as it was sent.
 
-    `split` "folds": every fifth of the patients by policies fitted to the rest. "half", as in the paper: policies are
+    `split` "folds": each of `n_folds` parts of the patients by policies fitted to the rest. "half", as in the paper: policies are
     fitted to one half, and the other half is valued, alone. `voters`, where given, add the majority votes.
     """
     require_rows(study, rows)
-    folds = evaluation_folds(study, rows, 2 if split == "half" else N_FOLDS)
+    folds = evaluation_folds(study, rows, 2 if split == "half" else n_folds)
     held_out = [0] if split == "half" else list(range(int(folds.max()) + 1))
     fitted: dict[str, list[Acting]] = {}
     for done, fold in enumerate(held_out):
@@ -145,7 +146,7 @@ def evaluate_site(
     progress("folds", len(held_out), len(held_out))
     if split == "half":
         rows = rows.select(folds == 0)
-        folds = evaluation_folds(study, rows, N_FOLDS)
+        folds = evaluation_folds(study, rows, n_folds)
     levels = study.feature_map.levels
     targets: dict[str, Target] = {
         name: as_target(policies[0], levels)
