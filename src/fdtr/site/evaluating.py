@@ -131,8 +131,8 @@ def evaluate_site(
 ) -> SiteEvaluation:
     """Every method on one site's patients, fitted to others of them; `own` is the summary as it was sent.
 
-    `split` "folds": each of `n_folds` parts of the patients by policies fitted to the rest. "half", as in the paper: policies are
-    fitted to one half, and the other half is valued, alone. `voters`, where given, add the majority votes.
+    `split` "folds": each of `n_folds` parts of the patients by policies fitted to the rest. "half", as in the paper:
+    policies are fitted to one half, and the other half alone is valued. `voters`, where given, add the majority votes.
     """
     require_rows(study, rows)
     folds = evaluation_folds(study, rows, 2 if split == "half" else n_folds)
