@@ -246,7 +246,7 @@ def bootstrap_draws() -> list[Figure]:
     bootstrap(statistic, rng, 100)
     seconds = paired(lambda: bootstrap(statistic, rng, 10_000), lambda: None, 3)[0]
     tracemalloc.start()
-    bootstrap(statistic, rng, 1000)
+    bootstrap(statistic, rng, 10_000)
     peak = tracemalloc.get_traced_memory()[1] / 2**20
     tracemalloc.stop()
     return [
