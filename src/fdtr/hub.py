@@ -38,7 +38,8 @@ def pooled_coefficients(total: Total) -> NDArray[np.float64]:
 
     The average of the sites' own estimates θ̂⁰ would need a second upload.
     """
-    pairs = zip(total.sums.schur, total.sums.schur_moment, strict=True)
+    known = total.significant
+    pairs = zip(known.schur, known.schur_moment, strict=True)
     return np.stack([minimum_norm(schur, moment) for schur, moment in pairs])
 
 

@@ -259,7 +259,7 @@ def total(study: Study, found: Total, coefficients: NDArray[np.float64], out: Pa
         as_json({"sites": list(found.sites), "patients": int(found.sums.n[0]), "shared_coefficients": columns})
         return
     line(f"Added the sums of {len(found.sites)} sites: {', '.join(found.sites)}; {int(found.sums.n[0]):,} patients.")
-    known = [bool(found.sums.schur[:, j, j].any()) for j in range(len(names))]
+    known = [bool(found.significant.schur[:, j, j].any()) for j in range(len(names))]
     coefficients_table("Shared coefficients of the totals, S⁺s", names, coefficients, known)
     line(f"Wrote {out}. Give it to every site.")
 
