@@ -40,7 +40,7 @@ from fdtr.masking import (
     unmask,
 )
 from fdtr.masking.past import smallest_sum
-from fdtr.masking.streams import add_pair_mask, pair_key, public_key, stream
+from fdtr.masking.streams import add_pair_mask, pair_keys, public_key, stream
 from secure_sum import agree, entropy, plain_sum, play, signer, verify
 
 pytestmark = pytest.mark.quick
@@ -67,14 +67,15 @@ def test_both_sites_of_a_pair_agree_on_a_key_and_no_other_pair_or_round_has_it()
     public = {site: public_key(secret) for site, secret in private.items()}
 
     def key(one, other, context=context):
-        return pair_key(private[one], public[other], context, one, other)
+        return pair_keys(private[one], one, {other: public[other]}, context)[other]
 
     assert key("a", "b") == key("b", "a")
     assert len({key("a", "b"), key("a", "c"), key("b", "c"), key("a", "b", other_context)}) == 4
     # Names are told apart by their lengths: ("ab", "c") is not ("a", "bc").
-    assert pair_key(private["a"], public["b"], context, "ab", "c") != pair_key(
-        private["a"], public["b"], context, "a", "bc"
+    first, second = (
+        pair_keys(private["a"], one, {other: public["b"]}, context) for one, other in (("ab", "c"), ("a", "bc"))
     )
+    assert first["c"] != second["bc"]
 
 
 def test_the_stream_is_that_of_rfc_8439():

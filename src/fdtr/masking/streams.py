@@ -1,5 +1,7 @@
 """Keys and masks: X25519 agreement, HKDF-SHA256, ChaCha20 key streams, all from PyCA `cryptography`."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -19,16 +21,18 @@ def public_key(private_key: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(private_key).public_key().public_bytes_raw()
 
 
-def pair_key(private_key: bytes, other_public_key: bytes, context: bytes, site: str, other: str) -> bytes:
-    """HKDF-SHA256(shared secret, salt = ctx, info = both names): the same at both sites.
+def pair_keys(private_key: bytes, site: str, public_keys: Mapping[str, bytes], context: bytes) -> dict[str, bytes]:
+    """For each other site HKDF-SHA256(shared secret, salt = ctx, info = both names, sorted): the same at both.
 
-    Raises ValueError for a public key that forces the secret.
+    `public_keys` are those of the other sites. Raises ValueError for one that forces the secret.
     """
-    secret = X25519PrivateKey.from_private_bytes(private_key).exchange(
-        X25519PublicKey.from_public_bytes(other_public_key)
-    )
-    info = b"".join(prefixed(name.encode()) for name in sorted((site, other)))
-    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=context, info=info).derive(secret)
+    own = X25519PrivateKey.from_private_bytes(private_key)
+    found = {}
+    for other, public in public_keys.items():
+        secret = own.exchange(X25519PublicKey.from_public_bytes(public))
+        info = b"".join(prefixed(name.encode()) for name in sorted((site, other)))
+        found[other] = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=context, info=info).derive(secret)
+    return found
 
 
 def stream(key: bytes, length: int) -> Words:

@@ -40,7 +40,7 @@ from fdtr.masking.parts import (
     raw,
 )
 from fdtr.masking.past import History, require_unlike
-from fdtr.masking.streams import KEY_BYTES, add_pair_mask, pair_key, public_key, stream
+from fdtr.masking.streams import KEY_BYTES, add_pair_mask, pair_keys, public_key, stream
 
 Words = NDArray[np.uint64]
 
@@ -168,12 +168,9 @@ def mask(state: SiteRound, announcements: Iterable[Announcement], vector: Words,
     if not state.private_key:
         raise OutOfTurn(f"Site {state.site!r} gave this round up. Join a new one.")
     public = _verified(state, announcements, verify)
+    others = {other: public[other] for other in state.round.sites if other != state.site}
     try:
-        shared = tuple(
-            (other, pair_key(state.private_key, public[other], state.round.context, state.site, other))
-            for other in state.round.sites
-            if other != state.site
-        )
+        shared = tuple(pair_keys(state.private_key, state.site, others, state.round.context).items())
     except ValueError:
         raise BadAnnouncement(
             "A site announced a key that would make its secrets known to all. Find out which; start a new round."
