@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fdtr.algebra.ridge import minimum_norm
 from fdtr.disclosure import SiteValues, require_sites
 from fdtr.errors import OtherStudy, SiteTwice
-from fdtr.inference import Pooling, SiteValue, pool
+from fdtr.inference import Pooling, SiteValue, Suspicion, pool, suspicions
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
 
@@ -31,6 +31,11 @@ def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
     constant = sum(c.effect == "shared" and c.level == "site" for c in study.covariates)
     require_sites(len(total.sites), study.disclosure.min_sites, constant)
     return total
+
+
+def doubtful_messages(messages: Sequence[SiteSummary]) -> tuple[Suspicion, ...]:
+    """The sites whose sums contradict the others', for a person to look into; nobody is left out for it."""
+    return suspicions({message.site: message.sums for message in messages})
 
 
 def pooled_coefficients(total: Total) -> NDArray[np.float64]:

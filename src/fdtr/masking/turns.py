@@ -230,11 +230,11 @@ def require_signatures(
     agreed: Round, survivors: SurvivorList, confirmations: Iterable[Confirmation], verify: Verify
 ) -> None:
     """Refuse unless every survivor signed this very list, and nobody on the roster another one."""
-    signed: set[str] = set()
+    expected, signed = survivors.digest(agreed), set()
     for one in confirmations:
         if one.site not in agreed.sites or not verify(one.site, one.content(agreed), one.signature):
             continue
-        if one.list_digest != survivors.digest(agreed):
+        if one.list_digest != expected:
             raise OtherSurvivors(
                 f"Site {one.site!r} signed another list of survivors than this site. The hub showed different lists, "
                 "which is how it could unmask one site. No mask was opened. Give the round up; ask the hub."

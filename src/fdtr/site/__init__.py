@@ -3,6 +3,7 @@
 from fdtr.site.checks import SiteCheck, check, rules_of, summarize
 from fdtr.site.evaluating import SiteEvaluation, Voters, evaluate, evaluate_site, tell_values
 from fdtr.site.fits import FederatedFit, LocalFit, fit_federated, fit_local, fit_q_learning, others_in
+from fdtr.site.own_check import check_total
 from fdtr.site.settings import (
     MESSAGE_RIDGE,
     choose_alone,
@@ -24,6 +25,7 @@ __all__ = [
     "Variation",
     "Voters",
     "check",
+    "check_total",
     "choose_alone",
     "choose_together",
     "evaluate",
