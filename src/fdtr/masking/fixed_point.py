@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
 FEWEST_BITS = 32
-"""Below this resolution rounding would move a policy fitted with a small ridge."""
+"""Below this resolution rounding shows: with λ = 1e-5 it moves θ by up to 4e-8 of its size at 38 bits, 4e-6 at 32."""
 
 _USED_BITS = 62
 _ROUNDING = 1e-9
