@@ -29,6 +29,20 @@
     │   ├── OutOfBounds             rule BOUND
     │   ├── TooFewEffective         rule ESS
     │   └── TooFewSites             rule SITES
+    ├── MaskingError                the secure sum
+    │   ├── OutOfRange              a sum is larger than its patients allow
+    │   ├── TooManyPatients         a site has more than the study's max_patients
+    │   ├── MalformedPart           a part of a round cannot be read
+    │   ├── OutOfTurn               a step is asked for before those it needs, or after the round ended
+    │   ├── BadAnnouncement         a site's key for the round is missing, unsigned or doubtful
+    │   ├── KeyReused               a second message would go out under the masks of the first
+    │   ├── TooFewSurvivors         a sum over so few sites would stand for one of them
+    │   ├── NotASurvivor            the list of survivors lacks this site or names another message of it
+    │   ├── OtherSurvivors          sites were shown different lists
+    │   ├── MissingSignature        a survivor has not signed the list
+    │   ├── RoundTooAlike           two sums together would stand for too few sites
+    │   ├── ChangedMessage          a masked message is not the one in the list
+    │   └── BadOpening              an opening is missing, unsigned, or of another round
     ├── MissingExtra                an optional part of the software is not installed
     ├── Unfetchable                 something to be downloaded could not be had
     └── SingularSystem              a linear system cannot be solved as the study asks
@@ -169,6 +183,62 @@ class TooFewSites(DisclosureError):
     """Rule SITES."""
 
     rule = "SITES"
+
+
+class MaskingError(FdtrError, ValueError):
+    """About the secure sum; nothing was sent and no mask was opened."""
+
+
+class OutOfRange(MaskingError):
+    """A sum is larger than its patients allow, so that it might wrap around unseen."""
+
+
+class TooManyPatients(MaskingError):
+    """A site has more patients than the study's `max_patients`."""
+
+
+class MalformedPart(MaskingError):
+    """A part of a round cannot be read."""
+
+
+class OutOfTurn(MaskingError):
+    """A step of a round is asked for before those it needs, or after the round ended."""
+
+
+class BadAnnouncement(MaskingError):
+    """A site's key for the round is missing, unsigned or doubtful."""
+
+
+class KeyReused(MaskingError):
+    """A second message would go out under the masks of the first."""
+
+
+class TooFewSurvivors(MaskingError):
+    """A sum over so few sites would stand for one of them."""
+
+
+class NotASurvivor(MaskingError):
+    """The list of survivors lacks this site, or names another message of it."""
+
+
+class OtherSurvivors(MaskingError):
+    """Sites were shown different lists of survivors."""
+
+
+class MissingSignature(MaskingError):
+    """A survivor has not signed the list."""
+
+
+class RoundTooAlike(MaskingError):
+    """The sums of two rounds together would stand for too few sites."""
+
+
+class ChangedMessage(MaskingError):
+    """A masked message is not the one in the list of survivors."""
+
+
+class BadOpening(MaskingError):
+    """An opening is missing, unsigned, or of another round."""
 
 
 class SingularSystem(FdtrError, ArithmeticError):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fdtr.algebra.ridge import minimum_norm
 from fdtr.disclosure import SiteValues, require_sites
 from fdtr.errors import Implausible, OtherStudy, SiteTwice
-from fdtr.inference import Pooling, SiteValue, pool
+from fdtr.inference import Pooling, SiteValue, Suspicion, pool, suspicions
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
 
@@ -33,12 +33,18 @@ def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
     return total
 
 
+def doubtful_messages(messages: Sequence[SiteSummary]) -> tuple[Suspicion, ...]:
+    """The sites whose sums contradict the others', for a person to look into; nobody is left out for it."""
+    return suspicions({message.site: message.sums for message in messages})
+
+
 def pooled_coefficients(total: Total) -> NDArray[np.float64]:
     """S⁺s of every step, (H, d0): the shared coefficients as the totals show them.
 
     The average of the sites' own estimates θ̂⁰ would need a second upload.
     """
-    pairs = zip(total.sums.schur, total.sums.schur_moment, strict=True)
+    known = total.significant
+    pairs = zip(known.schur, known.schur_moment, strict=True)
     return np.stack([minimum_norm(schur, moment) for schur, moment in pairs])
 
 

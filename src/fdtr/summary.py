@@ -12,13 +12,13 @@ effect whenever sites differ in noise.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.schur import eliminate, project
+from fdtr.algebra.schur import eliminate, project, significant
 from fdtr.container import digest
 from fdtr.errors import ChangedSummary, OtherShape, OtherStudy, SiteAbsent, SiteTwice
 
@@ -26,6 +26,9 @@ Array = NDArray[np.float64]
 
 VARIANCE_FLOOR = 0.001
 """Smallest σ̂² of a mapped reward: bounds W, v and u by 1000·n."""
+
+INFORMATION_COARSENESS = 1024.0
+"""In a secure sum W, v and u, up to 1/`VARIANCE_FLOOR` times larger, are rounded so many times more coarsely."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,6 +77,21 @@ class Sums:
             mine.shape == theirs.shape
             and np.max(np.abs(mine - theirs), initial=0.0) <= tolerance * np.max(np.abs(theirs), initial=1e-300)
             for mine, theirs in zip(self._arrays(), other._arrays(), strict=True)
+        )
+
+    def above(self, floor: float, information_floor: float) -> Self:
+        """Without the directions in which S is below `floor`, or W below `information_floor`, and s, s_r, v in them."""
+        targets = np.stack([self.schur_moment, self.schur_reward], axis=2)
+        known = [significant(*step, floor) for step in zip(self.schur, targets, strict=True)]
+        weighted = zip(self.information, self.information_moment[:, :, None], strict=True)
+        information = [significant(*step, information_floor) for step in weighted]
+        return replace(
+            self,
+            schur=np.stack([part.schur for part in known]),
+            schur_moment=np.stack([part.moments[:, 0] for part in known]),
+            schur_reward=np.stack([part.moments[:, 1] for part in known]),
+            information=np.stack([part.schur for part in information]),
+            information_moment=np.stack([part.moments[:, 0] for part in information]),
         )
 
     def packed(self) -> dict[str, Array]:
@@ -127,16 +145,20 @@ def _full(triangle: Array, n_shared: int) -> Array:
 
 @dataclass(frozen=True)
 class SiteSummary:
-    """The sums of one site. Adding two makes a `Total`; nothing here is checked for disclosure."""
+    """The sums of one site. Adding two makes a `Total`; nothing here is checked for disclosure.
+
+    `sent_as` is the digest of the masked message that carried them, where they went into a secure sum.
+    """
 
     site: str
     fingerprint: str
     sums: Sums
+    sent_as: str = ""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of site, study and every number: what a total remembers of it."""
-        return digest({"site": self.site, "fingerprint": self.fingerprint}, self.sums.packed())
+        """What a total remembers of it: `sent_as`, or else the SHA-256 of site, study and every number."""
+        return self.sent_as or digest({"site": self.site, "fingerprint": self.fingerprint}, self.sums.packed())
 
     def __repr__(self) -> str:
         return f"<SiteSummary of {self.site!r}: {_size(self.sums)}>"
@@ -154,11 +176,15 @@ class SiteSummary:
 
 @dataclass(frozen=True)
 class Total:
-    """The sums of several sites; `members` are (site, digest of its summary), sorted by site."""
+    """The sums of several sites; `members` are (site, digest of its summary), sorted by site.
+
+    `resolution` is the unit to which a secure sum rounded each site's S, s and s_r; 0 where none did.
+    """
 
     fingerprint: str
     members: tuple[tuple[str, str], ...]
     sums: Sums
+    resolution: float = 0.0
 
     def __repr__(self) -> str:
         return f"<Total of {', '.join(map(repr, self.sites))}: {_size(self.sums)}>"
@@ -168,13 +194,30 @@ class Total:
         """Who is in it."""
         return tuple(site for site, _ in self.members)
 
+    @property
+    def significant(self) -> Sums:
+        """The sums without what rounding may have made of nothing: what inverses of S and W must start from.
+
+        Rounding each site's matrix to the resolution moves eigenvalues of the total by at most K·d0·resolution; those
+        below count as zero. These are the sums themselves where nothing was rounded.
+        """
+        if self.resolution == 0.0:
+            return self.sums
+        floor = len(self.members) * self.sums.n_shared * self.resolution
+        return self.sums.above(floor, INFORMATION_COARSENESS * floor)
+
     def __add__(self, other: "SiteSummary | Total") -> "Total":
         more = other.as_total() if isinstance(other, SiteSummary) else other
         _same_study(self.fingerprint, more.fingerprint)
         twice = sorted(set(self.sites) & set(more.sites))
         if twice:
             raise SiteTwice(f"Site {twice[0]!r} is already in the total and cannot be added again.")
-        return Total(self.fingerprint, tuple(sorted(self.members + more.members)), self.sums + more.sums)
+        return Total(
+            self.fingerprint,
+            tuple(sorted(self.members + more.members)),
+            self.sums + more.sums,
+            max(self.resolution, more.resolution),
+        )
 
     def __sub__(self, own: SiteSummary) -> "Total":
         """The total of the others: `own` must be, bit for bit, what went in."""
@@ -189,7 +232,7 @@ class Total:
                 f"Site {own.site!r}: the summary at hand is not the one that went into the total. The data, the "
                 "study or the software changed since it was sent. Use the message as it was sent, or send a new one."
             )
-        return Total(self.fingerprint, tuple(members.items()), self.sums - own.sums)
+        return Total(self.fingerprint, tuple(members.items()), self.sums - own.sums, self.resolution)
 
 
 def combine(summaries: Iterable[SiteSummary]) -> Total:

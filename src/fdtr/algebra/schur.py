@@ -132,5 +132,33 @@ def project(schur: Array, moments: Array, reference: Array) -> Projected:
     )
 
 
+def significant(schur: Array, moments: Array, floor: float) -> Projected:
+    """Cut a total of S and s, whose numbers were rounded, down to the directions in which S is at least `floor`.
+
+    S itself where that is all of them. As in `project`, a feature that no such direction contains leaves exact zeros.
+
+    `schur` (d0, d0) is S, `moments` (d0, k) holds s.
+
+    >>> significant(np.array([[1.0, 1.0], [1.0, 1.0 + 1e-12]]), np.array([[1.0], [1.0]]), floor=1e-11).rank
+    1
+    """
+    if schur.shape[0] == 0:
+        return Projected(schur, moments, np.zeros(moments.shape[1]), 0)
+    values, vectors = eigh(schur)
+    kept = values >= max(floor, len(values) * np.finfo(float).eps * values[-1])
+    directions = vectors[:, kept]
+    coordinates = directions.T @ moments
+    explained = np.einsum("rk,rk->k", coordinates, coordinates / values[kept][:, None])
+    if kept.all():
+        return Projected(schur, moments, explained, len(values))
+    directions[np.sum(directions**2, axis=1) < RANK_TOLERANCE] = 0.0
+    return Projected(
+        schur=_symmetric((directions * values[kept]) @ directions.T),
+        moments=directions @ coordinates,
+        explained=explained,
+        rank=int(kept.sum()),
+    )
+
+
 def _symmetric(matrix: Array) -> Array:
     return (matrix + matrix.T) / 2

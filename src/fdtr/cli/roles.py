@@ -193,14 +193,15 @@ def combine(
 ) -> None:
     """Add the sites' messages into one total and write one file, to be given to every site."""
     from fdtr.exchange.wire import read_message, write_total
-    from fdtr.hub import combine_messages, pooled_coefficients
+    from fdtr.hub import combine_messages, doubtful_messages, pooled_coefficients
     from fdtr.study import Study
 
     _spare_inputs(out, study, *messages)
     loaded = Study.load(study)
-    total = combine_messages(loaded, [read_message(path) for path in messages])
+    read = [read_message(path) for path in messages]
+    total = combine_messages(loaded, read)
     write_total(total, out)
-    show.total(loaded, total, pooled_coefficients(total), out, json)
+    show.total(loaded, total, pooled_coefficients(total), doubtful_messages(read), out, json)
 
 
 @hub_app.command()

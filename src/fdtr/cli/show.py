@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
     import numpy as np
     from numpy.typing import NDArray
 
+    from fdtr.inference import Suspicion
     from fdtr.pipeline.curves import Curves, Judged
     from fdtr.pipeline.reproduce.finding import Finding
     from fdtr.policy import Explanation, Policy
@@ -251,16 +252,32 @@ def policy_written(policy: Policy, found: Total, out: Path, machine: bool) -> No
     line(f"Wrote {out}: the policy of {policy.site}, learnt with {len(found.sites) - 1} other sites. Keep it here.")
 
 
-def total(study: Study, found: Total, coefficients: NDArray[np.float64], out: Path, machine: bool) -> None:
+def total(
+    study: Study,
+    found: Total,
+    coefficients: NDArray[np.float64],
+    doubts: Sequence[Suspicion],
+    out: Path,
+    machine: bool,
+) -> None:
     """What `fdtr hub combine` says."""
     names = study.feature_map.names[: study.feature_map.n_shared]
     if machine:
         columns = {name: coefficients[:, j].tolist() for j, name in enumerate(names)}
-        as_json({"sites": list(found.sites), "patients": int(found.sums.n[0]), "shared_coefficients": columns})
+        as_json(
+            {
+                "sites": list(found.sites),
+                "patients": int(found.sums.n[0]),
+                "shared_coefficients": columns,
+                "suspicions": [vars(doubt) for doubt in doubts],
+            }
+        )
         return
     line(f"Added the sums of {len(found.sites)} sites: {', '.join(found.sites)}; {int(found.sums.n[0]):,} patients.")
-    known = [bool(found.sums.schur[:, j, j].any()) for j in range(len(names))]
+    known = [bool(found.significant.schur[:, j, j].any()) for j in range(len(names))]
     coefficients_table("Shared coefficients of the totals, S⁺s", names, coefficients, known)
+    for doubt in doubts:
+        note(doubt.sentence)
     line(f"Wrote {out}. Give it to every site.")
 
 

@@ -26,7 +26,7 @@ def record_of(results: Results) -> record.Record:
     """Everything that a study found, as plain values."""
     study, names = results.study, results.shared_names
     coefficients = zip(names, results.identified, results.shared_coefficients.T.tolist(), strict=True)
-    bound = theorem3_bound_from_total(results.total.sums, study.feature_map.n_features, message_settings(study))
+    bound = theorem3_bound_from_total(results.total.significant, study.feature_map.n_features, message_settings(study))
     return record.Record(
         fdtr=__version__,
         versions={"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}},

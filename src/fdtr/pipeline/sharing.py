@@ -14,7 +14,7 @@ from fdtr.summary import Total
 
 def shared_effects(study: Study, total: Total, names: Sequence[str]) -> list[record.Effect]:
     """θ⁰ of every step as an effect on the reward, with intervals, bands and p-values."""
-    found = infer_effects(total.sums)
+    found = infer_effects(total.significant)
     alone, bands = found.intervals(), found.bands()
     raw = raw_factors(study.feature_map, *study.reward.range) if names else np.zeros(0)
     return [
@@ -39,7 +39,7 @@ def shared_effects(study: Study, total: Total, names: Sequence[str]) -> list[rec
 
 def differences(total: Total) -> list[record.Difference]:
     """Cochran's Q of every step, and last of all steps together."""
-    by_step = heterogeneity(total.sums)
+    by_step = heterogeneity(total.significant)
     both = ((by_step, range(len(by_step.df))), (by_step.over_steps(), range(1)))
     return [
         record.Difference(
@@ -58,7 +58,7 @@ def gains(total: Total, local: Mapping[str, LocalFit], names: Sequence[str]) -> 
     """For every site and shared feature, what the others' sums add to its own; medians over steps."""
     rows = []
     for site, fit in local.items():
-        found = gain_from_sharing(fit.summary.sums, total.sums)
+        found = gain_from_sharing(fit.summary.sums, total.significant)
         for j, name in enumerate(names):
             worth = _median(found.worth[:, j])
             rows.append(

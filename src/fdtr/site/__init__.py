@@ -12,6 +12,7 @@ from fdtr.site.fits import (
     fit_q_learning,
     others_in,
 )
+from fdtr.site.own_check import check_total
 from fdtr.site.settings import (
     MESSAGE_RIDGE,
     choose_alone,
@@ -34,6 +35,7 @@ __all__ = [
     "Variation",
     "Voters",
     "check",
+    "check_total",
     "choose_alone",
     "choose_together",
     "evaluate",

@@ -120,7 +120,7 @@ def fit_federated(
 
 def others_in(total: Total, own: SiteSummary) -> federated.Others:
     """The other sites' sums: the total without the site's own."""
-    rest = (total - own).sums
+    rest = (total - own).significant
     return federated.Others(rest.schur, rest.schur_moment, rest.schur_reward, float(rest.n[0]))
 
 

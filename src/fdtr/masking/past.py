@@ -1,0 +1,115 @@
+"""What a site remembers of earlier rounds of one study, and the rounds that it must not add to them.
+
+Two sums over nearly the same sites give away what they do not share: where one site is in one and not in the other,
+their difference is that site's message.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.errors import MalformedPart, RoundTooAlike
+from fdtr.masking.parts import FEWEST_HONEST, key, name, parse
+
+
+@dataclass(frozen=True)
+class PastRound:
+    """One round of this site: its `context`, and the survivors once the site opened its masks (None before)."""
+
+    context: bytes
+    survivors: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class History:
+    """A site's rounds under one fingerprint. Save it before anything of a round is posted."""
+
+    rounds: tuple[PastRound, ...] = ()
+
+    def knows(self, context: bytes) -> bool:
+        """Whether the site took part in this round."""
+        return any(past.context == context for past in self.rounds)
+
+    def begun(self, context: bytes) -> "History":
+        """With a round that the site has keys for."""
+        return self if self.knows(context) else History((*self.rounds, PastRound(context)))
+
+    def opened(self, context: bytes, survivors: Collection[str]) -> "History":
+        """With a round whose masks the site opens; whether the sum came about does not matter."""
+        others = tuple(past for past in self.rounds if past.context != context)
+        return History((*others, PastRound(context, tuple(sorted(survivors)))))
+
+    def opened_elsewhere(self, context: bytes) -> list[tuple[str, ...]]:
+        """The survivors of every other round that was opened."""
+        return [past.survivors for past in self.rounds if past.survivors is not None and past.context != context]
+
+    def to_json(self) -> str:
+        """As text, for the site's private folder."""
+        return json.dumps({"rounds": [[past.context.hex(), past.survivors] for past in self.rounds]})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """The reverse; raises MalformedPart."""
+        given = parse(text, "rounds")["rounds"]
+        if not isinstance(given, list) or not all(isinstance(past, list) and len(past) == 2 for past in given):
+            raise MalformedPart("The site's memory of earlier rounds is damaged. Restore it from a backup.")
+        return cls(
+            tuple(
+                PastRound(key(context), None if sites is None else tuple(name(site) for site in sites))
+                for context, sites in given
+            )
+        )
+
+
+def require_unlike(earlier: Iterable[Collection[str]], survivors: Collection[str], colluding: int = 0) -> None:
+    """Refuse a round whose sum, with those of `earlier` rounds, would stand for too few sites.
+
+    The same survivors again are harmless, and so is a round that differs in at least three sites, beside those that
+    may collude. With several earlier rounds every combination of their sums counts: whether one stands for fewer.
+
+    >>> require_unlike([("a", "b", "c", "d")], ("d", "c", "b", "a"))
+    >>> require_unlike([("a", "b", "c", "d")], ("a", "b", "c"))
+    Traceback (most recent call last):
+    fdtr.errors.RoundTooAlike: ...
+    """
+    fewest = FEWEST_HONEST + colluding
+    sets = list(dict.fromkeys(frozenset(sites) for sites in (*earlier, survivors)))
+    if smallest_sum(sets, below=fewest):
+        raise RoundTooAlike(
+            f"With the sums opened before, this one would give away a sum over fewer than {fewest} sites. Nothing was "
+            f"signed. Join with the same sites as before, or with at least {fewest} more or fewer of them."
+        )
+
+
+def smallest_sum(sums: Sequence[Collection[str]], below: int) -> tuple[str, ...]:
+    """Sites, fewer than `below`, that some combination of the sums stands for alone; empty where there are none.
+
+    A combination without the other sites exists where leaving these out lowers the rank of who is in which sum. Sites
+    that are in the same sums come only together.
+
+    >>> smallest_sum([("a", "b", "c", "d"), ("a", "b", "c")], below=3)
+    ('d',)
+    """
+    alike: dict[tuple[bool, ...], list[str]] = {}
+    for site in sorted({site for members in sums for site in members}):
+        alike.setdefault(tuple(site in members for members in sums), []).append(site)
+    patterns = np.array(list(alike), dtype=np.float64).reshape(len(alike), len(sums))
+    groups = list(alike.values())
+    rank = np.linalg.matrix_rank(patterns) if groups else 0
+    few = [i for i, group in enumerate(groups) if len(group) < below]
+    for size in range(1, min(below, len(few) + 1)):
+        for chosen in combinations(few, size):
+            together = [site for i in chosen for site in groups[i]]
+            if len(together) < below and _rank_without(patterns, chosen) < rank:
+                return tuple(sorted(together))
+    return ()
+
+
+def _rank_without(patterns: NDArray[np.float64], chosen: tuple[int, ...]) -> int:
+    left = np.delete(patterns, chosen, axis=0)
+    return int(np.linalg.matrix_rank(left)) if len(left) else 0

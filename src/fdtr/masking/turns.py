@@ -1,0 +1,275 @@
+"""A site's turns in a round of the secure sum, as steps from one state to the next.
+
+Each turn makes a new `SiteRound`; what the site then posts follows from that state alone. Save the state first and
+post afterwards: after a crash the same state gives the same bytes again, never others under the same keys.
+"""
+
+import json
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.errors import (
+    BadAnnouncement,
+    KeyReused,
+    MalformedPart,
+    MissingSignature,
+    NotASurvivor,
+    OtherShape,
+    OtherSurvivors,
+    OutOfTurn,
+    TooFewSurvivors,
+)
+from fdtr.masking.parts import (
+    Announcement,
+    Confirmation,
+    MaskedMessage,
+    Opening,
+    Round,
+    Sign,
+    SurvivorList,
+    Verify,
+    key,
+    name,
+    pairs,
+    parse,
+    raw,
+)
+from fdtr.masking.past import History, require_unlike
+from fdtr.masking.streams import KEY_BYTES, add_pair_mask, pair_keys, public_key, stream
+
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, repr=False)
+class SiteRound:
+    """A site's secrets in one round and how far it is. Never leaves the site.
+
+    `private_key` is gone once the pair keys exist; `pair_keys` are (other site, key); `self_mask` is b_i;
+    `masked_digest` that of the masked message; `survivors` the one list that this site signs; `opened` says that its
+    masks may be posted, after which only the keys it shared with dropped sites are left.
+    """
+
+    round: Round
+    site: str
+    private_key: bytes
+    self_mask: bytes
+    pair_keys: tuple[tuple[str, bytes], ...] = ()
+    masked_digest: str = ""
+    survivors: SurvivorList | None = None
+    opened: bool = False
+
+    def announcement(self, sign: Sign) -> Announcement:
+        """Step 1: what the site posts to begin with."""
+        if not self.private_key:
+            raise OutOfTurn(f"Site {self.site!r} has announced its key for this round and masked a message with it.")
+        bare = Announcement(self.site, public_key(self.private_key))
+        return replace(bare, signature=sign(bare.content(self.round)))
+
+    def masked(self, vector: Words, sign: Sign) -> MaskedMessage:
+        """Step 3: the masked message of `vector`, the same that `mask` was given."""
+        if not self.masked_digest or self.opened or not self.self_mask:
+            raise OutOfTurn(f"Site {self.site!r} holds no masks for this round, or no longer.")
+        bare = self._masked(vector)
+        if bare.digest(self.round) != self.masked_digest:
+            raise KeyReused(
+                f"Site {self.site!r} has already masked other sums in this round. A second message under the same "
+                "masks would give the difference away. Nothing was written. Join a new round."
+            )
+        return replace(bare, signature=sign(bare.content(self.round)))
+
+    def confirmation(self, sign: Sign) -> Confirmation:
+        """Step 4: this site's signature under the list of survivors."""
+        bare = Confirmation(self.site, self._signed_list().digest(self.round))
+        return replace(bare, signature=sign(bare.content(self.round)))
+
+    def opening(self, sign: Sign) -> Opening:
+        """Step 5: b_i and the keys shared with dropped sites, once `release` allowed it."""
+        if not self.opened or not self.self_mask:
+            raise OutOfTurn(f"Site {self.site!r} has not seen every survivor's signature; its masks stay closed.")
+        bare = Opening(self.site, self.self_mask, self.pair_keys)
+        return replace(bare, signature=sign(bare.content(self.round, self._signed_list())))
+
+    def destroyed(self) -> "SiteRound":
+        """The state without its secrets: a round that ended, or that is given up for a new one."""
+        return replace(self, private_key=b"", self_mask=b"", pair_keys=())
+
+    def to_json(self) -> str:
+        """As text, for the site's private folder alone."""
+        return json.dumps(
+            {
+                **vars(self),
+                "round": self.round.to_dict(),
+                "private_key": self.private_key.hex(),
+                "self_mask": self.self_mask.hex(),
+                "pair_keys": [[other, shared.hex()] for other, shared in self.pair_keys],
+                "survivors": self.survivors and [list(member) for member in self.survivors.members],
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """The reverse; raises MalformedPart."""
+        fields = ("round", "site", "private_key", "self_mask", "pair_keys", "masked_digest", "survivors", "opened")
+        given = parse(text, *fields)
+        try:
+            agreed = Round.from_dict(given["round"])
+        except (TypeError, ValueError, KeyError, AttributeError):
+            raise MalformedPart("The saved state of a round is damaged. Give it up and join a new round.") from None
+        listed = given["survivors"]
+        return cls(
+            round=agreed,
+            site=name(given["site"]),
+            private_key=raw(given["private_key"]),
+            self_mask=raw(given["self_mask"]),
+            pair_keys=tuple((other, key(shared)) for other, shared in pairs(given["pair_keys"])),
+            masked_digest=str(given["masked_digest"]),
+            survivors=None if listed is None else SurvivorList(pairs(listed)),
+            opened=given["opened"] is True,
+        )
+
+    def _masked(self, vector: Words) -> MaskedMessage:
+        if vector.dtype != np.uint64 or vector.shape != (self.round.length,):
+            raise OtherShape(f"A message of this round holds {self.round.length} whole numbers of 64 bits.")
+        hidden = vector + stream(self.self_mask, len(vector))
+        for other, shared in self.pair_keys:
+            add_pair_mask(hidden, shared, self.site, other)
+        return MaskedMessage(self.site, hidden)
+
+    def _signed_list(self) -> SurvivorList:
+        if self.survivors is None:
+            raise OutOfTurn(f"Site {self.site!r} has not accepted a list of survivors yet.")
+        return self.survivors
+
+
+def start(
+    agreed: Round, site: str, history: History, entropy: Callable[[int], bytes] = secrets.token_bytes
+) -> SiteRound:
+    """Step 1: fresh keys for one site and one round; `history` is what the site remembers of earlier ones."""
+    if site not in agreed.sites:
+        raise NotASurvivor(f"Site {site!r} is not on the roster of this round: {', '.join(agreed.sites)}.")
+    if history.knows(agreed.context):
+        raise KeyReused(
+            f"Site {site!r} took part in this round before and no longer has its keys. A round is played once: join a "
+            "new one."
+        )
+    return SiteRound(agreed, site, private_key=entropy(KEY_BYTES), self_mask=entropy(KEY_BYTES))
+
+
+def mask(state: SiteRound, announcements: Iterable[Announcement], vector: Words, verify: Verify) -> SiteRound:
+    """Steps 2 and 3: agree on a key with every site of the roster, and bind the masks to this one message."""
+    if state.masked_digest:
+        state.masked(vector, lambda _: b"")  # refuses another message; the same is not masked twice
+        return state
+    if not state.private_key:
+        raise OutOfTurn(f"Site {state.site!r} gave this round up. Join a new one.")
+    public = _verified(state, announcements, verify)
+    others = {other: public[other] for other in state.round.sites if other != state.site}
+    try:
+        shared = tuple(pair_keys(state.private_key, state.site, others, state.round.context).items())
+    except ValueError:
+        raise BadAnnouncement(
+            "A site announced a key that would make its secrets known to all. Find out which; start a new round."
+        ) from None
+    keyed = replace(state, private_key=b"", pair_keys=shared)
+    return replace(keyed, masked_digest=keyed._masked(vector).digest(state.round))
+
+
+def confirm(state: SiteRound, survivors: SurvivorList, history: History) -> SiteRound:
+    """Step 4: accept the hub's list, if this site may; it signs no other one in this round."""
+    if not state.masked_digest or not state.self_mask:
+        raise OutOfTurn(f"Site {state.site!r} has no masked message in this round.")
+    if state.survivors is not None and state.survivors != survivors:
+        raise OtherSurvivors(
+            f"Site {state.site!r} has signed another list of survivors in this round. One that signs two lets the hub "
+            "unmask a site. Give the round up and join a new one; ask the hub why the list changed."
+        )
+    strangers = sorted(set(survivors.sites) - set(state.round.sites))
+    if strangers:
+        raise OtherSurvivors(f"The list of survivors names {strangers[0]!r}, who is not on the roster. Do not sign it.")
+    if dict(survivors.members).get(state.site) != state.masked_digest:
+        raise NotASurvivor(
+            f"The list of survivors lacks site {state.site!r} or names a message that it did not send. Nothing was "
+            "signed, and its masks stay closed. Wait for a new round."
+        )
+    require_enough(state.round, survivors)
+    require_unlike(history.opened_elsewhere(state.round.context), survivors.sites, state.round.colluding)
+    return replace(state, survivors=survivors)
+
+
+def release(state: SiteRound, confirmations: Iterable[Confirmation], history: History, verify: Verify) -> SiteRound:
+    """Step 5: allow the opening, once every survivor has signed the very list that this site signed.
+
+    `history` is asked again: another round may have been opened since the list was signed.
+    """
+    survivors = state._signed_list()
+    if state.opened:
+        return state
+    if not state.self_mask:
+        raise OutOfTurn(f"Site {state.site!r} gave this round up; its masks are gone. Join a new one.")
+    require_unlike(history.opened_elsewhere(state.round.context), survivors.sites, state.round.colluding)
+    require_signatures(state.round, survivors, confirmations, verify)
+    dropped = survivors.dropped(state.round)
+    return replace(state, opened=True, pair_keys=tuple(pair for pair in state.pair_keys if pair[0] in dropped))
+
+
+def require_enough(agreed: Round, survivors: SurvivorList) -> None:
+    """Refuse a list of too few sites."""
+    if len(survivors.sites) < agreed.fewest:
+        raise TooFewSurvivors(
+            f"{len(survivors.sites)} sites are left and {agreed.fewest} are needed: a sum over fewer would stand for "
+            "one of them. No mask was opened. Start a new round when the others are back."
+        )
+
+
+def require_signatures(
+    agreed: Round, survivors: SurvivorList, confirmations: Iterable[Confirmation], verify: Verify
+) -> None:
+    """Refuse unless every survivor signed this very list, and nobody on the roster another one."""
+    expected, signed = survivors.digest(agreed), set()
+    for one in confirmations:
+        if one.site not in agreed.sites or not verify(one.site, one.content(agreed), one.signature):
+            continue
+        if one.list_digest != expected:
+            raise OtherSurvivors(
+                f"Site {one.site!r} signed another list of survivors than this site. The hub showed different lists, "
+                "which is how it could unmask one site. No mask was opened. Give the round up; ask the hub."
+            )
+        signed.add(one.site)
+    missing = [site for site in survivors.sites if site not in signed]
+    if missing:
+        raise MissingSignature(
+            f"{', '.join(map(repr, missing))} has not signed the list of survivors, or not with the key of the roster. "
+            "No mask was opened. Wait for the signature; if it does not come, start a new round."
+        )
+
+
+def _verified(state: SiteRound, announcements: Iterable[Announcement], verify: Verify) -> dict[str, bytes]:
+    """The public key of every site on the roster."""
+    found: dict[str, bytes] = {}
+    for one in announcements:
+        if one.site not in state.round.sites:
+            raise BadAnnouncement(f"{one.site!r} announced a key and is not on the roster. Leave it out.")
+        if found.get(one.site, one.public_key) != one.public_key:
+            raise BadAnnouncement(f"Site {one.site!r} announced two keys for one round. Start a new round.")
+        if not verify(one.site, one.content(state.round), one.signature):
+            raise BadAnnouncement(
+                f"The key that {one.site!r} announced is not signed with its key of the roster, for this round. "
+                "Nothing was masked. Call the site and compare fingerprints."
+            )
+        found[one.site] = one.public_key
+    missing = [site for site in state.round.sites if site not in found]
+    if missing:
+        raise BadAnnouncement(
+            f"No key yet from {', '.join(map(repr, missing))}. Every site of the roster announces one before any masks "
+            "its message: wait, or agree on a roster without it."
+        )
+    if found[state.site] != public_key(state.private_key):
+        raise BadAnnouncement(f"The key announced for {state.site!r} is not the one this site made. Start a new round.")
+    if len(set(found.values())) != len(found):
+        raise BadAnnouncement("Two sites announced the same key. Find out which; start a new round.")
+    return found
