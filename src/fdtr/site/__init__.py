@@ -1,8 +1,9 @@
 """A hospital's part: read its table, fit alone, make its message, finish its policy from the total, and value it."""
 
-from fdtr.site.checks import SiteCheck, check, rules_of, summarize
+from fdtr.site.checks import SiteCheck, check, summarize
 from fdtr.site.evaluating import SiteEvaluation, Voters, evaluate, evaluate_site, tell_values
 from fdtr.site.fits import FederatedFit, LocalFit, fit_federated, fit_local, fit_q_learning, others_in
+from fdtr.site.rules import map_fingerprint, release_of, rules_of
 from fdtr.site.settings import (
     MESSAGE_RIDGE,
     choose_alone,
@@ -32,9 +33,11 @@ __all__ = [
     "fit_local",
     "fit_q_learning",
     "judge_pessimism",
+    "map_fingerprint",
     "message_settings",
     "others_in",
     "read_trajectories",
+    "release_of",
     "rules_of",
     "score_together",
     "settings_of",

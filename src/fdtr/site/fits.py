@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import __version__
+from fdtr.disclosure import judge, measure, withheld_steps
 from fdtr.errors import OtherSite, OtherStudy
 from fdtr.learners import federated, local, qlearning
-from fdtr.learners.backward import Fit, Settings, sums_of
+from fdtr.learners.backward import Fit, Settings, grams_of, sums_of
 from fdtr.policy import Policy
+from fdtr.site.rules import rules_of
 from fdtr.site.settings import choose_alone, choose_together, message_settings, nobody, settings_for
 from fdtr.site.tables import require_rows
 from fdtr.study import Study
@@ -75,10 +77,22 @@ def fit_local(study: Study, rows: Trajectories) -> LocalFit:
     fit = message if settings == message_settings(study) else local.fit_local(rows, features, settings)
     return LocalFit(
         as_policy(study, rows.site, "LDTR", fit, chosen, settings),
-        SiteSummary(rows.site, study.fingerprint, sums_of(message, features.n_shared)),
+        _summary(study, rows, message),
         chosen,
         message,
     )
+
+
+def _summary(study: Study, rows: Trajectories, fit: Fit) -> SiteSummary:
+    """What the site could send: sums or Grams, without the steps that the study withholds."""
+    asked, n_shared = study.disclosure, study.feature_map.n_shared
+    if asked.payload == "gram":
+        summary = SiteSummary.of_grams(rows.site, study.fingerprint, grams_of(fit), n_shared)
+    else:
+        summary = SiteSummary(rows.site, study.fingerprint, sums_of(fit, n_shared))
+    if asked.small_step == "refuse":
+        return summary
+    return summary.without(withheld_steps(judge(measure(rows, study.feature_map, fit, asked.payload), rules_of(study))))
 
 
 def fit_federated(
