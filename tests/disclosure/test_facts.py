@@ -82,7 +82,7 @@ def test_a_small_cell_is_named_without_a_value():
     [verdict, *_] = [v for v in judge(measure(rows, study.feature_map, fit_local(study, rows).fit), rules_of(study))
                      if v.rule.rule == "CELL"]  # fmt: skip
     assert not verdict.holds
-    assert 'patients in the rarer of two values of column "' in verdict.sentence
+    assert ' in the rarer of two values of column "' in verdict.sentence
     assert "at action " in verdict.sentence
     assert verdict.sentence.endswith("the study asks for none or at least 11.")
 

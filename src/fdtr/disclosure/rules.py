@@ -137,15 +137,15 @@ def _judge_step(step: int, fact: StepFacts, rules: Rules, horizon: int) -> list[
     return [
         Verdict(
             TooFewPatients, step, fact.n >= rules.min_patients,
-            f"{fact.n} patients", f"at least {rules.min_patients}", small,
+            _patients(fact.n), f"at least {rules.min_patients}", small,
         ),
         Verdict(
             TooManyFeatures, step, ratio <= rules.max_ratio,
-            f"{fact.rank} independent features for {fact.n} patients", f"at most {rules.max_ratio:g} for each", small,
+            f"{fact.rank} independent features for {_patients(fact.n)}", f"at most {rules.max_ratio:g} for each", small,
         ),
         Verdict(
             TooFewPerAction, step, fewest >= per_action,
-            f"{fewest} patients at the least used action", f"none or at least {per_action}", small,
+            f"{_patients(fewest)} at the least used action", f"none or at least {per_action}", small,
         ),
         _judge_cell(SmallCell, step, fact.cell, "in the rarer of two values of", rules),
         _judge_cell(FewNonzero, step, fact.nonzero, "not at zero in", rules),
@@ -165,8 +165,12 @@ def _judge_step(step: int, fact: StepFacts, rules: Rules, horizon: int) -> list[
 
 def _judge_cell(rule: type[DisclosureError], step: int, smallest: Smallest | None, which: str, rules: Rules) -> Verdict:
     holds = smallest is None or smallest.count >= rules.min_cell
-    found = "no cell to look at" if smallest is None else f"{smallest.count} patients {which} {smallest.where}"
+    found = "no cell to look at" if smallest is None else f"{_patients(smallest.count)} {which} {smallest.where}"
     return Verdict(rule, step, holds, found, f"none or at least {rules.min_cell}", rules.small_step)
+
+
+def _patients(count: int) -> str:
+    return f"{count} patient{'s' * (count != 1)}"
 
 
 def _judge_bounds(step: int, fact: StepFacts, rules: Rules, cap: int) -> Verdict:
@@ -180,7 +184,7 @@ def _judge_bounds(step: int, fact: StepFacts, rules: Rules, cap: int) -> Verdict
         OutOfBounds,
         step,
         bounded and inside and fits,
-        f"features {found[0]} and targets {found[1]} their bounds{'' if fits else f', {fact.n} patients'}",
+        f"features {found[0]} and targets {found[1]} their bounds{'' if fits else f', {_patients(fact.n)}'}",
         f"{limit} and targets inside [0, {cap}]{most}",
     )
 
