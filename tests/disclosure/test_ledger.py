@@ -1,5 +1,6 @@
 """Rule ONCE: which second releases it refuses, and that the record is there exactly when the message is."""
 
+import os
 import sqlite3
 import stat
 import threading
@@ -91,6 +92,24 @@ def test_an_interruption_leaves_the_record(ledger):
         raise KeyboardInterrupt
     assert not ledger.judge(replace(FIRST, patients=IDS[1:])).holds
     record(ledger, FIRST)  # the same message may be made again
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_killed_process_leaves_the_whole_record_or_none(ledger, tmp_path, recorded):
+    record(ledger, FIRST)
+    child = os.fork()
+    if not child:
+        if recorded:
+            ledger.recording(replace(FIRST, site="south")).__enter__()
+        else:
+            connection = sqlite3.connect(tmp_path / "state" / "ledger" / "releases.sqlite", isolation_level=None)
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("INSERT INTO releases SELECT 99, time, study, feature_map, site, message, content, "
+                               "margin, state, n, patients FROM releases")  # fmt: skip
+        os._exit(9)
+    os.waitpid(child, 0)
+    assert [one.site for one in ledger.recorded()] == ["north", *(["south"] * recorded)]
+    record(ledger, FIRST)
 
 
 def test_the_record_is_there_before_the_message(ledger):

@@ -165,6 +165,12 @@ def test_the_hub_takes_what_the_study_asks_for(grams):
         combine_messages(schur, more)
 
 
+def test_rule_sites_is_asked_of_sums_alone(grams):
+    """A Gram passed rules under which one site may be seen by itself."""
+    study, _, messages = grams
+    assert combine_messages(study, [messages["a"], messages["b"]]).sites == ("a", "b")
+
+
 def test_withheld_steps_of_grams_are_zeros_too():
     study = make_study(ends=ENDS, disclosure=WITHHOLD | {"payload": "gram"})
     summary = summarize(study, make_sites(study, {"a": 240}, ragged=True)["a"]).summary

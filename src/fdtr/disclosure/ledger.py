@@ -223,7 +223,8 @@ def _judge(ledger: sqlite3.Connection, release: Release, hashed: bytes) -> Verdi
     mine = np.frombuffer(hashed, f"S{_WIDTH}")
     for time, study, feature_map, content, margin, count, patients in near:
         theirs = np.frombuffer(patients, f"S{_WIDTH}")
-        differ = n + count - 2 * int(np.isin(mine, theirs, assume_unique=True).sum())
+        same = n if patients == hashed else int(np.isin(mine, theirs, assume_unique=True).sum())
+        differ = n + count - 2 * same
         of = f"those released on {time[:10]} for the study {study[:12]}…"
         if 0 < differ <= margin:
             return _verdict(
@@ -251,7 +252,11 @@ def _write_once(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        with suppress(FileExistsError):
+        try:
             os.link(temporary, path)  # unlike a rename, it never replaces what another process just made
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without links
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
