@@ -18,7 +18,22 @@ pytestmark = pytest.mark.quick
     [
         ({"horizn": 3}, 'horizn: unknown key; did you mean "horizon"?'),
         ({"learning": {"pesimism": 1}}, 'learning.pesimism: unknown key; did you mean "pessimism"?'),
-        ({"disclosure": {"secure_sum": True}}, "disclosure.secure_sum: unknown key (known: min_patients"),
+        ({"disclosure": {"secret_sum": True}}, 'disclosure.secret_sum: unknown key; did you mean "secure_sum"?'),
+        ({"disclosure": {"secure_sum": True}}, "disclosure: secure_sum needs max_patients"),
+        (
+            {"disclosure": {"secure_sum": True, "max_patients": 900}, "features": {"scale": "none"}},
+            'secure_sum needs [features] scale = "unit"',
+        ),
+        (
+            {"disclosure": {"secure_sum": True, "max_patients": 900, "payload": "gram"}},
+            'secure_sum adds what payload = "schur" sends',
+        ),
+        ({"disclosure": {"payload": "rows"}}, "disclosure.payload: must be 'schur' or 'gram'"),
+        ({"disclosure": {"small_step": "hide"}}, "disclosure.small_step: must be 'refuse' or 'withhold'"),
+        ({"disclosure": {"epsilon": 3.0}}, "epsilon and delta belong together"),
+        ({"disclosure": {"delta": 1e-6}}, "epsilon and delta belong together"),
+        ({"disclosure": {"epsilon": 3.0, "delta": 1.0}}, "disclosure.delta: must be less than 1"),
+        ({"disclosure": {"once_margin": -1}}, "disclosure.once_margin: must be greater than or equal to 0"),
         ({"covariates": [{"name": "x", "rnge": [0, 1]}]}, 'covariates[0] “x”.rnge: unknown key; did you mean "range"?'),
         ({"covariates": [{"name": "x", "basis": {"kind": "spline", "knot": [1]}}]}, 'did you mean "knots"?'),
         ({"covariates": [{"name": "x", "basis": {"kind": "splin"}}]}, 'unknown kind; did you mean "spline"?'),
@@ -118,6 +133,18 @@ def test_the_fingerprint_ignores_columns_and_how_numbers_are_written():
     assert make_study(horizon=4).fingerprint != study.fingerprint
     assert make_study(disclosure={"min_patients": 51}).fingerprint != study.fingerprint
     assert make_study(disclosure={"min_patients": 50}).fingerprint == study.fingerprint  # the default, spelt out
+
+
+def test_a_gram_has_stricter_defaults_which_are_written_out(tmp_path):
+    grams, sums = make_study(disclosure={"payload": "gram"}), make_study()
+    assert (sums.disclosure.max_ratio, sums.disclosure.max_leverage) == (0.10, 0.20)
+    assert (grams.disclosure.max_ratio, grams.disclosure.max_leverage) == (0.05, 0.33)
+    spelt = make_study(disclosure={"payload": "gram", "max_ratio": 0.05, "max_leverage": 0.33})
+    assert spelt.fingerprint == grams.fingerprint
+    assert make_study(disclosure={"payload": "gram", "max_ratio": 0.02}).disclosure.max_ratio == 0.02
+    grams.save(tmp_path / "study.toml")
+    assert "max_leverage = 0.33" in (tmp_path / "study.toml").read_text()
+    assert Study.load(tmp_path / "study.toml") == grams
 
 
 def test_a_cluster_column_is_each_sites_own_and_there_is_none_by_default(tmp_path):

@@ -42,5 +42,6 @@ def test_the_defaults_are_those_shown():
     for section in ("features", "reward", "learning"):
         shown = {key: tuple(value) if isinstance(value, list) else value for key, value in given[section].items()}
         assert getattr(bare, section).model_dump() == shown
-    shown = {key: value for key, value in given["disclosure"].items() if key != "norm_bound"}
-    assert bare.disclosure.model_dump(exclude={"norm_bound"}) == shown
+    optional = {"norm_bound", "max_patients", "epsilon", "delta"}  # none by default
+    shown = {key: value for key, value in given["disclosure"].items() if key not in optional}
+    assert bare.disclosure.model_dump(exclude_none=True) == shown

@@ -20,13 +20,21 @@
     │   ├── SiteTwice               a site would be counted twice
     │   ├── SiteAbsent              the total does not contain the site
     │   ├── OtherSite               rows and summary belong to different sites
+    │   ├── OtherPayload            a message holds other sums than the study asks for
     │   ├── ChangedSummary          the site's summary is not the one it sent
-    │   └── Implausible             numbers that no site's patients can have
+    │   ├── Implausible             numbers that no site's patients can have
+    │   └── UnknownRelease          the ledger holds no such release
     ├── DisclosureError
     │   ├── TooFewPatients          rule N
     │   ├── TooManyFeatures         rule RATIO
     │   ├── TooFewPerAction         rule ACTION
+    │   ├── SmallCell               rule CELL
+    │   ├── FewNonzero              rule NONZERO
+    │   ├── SmallPair               rule PAIR
+    │   ├── TooMuchLeverage         rule LEVERAGE
     │   ├── OutOfBounds             rule BOUND
+    │   ├── NothingShared           rule COLLINEAR, which only warns
+    │   ├── ReleasedBefore          rule ONCE
     │   ├── TooFewEffective         rule ESS
     │   └── TooFewSites             rule SITES
     ├── MaskingError                the secure sum
@@ -135,6 +143,10 @@ class OtherSite(ExchangeError):
     """Rows and summary belong to different sites."""
 
 
+class OtherPayload(ExchangeError):
+    """A message holds other sums than the study asks for."""
+
+
 class ChangedSummary(ExchangeError):
     """A site's summary is not the one that went into the total."""
 
@@ -143,10 +155,26 @@ class Implausible(ExchangeError):
     """Numbers that no site's patients can have."""
 
 
+class UnknownRelease(ExchangeError):
+    """The ledger holds no such release."""
+
+
+DECLINED = "site declined: disclosure check"
+"""All that a refusal says to others: its reasons would tell what the rules protect."""
+
+
 class DisclosureError(FdtrError):
-    """A disclosure rule refused; nothing was released. `rule` is its code."""
+    """A disclosure rule refused; nothing was released. `rule` is its code.
+
+    It has two voices: its text is for the site's own eyes, `outward` is what others may be told.
+    """
 
     rule = ""
+
+    @property
+    def outward(self) -> str:
+        """The same sentence whatever the reason."""
+        return DECLINED
 
 
 class TooFewPatients(DisclosureError):
@@ -167,10 +195,46 @@ class TooFewPerAction(DisclosureError):
     rule = "ACTION"
 
 
+class SmallCell(DisclosureError):
+    """Rule CELL."""
+
+    rule = "CELL"
+
+
+class FewNonzero(DisclosureError):
+    """Rule NONZERO."""
+
+    rule = "NONZERO"
+
+
+class SmallPair(DisclosureError):
+    """Rule PAIR."""
+
+    rule = "PAIR"
+
+
+class TooMuchLeverage(DisclosureError):
+    """Rule LEVERAGE."""
+
+    rule = "LEVERAGE"
+
+
 class OutOfBounds(DisclosureError):
     """Rule BOUND."""
 
     rule = "BOUND"
+
+
+class NothingShared(DisclosureError):
+    """Rule COLLINEAR: it warns and is never raised."""
+
+    rule = "COLLINEAR"
+
+
+class ReleasedBefore(DisclosureError):
+    """Rule ONCE."""
+
+    rule = "ONCE"
 
 
 class TooFewEffective(DisclosureError):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.ridge import minimum_norm
 from fdtr.disclosure import SiteValues, require_sites
-from fdtr.errors import Implausible, OtherStudy, SiteTwice
+from fdtr.errors import Implausible, OtherPayload, OtherShape, OtherStudy, SiteTwice
 from fdtr.inference import Pooling, SiteValue, Suspicion, pool, suspicions
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
@@ -18,7 +18,7 @@ def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
     """Add the messages of a study's sites, refusing strangers, duplicates, and too few of them."""
     for message in messages:
         _require_study(study, message)
-        study.check_shape(message.sums.horizon, message.sums.n_shared)
+        _require_payload(study, message)
     total = combine(messages)
     telling = [message for message in messages if message.sums.schur.any()]  # zeros are alike without being twins
     for i, message in enumerate(telling):
@@ -28,8 +28,10 @@ def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
                 f"Sites {twins[0]!r} and {message.site!r} sent the same sums: one site, under two names. "
                 "Nothing was written. Leave one of them out."
             )
-    constant = sum(c.effect == "shared" and c.level == "site" for c in study.covariates)
-    require_sites(len(total.sites), study.disclosure.min_sites, constant)
+    if study.disclosure.payload == "schur":  # a Gram passed rules under which a site may be seen by itself
+        constant = sum(c.effect == "shared" and c.level == "site" for c in study.covariates)
+        present = np.sum([message.sums.n > 0 for message in messages], axis=0)
+        require_sites(present.tolist(), study.disclosure.min_sites, constant)
     return total
 
 
@@ -88,4 +90,20 @@ def _require_study(study: Study, part: SiteSummary | SiteValues) -> None:
         raise OtherStudy(
             f"The message of site {part.site!r} belongs to another study (fingerprint {part.fingerprint[:12]}…, this "
             f"study's is {study.fingerprint[:12]}…). Nothing was written. Give every site the same study file."
+        )
+
+
+def _require_payload(study: Study, message: SiteSummary) -> None:
+    """Sums or Grams, as the study asks, and of its shape."""
+    sent, asked = "schur" if message.grams is None else "gram", study.disclosure.payload
+    if sent != asked:
+        raise OtherPayload(
+            f'The message of site {message.site!r} has the payload "{sent}"; the study asks for "{asked}". Nothing was '
+            "written. Ask the site to make its message with this study file, and delete this one."
+        )
+    study.check_shape(message.sums.horizon, message.sums.n_shared)
+    if message.grams is not None and message.grams.n_features != study.feature_map.n_features:
+        raise OtherShape(
+            f"The message of site {message.site!r} has {message.grams.n_features} features; the study has "
+            f"{study.feature_map.n_features}. It belongs to another study."
         )

@@ -9,11 +9,13 @@ and n, the patients present. The first line is all that another site needs to so
 carries inference on the shared effects: W⁺v estimates θ⁰ with covariance W⁺, and Σu − vᵀW⁺v is Cochran's Q.
 σ̂² is the site's own residual variance of the reward: with one variance for all, Q would reject a true common
 effect whenever sites differ in noise.
+
+A study may ask for the Grams themselves (`Grams`), for audits; the hub then derives the sums above from them.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +33,42 @@ INFORMATION_COARSENESS = 1024.0
 """In a secure sum W, v and u, up to 1/`VARIANCE_FLOOR` times larger, are rounded so many times more coarsely."""
 
 
+class _Steps:
+    """Arrays that belong together, the first axis of each the step."""
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(np.array_equal(mine, theirs) for mine, theirs in zip(self._arrays(), other._arrays(), strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def horizon(self) -> int:
+        """H."""
+        return len(self._arrays()[-1])
+
+    def packed(self) -> dict[str, Array]:
+        """Arrays by name, symmetric matrices as their upper triangles."""
+        named = zip(_names(type(self)), self._arrays(), strict=True)
+        return {name: a[:, *np.triu_indices(a.shape[1])] if a.ndim == 3 else a for name, a in named}
+
+    def without(self, steps: Sequence[int]) -> Self:
+        """The same with zeros at `steps`."""
+        kept = ~np.isin(np.arange(self.horizon), steps)
+        return type(self)(*(np.where(kept.reshape(-1, *[1] * (a.ndim - 1)), a, 0.0) for a in self._arrays()))
+
+    def _arrays(self) -> list[Array]:
+        return [getattr(self, name) for name in _names(type(self))]
+
+
+def _names(kind: type[_Steps]) -> list[str]:
+    return [field.name for field in fields(kind)]  # type: ignore[arg-type]  # every _Steps is a dataclass
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Sums:
-    """The sums of every step.
+class Sums(_Steps):
+    """The sums of every step: d0(d0+1) + 3·d0 + 3 numbers each.
 
     `schur` (H, d0, d0) is S, `schur_moment` (H, d0) s, `schur_reward` (H, d0) s_r; `information` (H, d0, d0) is W,
     `information_moment` (H, d0) v, `information_square` (H,) u, `rank` (H,) g; `n` (H,) counts the patients.
@@ -49,11 +84,6 @@ class Sums:
     n: Array
 
     @property
-    def horizon(self) -> int:
-        """H."""
-        return len(self.n)
-
-    @property
     def n_shared(self) -> int:
         """d0."""
         return int(self.schur_moment.shape[1])
@@ -63,13 +93,6 @@ class Sums:
 
     def __sub__(self, other: Self) -> Self:
         return self._combine(other, -1.0)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sums):
-            return NotImplemented
-        return all(np.array_equal(mine, theirs) for mine, theirs in zip(self._arrays(), other._arrays(), strict=True))
-
-    __hash__ = None  # type: ignore[assignment]
 
     def close_to(self, other: Self, tolerance: float = 1e-12) -> bool:
         """Whether every sum agrees within `tolerance`, relative to the largest of its kind."""
@@ -94,33 +117,10 @@ class Sums:
             information_moment=np.stack([part.moments[:, 0] for part in information]),
         )
 
-    def packed(self) -> dict[str, Array]:
-        """Arrays by name, symmetric matrices as their upper triangles: d0(d0+1) + 3·d0 + 3 numbers a step."""
-        upper = np.triu_indices(self.n_shared)
-        named = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: array[:, *upper] if array.ndim == 3 else array for name, array in named.items()}
-
     @classmethod
     def unpacked(cls, arrays: dict[str, NDArray[Any]]) -> Self:
         """The reverse of `packed`; raises OtherShape where the arrays do not fit together."""
-        expected = {field.name for field in fields(cls)}
-        if set(arrays) != expected or any(array.dtype != np.float64 for array in arrays.values()):
-            raise OtherShape(f"A message holds the arrays {', '.join(sorted(expected))}; this one does not.")
-        horizon, n_shared = arrays["schur_moment"].shape if arrays["schur_moment"].ndim == 2 else (-1, 0)
-        triangle = n_shared * (n_shared + 1) // 2
-        shapes = {
-            **dict.fromkeys(("schur", "information"), (horizon, triangle)),
-            **dict.fromkeys(("schur_moment", "schur_reward", "information_moment"), (horizon, n_shared)),
-            **dict.fromkeys(("information_square", "rank", "n"), (horizon,)),
-        }
-        if any(arrays[name].shape != shape for name, shape in shapes.items()):
-            raise OtherShape("The arrays of a message do not fit together: their shapes disagree.")
-        if not all(np.isfinite(array).all() for array in arrays.values()):
-            raise OtherShape("A message holds numbers that are not finite. Ask its sender to make it again.")
-        return cls(**{name: _full(a, n_shared) if name in _MATRICES else a for name, a in arrays.items()})
-
-    def _arrays(self) -> list[Array]:
-        return [getattr(self, field.name) for field in fields(self)]
+        return _unpacked(cls, arrays, matrices=("schur", "information"), numbers=("information_square", "rank", "n"))
 
     def _combine(self, other: Self, sign: float) -> Self:
         if (self.horizon, self.n_shared) != (other.horizon, other.n_shared):
@@ -131,13 +131,64 @@ class Sums:
         return type(self)(*(a + sign * b for a, b in zip(self._arrays(), other._arrays(), strict=True)))
 
 
-_MATRICES = ("schur", "information")
+@dataclass(frozen=True, eq=False, repr=False)
+class Grams(_Steps):
+    """All that the sums of every step derive from, the site's own features included: d(d+1)/2 + 2·d + 2 numbers each.
+
+    `gram` (H, d, d) is ΦᵀΦ, `moment` (H, d) ΦᵀY, `reward_moment` (H, d) Φᵀr, `reward_square` (H,) rᵀr; `n` (H,) counts
+    the patients.
+    """
+
+    gram: Array
+    moment: Array
+    reward_moment: Array
+    reward_square: Array
+    n: Array
+
+    @property
+    def n_features(self) -> int:
+        """d."""
+        return int(self.moment.shape[1])
+
+    def sums(self, n_shared: int) -> Sums:
+        """What `Sums` holds of them; `n_shared` is d0."""
+        steps = zip(*self._arrays(), strict=True)
+        return stack_steps([summarize_step(g, m, r, float(rr), int(n), n_shared) for g, m, r, rr, n in steps])
+
+    @classmethod
+    def unpacked(cls, arrays: dict[str, NDArray[Any]]) -> Self:
+        """The reverse of `packed`; raises OtherShape where the arrays do not fit together."""
+        return _unpacked(cls, arrays, matrices=("gram",), numbers=("reward_square", "n"))
 
 
-def _full(triangle: Array, n_shared: int) -> Array:
+Unpacked = TypeVar("Unpacked", bound=_Steps)
+
+
+def _unpacked(
+    kind: type[Unpacked], arrays: dict[str, NDArray[Any]], matrices: Sequence[str], numbers: Sequence[str]
+) -> Unpacked:
+    """Arrays of a message as `kind`, once they fit together; all but `matrices` and `numbers` are (H, d)."""
+    expected = _names(kind)
+    if set(arrays) != set(expected) or any(array.dtype != np.float64 for array in arrays.values()):
+        raise OtherShape(f"A message holds the arrays {', '.join(sorted(expected))}; this one does not.")
+    vectors = [name for name in expected if name not in (*matrices, *numbers)]
+    horizon, d = arrays[vectors[0]].shape if arrays[vectors[0]].ndim == 2 else (-1, 0)
+    shapes = {
+        **dict.fromkeys(matrices, (horizon, d * (d + 1) // 2)),
+        **dict.fromkeys(vectors, (horizon, d)),
+        **dict.fromkeys(numbers, (horizon,)),
+    }
+    if any(arrays[name].shape != shape for name, shape in shapes.items()):
+        raise OtherShape("The arrays of a message do not fit together: their shapes disagree.")
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise OtherShape("A message holds numbers that are not finite. Ask its sender to make it again.")
+    return kind(**{name: _full(a, d) if name in matrices else a for name, a in arrays.items()})
+
+
+def _full(triangle: Array, d: int) -> Array:
     """Symmetric matrices from their upper triangles."""
-    full = np.zeros((len(triangle), n_shared, n_shared))
-    rows, columns = np.triu_indices(n_shared)
+    full = np.zeros((len(triangle), d, d))
+    rows, columns = np.triu_indices(d)
     full[:, rows, columns] = triangle
     full[:, columns, rows] = triangle
     return full
@@ -147,18 +198,38 @@ def _full(triangle: Array, n_shared: int) -> Array:
 class SiteSummary:
     """The sums of one site. Adding two makes a `Total`; nothing here is checked for disclosure.
 
+    Where the study asks for `grams`, the sums are derived from them (`of_grams`), by whoever holds them.
     `sent_as` is the digest of the masked message that carried them, where they went into a secure sum.
     """
 
     site: str
     fingerprint: str
     sums: Sums
+    grams: Grams | None = None
     sent_as: str = ""
+
+    @classmethod
+    def of_grams(cls, site: str, fingerprint: str, grams: Grams, n_shared: int) -> Self:
+        """The summary of a site that sends its Grams; `n_shared` is d0."""
+        return cls(site, fingerprint, grams.sums(n_shared), grams)
+
+    @property
+    def payload(self) -> Sums | Grams:
+        """What is sent of it."""
+        return self.sums if self.grams is None else self.grams
 
     @property
     def digest(self) -> str:
-        """What a total remembers of it: `sent_as`, or else the SHA-256 of site, study and every number."""
-        return self.sent_as or digest({"site": self.site, "fingerprint": self.fingerprint}, self.sums.packed())
+        """What a total remembers of it: `sent_as`, or else the SHA-256 of site, study and every number that is sent.
+
+        Not of what is derived, which may differ in the last bit from machine to machine.
+        """
+        return self.sent_as or digest({"site": self.site, "fingerprint": self.fingerprint}, self.payload.packed())
+
+    def without(self, steps: Sequence[int]) -> "SiteSummary":
+        """The same with zeros, no patients among them, at `steps`."""
+        grams = None if self.grams is None else self.grams.without(steps)
+        return SiteSummary(self.site, self.fingerprint, self.sums.without(steps), grams)
 
     def __repr__(self) -> str:
         return f"<SiteSummary of {self.site!r}: {_size(self.sums)}>"
@@ -280,7 +351,7 @@ def stack_steps(steps: Sequence[Sums]) -> Sums:
 
 
 def _size(sums: Sums) -> str:
-    return f"{int(sums.n[0])} patients, {sums.horizon} steps, {sums.n_shared} shared features"
+    return f"{int(sums.n.max(initial=0))} patients, {sums.horizon} steps, {sums.n_shared} shared features"
 
 
 def _same_study(mine: str, other: str) -> None:

@@ -159,7 +159,9 @@ def test_check_tells_everything_and_writes_nothing(place):
     found = json.loads(fdtr("check", "study.toml", "table.csv", "--site", "west", "--json", cwd=place).stdout)
     assert list(found) == ["west"]
     assert sum(found["west"]["actions"]["0"].values()) == 220
-    assert {verdict["rule"] for verdict in found["west"]["disclosure"]} == {"N", "RATIO", "ACTION", "BOUND"}
+    assert {verdict["rule"] for verdict in found["west"]["disclosure"]} == {
+        "N", "RATIO", "ACTION", "CELL", "NONZERO", "LEVERAGE", "BOUND", "COLLINEAR", "ONCE",
+    }  # fmt: skip
     assert sorted(place.iterdir()) == before
 
 
@@ -476,3 +478,53 @@ def test_every_command_has_help(command, tmp_path):
     result = fdtr(*command, "--help", cwd=tmp_path)
     assert result.returncode == 0
     assert len(result.stdout) > 150
+
+
+def test_almost_the_same_patients_are_not_released_twice(place):
+    table = make_table(make_study(), SITES)
+    people = zip(table["site"].to_pylist(), table["patient"].to_pylist(), strict=True)
+    fewer = table.filter(pa.array([person != ("north", "p7") for person in people]))
+    pa.csv.write_csv(fewer, place / "fewer.csv")
+    summarize = ["site", "summarize", "study.toml"]
+    options = ["--site", "north", "--yes", "--out"]
+    assert fdtr(*summarize, "table.csv", *options, "one.fdtr", cwd=place).returncode == 0
+    assert fdtr(*summarize, "table.csv", *options, "again.fdtr", cwd=place).returncode == 0  # the same message
+    assert (place / "one.fdtr").read_bytes() == (place / "again.fdtr").read_bytes()
+    before = sorted(place.rglob("*"))
+    refused(
+        fdtr(*summarize, "fewer.csv", *options, "two.fdtr", cwd=place),
+        "rule ONCE: 1 patient differs from those released on",
+        "Do not forward this message.",
+    )
+    assert sorted(place.rglob("*")) == before
+    checked = fdtr("check", "study.toml", "fewer.csv", cwd=place)
+    assert "rule ONCE: 1 patient differs" in checked.stdout
+    # Written nowhere: no record, and the copy of the earlier message stays.
+    refused(fdtr(*summarize, "table.csv", *options, "no/folder.fdtr", cwd=place), "could not be written")
+    assert len(list((place / "state" / "sent").iterdir())) == 1
+    refused(fdtr("site", "withdraw", "one.fdtr", cwd=place, stdin=""), "Add --yes")
+    done = fdtr("site", "withdraw", "one.fdtr", "--yes", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert "260 patients, site north" in done.stdout
+    refused(fdtr("site", "withdraw", "one.fdtr", "--yes", cwd=place), "holds no release under")
+    assert fdtr(*summarize, "fewer.csv", *options, "two.fdtr", cwd=place).returncode == 0
+
+
+def test_withheld_steps_are_told_at_home(tmp_path):
+    asked = {"small_step": "withhold", "min_patients": 110, "max_leverage": 1.0, "max_ratio": 1.0}
+    study = make_study(ends={"death": 0.0}, disclosure=asked)
+    study.save(tmp_path / "study.toml")
+    pa.csv.write_csv(make_table(study, {"a": 240}, ragged=True), tmp_path / "table.csv")
+    checked = fdtr("check", "study.toml", "table.csv", cwd=tmp_path)
+    assert "Disclosure would withhold the step" in checked.stdout
+    done = fdtr("site", "summarize", "study.toml", "table.csv", "--out", "a.fdtr", "--yes", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Withheld: step 2, rule N" in done.stdout
+    assert "Do not forward these lines." in done.stdout
+
+
+def test_an_open_message_is_not_written_for_a_secure_sum(place):
+    make_study(disclosure={"secure_sum": True, "max_patients": 900}).save(place / "secure.toml")
+    arguments = ["secure.toml", "table.csv", "--site", "north", "--out", "a.fdtr", "--yes"]
+    refused(fdtr("site", "summarize", *arguments, cwd=place), "asks for a secure sum")
+    assert not list(place.glob("*.fdtr"))

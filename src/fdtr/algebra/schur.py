@@ -160,5 +160,27 @@ def significant(schur: Array, moments: Array, floor: float) -> Projected:
     )
 
 
+def leverage_map(gram: Array, n_shared: int) -> Array:
+    """L (r, d) with ‖Lφ‖² the leverage of a row φ in what the site's own features leave of the shared ones.
+
+    h = φ̃ᵀ S⁺ φ̃,  φ̃ = φ0 − Λ01 Λ11⁺ φ1.  All rows' leverages add up to r, the rank of S; it is judged as in `project`.
+    With `n_shared` = d no feature is the site's own, and h = φᵀ Λ⁺ φ.
+
+    `gram` (d, d) is ΦᵀΦ, `n_shared` is d0.
+
+    >>> leverage_map(np.array([[4.0, 0.0], [0.0, 1.0]]), n_shared=1)
+    array([[0.5, 0. ]])
+    """
+    own = whiten(gram[n_shared:, n_shared:]).matrix
+    residual = np.hstack([np.eye(n_shared), -(gram[:n_shared, n_shared:] @ own) @ own.T])
+    if n_shared == 0:
+        return residual
+    schur = eliminate(gram, np.zeros((len(gram), 0)), n_shared).schur
+    scale = column_scale(gram[:n_shared, :n_shared])
+    values, vectors = eigh(schur * np.outer(scale, scale))
+    kept = values >= RANK_TOLERANCE
+    return np.asarray((vectors[:, kept] / np.sqrt(values[kept])).T @ (scale[:, None] * residual))
+
+
 def _symmetric(matrix: Array) -> Array:
     return (matrix + matrix.T) / 2

@@ -97,13 +97,14 @@ def check(
     json: Json = False,
 ) -> None:
     """What the table holds, what it can identify, and what disclosure would say. Writes and sends nothing."""
+    from fdtr.exchange.kept import ledger
     from fdtr.site import check as check_site
     from fdtr.site import read_trajectories
     from fdtr.study import Study
 
     loaded = Study.load(study)
     rows = read_trajectories(data, loaded, site).by_site()
-    show.checks(loaded, [check_site(loaded, part) for part in rows.values()], json)
+    show.checks(loaded, [check_site(loaded, part, ledger=ledger()) for part in rows.values()], json)
 
 
 @app.command()

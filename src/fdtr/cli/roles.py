@@ -47,28 +47,57 @@ def summarize(
     """Compute this site's message and write one file: sums over patients, never a row. Nothing is sent.
 
     Refuses where a disclosure rule does, and then writes nothing. A copy is kept at home, because the site has to
-    subtract exactly what it sent.
+    subtract exactly what it sent, and a line in the ledger, because almost the same patients must not be sent again.
     """
-    from fdtr.exchange.kept import keep
+    from fdtr.exchange.kept import find_copy, keep, ledger
     from fdtr.exchange.wire import write_message
-    from fdtr.site import read_trajectories
+    from fdtr.site import read_trajectories, release_of
     from fdtr.site import summarize as summarize_site
     from fdtr.study import Study
 
     _spare_inputs(out, study, data)
     loaded = Study.load(study)
-    message = summarize_site(loaded, read_trajectories(data, loaded, site))
+    if loaded.disclosure.secure_sum:
+        raise FdtrError(
+            "The study asks for a secure sum, and this file would show the hub this site's own sums. Nothing was "
+            "written. Take part through the study's folder instead."
+        )
+    rows, releases = read_trajectories(data, loaded, site), ledger()
+    message = summarize_site(loaded, rows, releases)
     if not json:
-        show.message(loaded, message.summary)
+        show.message(loaded, message)
     if not yes and not _agreed(f"Write this to {out}?"):
         raise FdtrError("Nothing was written.")
-    kept = keep(message)
-    try:
-        write_message(message, out)
-    except FdtrError:
-        kept.unlink()
-        raise
+    before = find_copy(message.summary.digest)
+    with releases.recording(release_of(loaded, rows, message.summary)):
+        kept = keep(message)
+        try:
+            write_message(message, out)
+        except FdtrError:
+            if before is None:  # else it is the copy of the same message, made earlier
+                kept.unlink()
+            raise
     show.message_written(message.summary, out, kept, json)
+
+
+@site_app.command()
+def withdraw(
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message's file, or its digest.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: it was never sent.")] = False,
+) -> None:
+    """Strike a message that was never sent from this site's ledger, so that its patients may be released anew.
+
+    Only for messages that nobody else ever had: two messages of almost the same patients give away those in which they
+    differ.
+    """
+    from fdtr.exchange.kept import ledger
+    from fdtr.exchange.wire import read_message
+
+    digest = read_message(message).digest if Path(message).is_file() else message
+    if not yes and not _agreed(f"Was {message} never given to anybody, the hub included?"):
+        raise FdtrError("Nothing was struck.")
+    for one in ledger().withdraw(digest):
+        show.line(f"Struck {one.message[:12]}… of {one.time}: {one.n:,} patients, site {one.site}. Delete its file.")
 
 
 def _agreed(question: str) -> bool:
@@ -112,7 +141,7 @@ def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path 
     if sent.digest != now.digest and sent.site == rows.site:
         show.note(
             f"This table is not the one that the message of {rows.site} was made from. The message as it was sent is "
-            f"subtracted ({int(sent.sums.n[0])} patients), and policies are fitted on this table ({rows.n_patients})."
+            f"subtracted ({sent.sums.n.max():.0f} patients), and policies are fitted on this table ({rows.n_patients})."
         )
     return _Answered(loaded, rows, answer, sent)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
     import numpy as np
     from numpy.typing import NDArray
 
+    from fdtr.disclosure import Message
     from fdtr.inference import Suspicion
     from fdtr.pipeline.curves import Curves, Judged
     from fdtr.pipeline.reproduce.finding import Finding
@@ -103,10 +104,21 @@ def checks(study: Study, found: Sequence[SiteCheck], machine: bool) -> None:
     )
     _identified(study, found)
     _transitions(found)
-    broken = [(c.site, v.sentence) for c in found for v in c.verdicts if not v.holds]
-    if broken:
-        table("Disclosure would refuse", ["site", "why"], [list(row) for row in broken])
-    else:
+    _disclosure(found)
+
+
+def _disclosure(found: Sequence[SiteCheck]) -> None:
+    verdicts = [(check.site, verdict) for check in found for verdict in check.verdicts]
+    for title, chosen in (
+        ("Disclosure would refuse", [(site, v) for site, v in verdicts if v.refuses]),
+        ("Disclosure would withhold the step", [(site, v) for site, v in verdicts if v.withholds]),
+        ("Disclosure warns", [(site, v) for site, v in verdicts if v.warns]),
+    ):
+        if chosen:
+            table(title, ["site", "why"], [[site, verdict.sentence] for site, verdict in chosen])
+    if any(not verdict.holds for _, verdict in verdicts):
+        line("This table is for the site's own eyes. Do not forward it.")
+    if not any(verdict.refuses for _, verdict in verdicts):
         line("Disclosure: every site may release its sums.")
 
 
@@ -184,7 +196,14 @@ def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:
             for h, t in enumerate(check.transitions)
         ],
         "disclosure": [
-            {"rule": v.rule.rule, "step": v.step, "holds": v.holds, "measured": v.measured, "asked": v.asked}
+            {
+                "rule": v.rule.rule,
+                "step": v.step,
+                "holds": v.holds,
+                "measured": v.measured,
+                "asked": v.asked,
+                "otherwise": v.otherwise,
+            }
             for v in check.verdicts
         ],
     }
@@ -227,21 +246,40 @@ def _judged(found: Judged) -> list[str]:
     return [c.share if c.sharing else "nothing", f"{c.ridge:g}", f"{c.sharing:g}", *(f"{x:.3g}" for x in numbers)]
 
 
-def message(study: Study, summary: SiteSummary) -> None:
+def message(study: Study, made: Message) -> None:
     """What a message holds, before it is written."""
+    summary = made.summary
     sums = summary.sums
-    numbers = sum(array.size for array in sums.packed().values())
+    numbers = sum(array.size for array in summary.payload.packed().values())
     line(f"The message of site {summary.site} for the study {study.name}:")
-    line(f"  {numbers} sums over {int(sums.n[0]):,} patients, {sums.horizon} steps, {sums.n_shared} shared features.")
+    patients = f"{int(sums.n.max()):,} patients, {sums.horizon} steps"
+    line(f"  {numbers} sums over {patients}, {sums.n_shared} shared features.")
+    line(f"  Nobody's leverage in them is more than {made.leverage:.2f}.")
+    if summary.grams is not None:
+        line(f"  They are those of all {summary.grams.n_features} features, the site's own included.")
+    told = [v for v in made.verdicts if v.withholds or v.warns]
+    for verdict in told:
+        line(f"  {'Withheld' if verdict.withholds else 'Note'}: {verdict.sentence}")
+    if told:
+        line("  Do not forward these lines.")
 
 
 def message_written(summary: SiteSummary, out: Path, kept: Path, machine: bool) -> None:
     """Where a message went."""
     if machine:
-        patients = int(summary.sums.n[0])
-        as_json({"site": summary.site, "patients": patients, "message": str(out), "copy": str(kept)})
+        patients = int(summary.sums.n.max())
+        as_json(
+            {
+                "site": summary.site,
+                "patients": patients,
+                "message": str(out),
+                "digest": summary.digest,
+                "copy": str(kept),
+            }
+        )
         return
     line(f"Wrote {out}. Give it to the hub. A copy stays at home: {kept}")
+    line(f"If it is never sent, strike it: {program()} site withdraw {summary.digest[:12]}")
 
 
 def policy_written(policy: Policy, found: Total, out: Path, machine: bool) -> None:
@@ -267,13 +305,13 @@ def total(
         as_json(
             {
                 "sites": list(found.sites),
-                "patients": int(found.sums.n[0]),
+                "patients": int(found.sums.n.max()),
                 "shared_coefficients": columns,
                 "suspicions": [vars(doubt) for doubt in doubts],
             }
         )
         return
-    line(f"Added the sums of {len(found.sites)} sites: {', '.join(found.sites)}; {int(found.sums.n[0]):,} patients.")
+    line(f"Added the sums of {len(found.sites)} sites: {', '.join(found.sites)}; {int(found.sums.n.max()):,} patients.")
     known = [bool(found.significant.schur[:, j, j].any()) for j in range(len(names))]
     coefficients_table("Shared coefficients of the totals, S⁺s", names, coefficients, known)
     for doubt in doubts:

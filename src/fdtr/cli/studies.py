@@ -58,7 +58,7 @@ def results(found: Results, folder: Path, machine: bool) -> None:
     rows = []
     for site, check in found.checks.items():
         practice = found.practice[site]
-        refused = sorted({v.rule.rule for v in check.verdicts if not v.holds})
+        refused = sorted({v.rule.rule for v in check.verdicts if v.refuses})
         same = [f"{share:.0%}" for share in (practice.agreement, *practice.as_others.values())]
         rows.append([site, f"{check.n_patients:,}", *same, ", ".join(refused) or "may release"])
     baselines = [method for method in found.methods if method != "FDTR"]

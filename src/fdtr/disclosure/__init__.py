@@ -1,22 +1,21 @@
 """What may leave a site: the rules, and the only makers of what may be sent."""
 
-from fdtr.disclosure.sums import (
-    Message,
-    Rules,
-    StepFacts,
-    Verdict,
-    judge,
-    measure,
-    release,
-    require_sites,
-)
+from fdtr.disclosure.facts import measure
+from fdtr.disclosure.ledger import Ledger, Recorded, Release
+from fdtr.disclosure.messages import Message, release
+from fdtr.disclosure.rules import Payload, Rules, Smallest, StepFacts, Verdict, judge, require_sites, withheld_steps
 from fdtr.disclosure.values import MethodValue, SiteValues, ValueFacts, ValueMessage, Withheld, release_values
 
 __all__ = [
+    "Ledger",
     "Message",
     "MethodValue",
+    "Payload",
+    "Recorded",
+    "Release",
     "Rules",
     "SiteValues",
+    "Smallest",
     "StepFacts",
     "ValueFacts",
     "ValueMessage",
@@ -27,4 +26,5 @@ __all__ = [
     "release",
     "release_values",
     "require_sites",
+    "withheld_steps",
 ]

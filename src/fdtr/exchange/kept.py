@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from fdtr.disclosure import Message
+from fdtr.disclosure import Ledger, Message
 from fdtr.errors import UnwritableFile
 from fdtr.exchange.wire import read_message, write_message
 from fdtr.summary import SiteSummary, Total
@@ -15,6 +15,11 @@ def state_folder() -> Path:
     if chosen:
         return Path(chosen)
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fdtr"
+
+
+def ledger() -> Ledger:
+    """What this site released before, for any study."""
+    return Ledger(state_folder() / "ledger")
 
 
 def keep(message: Message) -> Path:
@@ -31,8 +36,13 @@ def keep(message: Message) -> Path:
     return path
 
 
+def find_copy(digest: str) -> Path | None:
+    """The copy of a message, by its digest."""
+    path = state_folder() / "sent" / f"{digest}.fdtr"
+    return path if digest.isalnum() and path.exists() else None
+
+
 def find_kept(total: Total, site: str) -> SiteSummary | None:
     """The summary of `site` as it went into `total`, where a copy was kept."""
-    digest = dict(total.members).get(site)
-    path = state_folder() / "sent" / f"{digest}.fdtr"
-    return read_message(path) if digest and digest.isalnum() and path.exists() else None
+    path = find_copy(dict(total.members).get(site, ""))
+    return read_message(path) if path else None

@@ -35,9 +35,12 @@ def theorem3_bound_from_total(total: Sums, n_features: int, settings: Settings) 
     S^k_λ + Σ_{j≠k} S^j ⪰ Σ_j S^j + λI, S^k_λ being the site's own Schur complement with its ridge. This bound does not
     suffer from site-specific directions of Σ in which data are thin.
 
-    `n_features` is d; `settings` hold c, λ and ξ; N is the number of patients at the first step.
+    `n_features` is d; `settings` hold c, λ and ξ; N is the number of patients at the first step, or at the first that
+    not every site withheld.
     """
-    zeta = log_term(n_features, total.horizon, float(total.n[0]), settings.failure_probability)
+    known = total.n[total.n > 0]
+    n = float(known[0]) if len(known) else 1.0
+    zeta = log_term(n_features, total.horizon, n, settings.failure_probability)
     alpha = penalty_scale(settings.pessimism, n_features, total.horizon, zeta)
     smallest = np.linalg.eigvalsh(total.schur).min(axis=1, initial=np.inf)
     return np.asarray(alpha / np.sqrt(settings.ridge + np.maximum(smallest, 0.0)))

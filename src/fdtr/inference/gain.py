@@ -30,4 +30,5 @@ def gain_from_sharing(own: Sums, total: Sums) -> Gain:
     """What the total knows beside what one of its sites knows; `own` went into `total`."""
     alone, together = (infer_effects(sums).standard_errors for sums in (own, total))
     ratio = np.where(np.isnan(alone), np.inf, alone) / together
-    return Gain(alone, together, own.n[:, None] * ratio**2)
+    patients = np.where(own.n > 0, own.n, np.nan)  # none where the site withheld a step, or nobody was left
+    return Gain(alone, together, patients[:, None] * ratio**2)

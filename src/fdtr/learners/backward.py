@@ -10,7 +10,7 @@ from fdtr.algebra.pessimism import LowerBound, Penalty, log_term, misspecified, 
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.features import FeatureMap
 from fdtr.learners.sweep import StepStatistics, sweep_each
-from fdtr.summary import Sums, stack_steps, summarize_step
+from fdtr.summary import Grams, Sums, stack_steps, summarize_step
 from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]
@@ -112,4 +112,16 @@ def sums_of(fit: Fit, n_shared: int) -> Sums:
             summarize_step(sums.gram, sums.moment, sums.reward_moment, sums.reward_square, sums.n, n_shared)
             for sums in fit.statistics
         ]
+    )
+
+
+def grams_of(fit: Fit) -> Grams:
+    """What a local fit's sums derive from."""
+    steps = fit.statistics
+    return Grams(
+        gram=np.stack([sums.gram for sums in steps]),
+        moment=np.stack([sums.moment for sums in steps]),
+        reward_moment=np.stack([sums.reward_moment for sums in steps]),
+        reward_square=np.array([sums.reward_square for sums in steps]),
+        n=np.array([float(sums.n) for sums in steps]),
     )

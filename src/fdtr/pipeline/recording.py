@@ -60,7 +60,7 @@ def _site(results: Results, site: str) -> record.Site:
         disclosure=[
             record.Refusal(rule=v.rule.rule, step=v.step, measured=v.measured, asked=v.asked)
             for v in check.verdicts
-            if not v.holds
+            if v.refuses and v.step is not None
         ],
         settings=dict(results.federated[site].policy.settings),
         given=practice.given.tolist(),

@@ -18,7 +18,10 @@ NO_DISCLOSURE_RULES = {
     "min_patients": 1,
     "max_ratio": 1.0,
     "min_action": 1,
+    "min_cell": 1,
+    "max_leverage": 1.0,
     "min_sites": 1,
+    "once_margin": 0,
     "min_effective_sample_size": 1.0,
 }
 """[disclosure] of a simulated study: it asks for as little as a study can."""

@@ -1,6 +1,6 @@
 """A hospital's part: read its table, fit alone, make its message, finish its policy from the total, and value it."""
 
-from fdtr.site.checks import SiteCheck, check, rules_of, summarize
+from fdtr.site.checks import SiteCheck, check, summarize
 from fdtr.site.evaluating import SiteEvaluation, Voters, evaluate, evaluate_site, tell_values
 from fdtr.site.fits import (
     FederatedFit,
@@ -13,6 +13,7 @@ from fdtr.site.fits import (
     others_in,
 )
 from fdtr.site.own_check import check_total
+from fdtr.site.rules import map_fingerprint, release_of, rules_of
 from fdtr.site.settings import (
     MESSAGE_RIDGE,
     choose_alone,
@@ -45,9 +46,11 @@ __all__ = [
     "fit_message",
     "fit_q_learning",
     "judge_pessimism",
+    "map_fingerprint",
     "message_settings",
     "others_in",
     "read_trajectories",
+    "release_of",
     "rules_of",
     "score_together",
     "settings_of",

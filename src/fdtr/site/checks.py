@@ -5,9 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.disclosure import Message, Rules, Verdict, judge, measure, release
+from fdtr.disclosure import Ledger, Message, Verdict, judge, measure, release
+from fdtr.errors import MissingExtra
 from fdtr.inference import FTest, Identified, identify, transition_test
 from fdtr.site.fits import LocalFit, MessageFit, fit_message
+from fdtr.site.rules import release_of, rules_of
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
 
@@ -33,11 +35,14 @@ class SiteCheck:
     verdicts: list[Verdict]
 
 
-def check(study: Study, rows: Trajectories, fitted: LocalFit | MessageFit | None = None) -> SiteCheck:
-    """Everything there is to know about a site's table before it takes part."""
+def check(
+    study: Study, rows: Trajectories, fitted: LocalFit | MessageFit | None = None, ledger: Ledger | None = None
+) -> SiteCheck:
+    """Everything there is to know about a site's table before it takes part; with a `ledger`, rule ONCE too."""
     features = study.feature_map
     fitted = fitted or fit_message(study, rows)
     sums = fitted.fit.statistics
+    verdicts = judge(measure(rows, features, fitted.fit, study.disclosure.payload), rules_of(study))
     return SiteCheck(
         site=rows.site,
         n_patients=rows.n_patients,
@@ -51,18 +56,22 @@ def check(study: Study, rows: Trajectories, fitted: LocalFit | MessageFit | None
             transition_test(step.gram, step.value_moment, step.value_square, step.n, features.n_shared)
             for step in sums[:-1]
         ],
-        verdicts=judge(measure(rows, features, fitted.fit), rules_of(study)),
+        verdicts=verdicts + ([ledger.judge(release_of(study, rows, fitted.summary))] if ledger else []),
     )
 
 
-def summarize(study: Study, rows: Trajectories) -> Message:
-    """The message of one site, checked by disclosure; refuses with every reason."""
+def summarize(study: Study, rows: Trajectories, ledger: Ledger | None = None) -> Message:
+    """The message of one site, checked by disclosure; refuses with every reason.
+
+    `ledger` is what the site released before. It is read here; whoever writes the message records it
+    (`Ledger.recording`).
+    """
+    if study.disclosure.epsilon is not None:
+        raise MissingExtra(
+            "The study asks for differential privacy (epsilon), and this version adds no noise. Nothing was written. "
+            "Leave epsilon and delta out of [disclosure], at all sites."
+        )
     fitted = fit_message(study, rows)
-    return release(fitted.summary, measure(rows, study.feature_map, fitted.fit), rules_of(study))
-
-
-def rules_of(study: Study) -> Rules:
-    """The thresholds of the study; unit scaling bounds ‖φ‖ by 1."""
-    asked = study.disclosure
-    bound = asked.norm_bound if asked.norm_bound is not None else (1.0 if study.features.scale == "unit" else None)
-    return Rules(asked.min_patients, asked.max_ratio, asked.min_action, bound)
+    facts = measure(rows, study.feature_map, fitted.fit, study.disclosure.payload)
+    once = ledger.judge(release_of(study, rows, fitted.summary)) if ledger else None
+    return release(fitted.summary, facts, rules_of(study), once)

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import __version__
+from fdtr.disclosure import judge, measure, withheld_steps
 from fdtr.errors import OtherSite, OtherStudy
 from fdtr.learners import federated, local, qlearning
-from fdtr.learners.backward import Fit, Settings, sums_of
+from fdtr.learners.backward import Fit, Settings, grams_of, sums_of
 from fdtr.policy import Policy
+from fdtr.site.rules import rules_of
 from fdtr.site.settings import choose_alone, choose_together, message_settings, nobody, settings_for
 from fdtr.site.tables import require_rows
 from fdtr.study import Study
@@ -76,7 +78,7 @@ def fit_message(study: Study, rows: Trajectories) -> MessageFit:
     """The local fit behind a message, with the study's fixed settings or those of every message."""
     require_rows(study, rows)
     fit = local.fit_local(rows, study.feature_map, message_settings(study))
-    return MessageFit(SiteSummary(rows.site, study.fingerprint, sums_of(fit, study.feature_map.n_shared)), fit)
+    return MessageFit(_summary(study, rows, fit), fit)
 
 
 def fit_local(study: Study, rows: Trajectories) -> LocalFit:
@@ -88,6 +90,18 @@ def fit_local(study: Study, rows: Trajectories) -> LocalFit:
     same = settings == message_settings(study)
     fit = message.fit if same else local.fit_local(rows, study.feature_map, settings)
     return LocalFit(as_policy(study, rows.site, "LDTR", fit, chosen, settings), message.summary, chosen, message.fit)
+
+
+def _summary(study: Study, rows: Trajectories, fit: Fit) -> SiteSummary:
+    """What the site could send: sums or Grams, without the steps that the study withholds."""
+    asked, n_shared = study.disclosure, study.feature_map.n_shared
+    if asked.payload == "gram":
+        summary = SiteSummary.of_grams(rows.site, study.fingerprint, grams_of(fit), n_shared)
+    else:
+        summary = SiteSummary(rows.site, study.fingerprint, sums_of(fit, n_shared))
+    if asked.small_step == "refuse":
+        return summary
+    return summary.without(withheld_steps(judge(measure(rows, study.feature_map, fit, asked.payload), rules_of(study))))
 
 
 def fit_federated(

@@ -273,18 +273,65 @@ class Learning(Section):
 
 
 class Disclosure(Section):
-    """What must hold before a site's sums may leave it."""
+    """What leaves a site, and what must hold before it may."""
 
-    min_patients: Annotated[Whole, Field(ge=1, description="Rule N: patients at every step.")] = 50
-    max_ratio: Annotated[Number, Field(gt=0, le=1, description="Rule RATIO: rank of the features per patient.")] = 0.10
-    min_action: Annotated[Whole, Field(ge=1, description="Rule ACTION: patients at each action that is used.")] = 11
+    OF_GRAMS: ClassVar[dict[str, float]] = {"max_ratio": 0.05, "max_leverage": 0.33}
+
+    payload: Annotated[
+        Literal["schur", "gram"],
+        Field(description="schur: sums of the shared features alone; gram: of all features, for audits."),
+    ] = "schur"
+    secure_sum: Annotated[Flag, Field(description="Nobody sees a site's sums, only those of all sites.")] = False
+    max_patients: Annotated[
+        Whole | None, Field(ge=1, le=LARGEST_INTEGER, description="Most patients of a site; needed by a secure sum.")
+    ] = None
     norm_bound: Annotated[
         Number | None, Field(gt=0, description="Rule BOUND: largest ‖φ‖ where features are not scaled to 1.")
     ] = None
+    min_patients: Annotated[Whole, Field(ge=1, description="Rule N: patients at every step.")] = 50
+    max_ratio: Annotated[
+        Number, Field(gt=0, le=1, description='Rule RATIO: rank of the features per patient; 0.05 with "gram".')
+    ] = 0.10
+    min_action: Annotated[Whole, Field(ge=1, description="Rule ACTION: patients at each action that is used.")] = 11
+    min_cell: Annotated[
+        Whole, Field(ge=1, description="Rules CELL, NONZERO, PAIR: patients in a cell that is not empty.")
+    ] = 11
+    max_leverage: Annotated[
+        Number, Field(gt=0, le=1, description='Rule LEVERAGE: of one patient; 0.33 with "gram".')
+    ] = 0.20
     min_sites: Annotated[Whole, Field(ge=1, description="Rule SITES, at the hub.")] = 3
+    once_margin: Annotated[
+        Whole, Field(ge=0, description="Rule ONCE: patients by which two releases must differ, at least; 0: no rule.")
+    ] = 10
+    small_step: Annotated[
+        Literal["refuse", "withhold"],
+        Field(description="A step that breaks a rule: nothing is released, or the step goes as zeros."),
+    ] = "refuse"
     min_effective_sample_size: Annotated[
         Number, Field(ge=1, description="Rule ESS: patients that the weights behind a released value are worth.")
     ] = 30.0
+    epsilon: Annotated[
+        Number | None, Field(gt=0, description="ε of differential privacy, with delta; none where it is left out.")
+    ] = None
+    delta: Annotated[Number | None, Field(gt=0, lt=1, description="δ of differential privacy, with epsilon.")] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_payload(cls, given: Any) -> Any:
+        """A full Gram tells more than what is left of it: its own defaults, written out like all others."""
+        if isinstance(given, Mapping) and given.get("payload") == "gram":
+            return {**cls.OF_GRAMS, **given}
+        return given
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.secure_sum and self.max_patients is None:
+            raise ValueError("secure_sum needs max_patients: it bounds the sums, which are added modulo 2^64")
+        if self.secure_sum and self.payload == "gram":
+            raise ValueError('secure_sum adds what payload = "schur" sends; from added Grams no effect can be removed')
+        if (self.epsilon is None) != (self.delta is None):
+            raise ValueError("epsilon and delta belong together: give both, or neither")
+        return self
 
 
 class Study(Section):
@@ -328,6 +375,8 @@ class Study(Section):
             raise ValueError("list at least one covariate: without a state every patient is the same")
         if self.features.intercept == "none" and not any(covariate.interacts for covariate in self.covariates):
             raise ValueError("no feature has an action term, so no action could be preferred: let a covariate interact")
+        if self.disclosure.secure_sum and self.features.scale != "unit":
+            raise ValueError('secure_sum needs [features] scale = "unit": it bounds the sums that are added')
         self._check_columns(names)
         features = self.feature_map.names
         twice = sorted({name for name in features if features.count(name) > 1})

@@ -5,13 +5,30 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fdtr.disclosure import Message, Rules, StepFacts, judge, measure, release, require_sites
-from fdtr.errors import OutOfBounds, TooFewPatients, TooFewPerAction, TooFewSites, TooManyFeatures
+from fdtr.disclosure import Message, Rules, Smallest, StepFacts, judge, measure, release, require_sites
+from fdtr.errors import (
+    FewNonzero,
+    NothingShared,
+    OutOfBounds,
+    SmallCell,
+    SmallPair,
+    TooFewPatients,
+    TooFewPerAction,
+    TooFewSites,
+    TooManyFeatures,
+    TooMuchLeverage,
+)
 from fdtr.site import check, fit_local, rules_of, summarize
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick
-RELAXED = {"min_patients": 1, "max_ratio": 1.0, "min_action": 1}
+RELAXED = {"min_patients": 1, "max_ratio": 1.0, "min_action": 1, "min_cell": 1, "max_leverage": 1.0}
+RULES = Rules("schur", 50, 0.1, 11, 11, 0.2, norm_bound=1.0)
+GOOD = StepFacts(400, 10, np.array([200, 200]), 5, 0.9, 0.0, 1.0, 0.1)
+
+
+def broken(facts, rules=RULES):
+    return [(v.rule, v.step) for v in judge(facts, rules) if not v.holds]
 
 
 def summarized(n, disclosure, **options):
@@ -60,17 +77,50 @@ def test_rule_bound_needs_a_stated_norm_without_unit_scaling():
 
 
 def test_rule_bound_looks_at_targets_and_every_step_is_judged():
-    facts = [
-        StepFacts(400, 10, np.array([200, 200]), 5, 0.9, low, high)
-        for low, high in ((0.0, 2.0), (0.0, 1.0), (0.0, 1.0))
-    ]
-    rules = Rules(50, 0.1, 11, 1.0)
-    assert all(verdict.holds for verdict in judge(facts, rules))
-    for step, broken in ((1, replace(facts[1], target_high=2.1)), (2, replace(facts[2], target_low=-0.1))):
-        wrong = [*facts[:step], broken, *facts[step + 1 :]]
-        assert [(v.rule, v.step) for v in judge(wrong, rules) if not v.holds] == [(OutOfBounds, step)]
+    facts = [replace(GOOD, target_high=high) for high in (2.0, 1.0, 1.0)]
+    assert not broken(facts)
+    for step, wrong in ((1, replace(facts[1], target_high=2.1)), (2, replace(facts[2], target_low=-0.1))):
+        assert broken([*facts[:step], wrong, *facts[step + 1 :]]) == [(OutOfBounds, step)]
+    assert broken([replace(GOOD, largest_norm=np.nan)]) == [(OutOfBounds, 0)]
     late = [*facts[:2], replace(facts[2], n=40)]
-    assert {(v.rule, v.step) for v in judge(late, rules) if not v.holds} == {(TooFewPatients, 2), (TooManyFeatures, 2)}
+    assert set(broken(late)) == {(TooFewPatients, 2), (TooManyFeatures, 2)}
+
+
+def test_rule_bound_holds_a_site_to_max_patients():
+    assert not broken([GOOD], replace(RULES, max_patients=400))
+    [verdict] = [v for v in judge([GOOD], replace(RULES, max_patients=399)) if not v.holds]
+    assert verdict.sentence.endswith("400 patients; the study asks for a norm of at most 1 and targets inside [0, 1] "
+                                     "and at most 399 patients.")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("facts", "rule"),
+    [
+        ({"cell": Smallest(10, 'column "x"')}, SmallCell),
+        ({"nonzero": Smallest(10, 'column "x"')}, FewNonzero),
+        ({"leverage": 0.21}, TooMuchLeverage),
+        ({"absorbed": "because"}, NothingShared),
+    ],
+)
+def test_each_rule_looks_at_its_own_fact(facts, rule):
+    assert broken([replace(GOOD, **facts)]) == [(rule, 0)]
+    at_the_limit = {"cell": Smallest(11, ""), "nonzero": Smallest(11, ""), "leverage": 0.20, "pair": Smallest(11, "")}
+    assert not broken([replace(GOOD, **at_the_limit)], replace(RULES, payload="gram"))
+
+
+def test_rule_pair_is_asked_of_grams_alone():
+    facts = [replace(GOOD, pair=Smallest(10, 'columns "x" and "y"'))]
+    assert not broken(facts)
+    assert broken(facts, replace(RULES, payload="gram")) == [(SmallPair, 0)]
+
+
+def test_a_small_step_refuses_or_is_withheld_and_bounds_always_refuse():
+    facts = [replace(GOOD, n=40), replace(GOOD, largest_norm=2.0), replace(GOOD, absorbed="because")]
+    for small, what in (("refuse", "refuses"), ("withhold", "withholds")):
+        verdicts = [v for v in judge(facts, replace(RULES, small_step=small)) if not v.holds]
+        assert all(getattr(v, what) for v in verdicts if v.step == 0)
+        assert [v.refuses for v in verdicts if v.step == 1] == [True]
+        assert [(v.warns, v.refuses, v.withholds) for v in verdicts if v.step == 2] == [(True, False, False)]
 
 
 def test_facts_of_other_rows_release_nothing():
@@ -92,21 +142,34 @@ def test_every_broken_rule_is_told_and_the_first_names_the_error():
     assert text.endswith("Do not forward this message.")
 
 
+def test_a_refusal_has_two_voices():
+    with pytest.raises(TooFewPatients) as caught:
+        summarized(20, {})
+    assert caught.value.outward == "site declined: disclosure check"
+    assert "20" in str(caught.value)
+
+
 def test_only_release_makes_a_message():
     study = make_study()
     fit = fit_local(study, make_sites(study, {"a": 400})["a"])
     with pytest.raises(TypeError, match="made by disclosure"):
-        Message(fit.summary, object())
+        Message(fit.summary, (), 0.0, object())
 
 
 def test_rule_sites():
-    require_sites(3, 3, 0)
+    require_sites([3, 3], 3, 0)
     with pytest.raises(TooFewSites, match="2 sites came together; rule SITES asks for 3"):
-        require_sites(2, 3, 0)
+        require_sites([2, 2], 3, 0)
     # q0 = 3 site-level shared covariates: K must exceed 6
-    require_sites(7, 3, 3)
+    require_sites([7], 3, 3)
     with pytest.raises(TooFewSites, match="asks for 7, because 3 shared covariates are constant"):
-        require_sites(6, 3, 3)
+        require_sites([6], 3, 3)
+
+
+def test_rule_sites_counts_who_sent_sums_of_each_step():
+    require_sites([4, 3, 0], 3, 0)  # a step that nobody sent says nothing of anybody
+    with pytest.raises(TooFewSites, match="2 sites came together with sums of step 1, which the others withheld"):
+        require_sites([4, 2, 0], 3, 0)
 
 
 def test_check_previews_what_release_would_say():
@@ -114,7 +177,9 @@ def test_check_previews_what_release_would_say():
     rows = make_sites(study, {"a": 60})["a"]
     verdicts = check(study, rows).verdicts
     assert verdicts == judge(measure(rows, study.feature_map, fit_local(study, rows).fit), rules_of(study))
-    assert {v.rule.rule for v in verdicts} == {"N", "RATIO", "ACTION", "BOUND"}
-    assert {v.rule.rule for v in verdicts if not v.holds} == {"RATIO"} | {
+    assert {v.rule.rule for v in verdicts} == {
+        "N", "RATIO", "ACTION", "CELL", "NONZERO", "LEVERAGE", "BOUND", "COLLINEAR",
+    }  # fmt: skip
+    assert {v.rule.rule for v in verdicts if not v.holds} - {"LEVERAGE"} == {"RATIO"} | {
         "ACTION" for counts in np.atleast_2d(check(study, rows).action_counts) if counts.min() < 15
     }

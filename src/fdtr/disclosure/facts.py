@@ -1,0 +1,208 @@
+"""What the rules look at, measured in one pass over each step's patients; a second one for pairs of columns."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.algebra.schur import eliminate, leverage_map, project, whiten
+from fdtr.algebra.threads import for_chunks, one_blas_thread, rows_in_cache
+from fdtr.disclosure.rules import Payload, Smallest, StepFacts
+from fdtr.features import FeatureMap
+from fdtr.learners.backward import Fit
+from fdtr.learners.sweep import future_values
+from fdtr.trajectories import Chunk, Step, Trajectories
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+def measure(rows: Trajectories, features: FeatureMap, fit: Fit, payload: Payload = "schur") -> list[StepFacts]:
+    """The facts of every step. `fit` is the local fit of the same `rows` that the sums come from."""
+    with one_blas_thread():
+        return [_measure_step(rows, features, fit, h, payload) for h in range(rows.horizon)]
+
+
+class _Seen(NamedTuple):
+    """Of some rows: extremes, and for each action and column of ψ, (A, m), the ends and how often each is met."""
+
+    norm: float
+    target_low: float
+    target_high: float
+    leverage: float
+    low: Array
+    high: Array
+    at_low: Counts
+    at_high: Counts
+    nonzero: Counts
+
+
+def _measure_step(rows: Trajectories, features: FeatureMap, fit: Fit, h: int, payload: Payload) -> StepFacts:
+    following = fit.bounds[h + 1] if h + 1 < rows.horizon else None
+    sums, step, m = fit.statistics[h], rows.step(h), features.n_functions
+    n_shared = features.n_shared if payload == "schur" else features.n_features
+    # ‖L B_a ψ‖² is the leverage; the triangular factor of L B_a has no more rows than ψ.
+    roots = np.linalg.qr(leverage_map(sums.gram, n_shared) @ features.embeddings, mode="r")
+
+    def look(chunk: Chunk) -> _Seen:
+        target = chunk.rewards + future_values(chunk, features, [following], out=np.empty((1, len(chunk.rewards))))[0]
+        psi = features.psi(chunk.states)
+        norms = features.squared_norms(psi, chunk.actions)
+        columns = _Columns.empty(features.n_actions, m)
+        leverage = 0.0
+        for action, block in _by_action(psi, chunk.actions, features.n_actions):
+            columns.look(action, block)
+            image = np.dot(roots[action], block)
+            leverage = max(leverage, float(np.einsum("rn,rn->n", image, image).max()))
+        return _Seen(float(norms.max()), float(target.min()), float(target.max()), leverage, *columns.found)
+
+    parts: list[_Seen] = []
+    for_chunks(look, parts.append, step.chunks(rows_in_cache(m)))
+    cells = _Cells.of(parts, sums.action_counts, m)
+    return StepFacts(
+        n=sums.n,
+        rank=whiten(sums.gram).rank,
+        action_counts=sums.action_counts,
+        n_functions=m,
+        largest_norm=float(np.sqrt(max((part.norm for part in parts), default=0.0))),
+        target_low=min((part.target_low for part in parts), default=0.0),
+        target_high=max((part.target_high for part in parts), default=0.0),
+        leverage=max((part.leverage for part in parts), default=0.0),
+        cell=_smallest(cells.rarer, features),
+        nonzero=_smallest(cells.nonzero, features),
+        pair=_smallest_pair(step, features, cells, sums.action_counts) if payload == "gram" else None,
+        absorbed=_absorbed(sums.gram, features),
+    )
+
+
+def _by_action(psi: Array, actions: NDArray[np.intp], n_actions: int) -> list[tuple[int, Array]]:
+    """The columns of `psi` (m, n) of each action that occurs."""
+    order = np.argsort(actions, kind="stable")
+    grouped = np.take(psi, order, axis=1)
+    ends = np.cumsum(np.bincount(actions, minlength=n_actions))
+    starts = [0, *ends[:-1]]
+    return [(a, grouped[:, start:end]) for a, (start, end) in enumerate(zip(starts, ends, strict=True)) if end > start]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Columns:
+    """The last five fields of `_Seen`, filled in action by action."""
+
+    found: tuple[Array, Array, Counts, Counts, Counts]
+
+    @classmethod
+    def empty(cls, n_actions: int, m: int) -> "_Columns":
+        shape = (n_actions, m)
+        counts = (np.zeros(shape, np.int64) for _ in range(3))
+        return cls((np.full(shape, np.inf), np.full(shape, -np.inf), *counts))  # type: ignore[arg-type]
+
+    def look(self, action: int, block: Array) -> None:
+        """`block` (m, n) holds ψ of the patients who got the action."""
+        low, high, at_low, at_high, nonzero = (array[action] for array in self.found)
+        np.min(block, axis=1, out=low)
+        np.max(block, axis=1, out=high)
+        at_low[:] = np.count_nonzero(block == low[:, None], axis=1)
+        at_high[:] = np.count_nonzero(block == high[:, None], axis=1)
+        nonzero[:] = np.count_nonzero(block, axis=1)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Cells:
+    """For each action and column of ψ, (A, m): patients in the rarer of two values; not at zero; 0 where no rule looks.
+
+    `binary` says which columns have two values within an action, `high` which is the larger, `at_high` who has it.
+    """
+
+    rarer: Counts
+    nonzero: Counts
+    binary: NDArray[np.bool_]
+    high: Array
+    at_high: Counts
+
+    @classmethod
+    def of(cls, parts: list[_Seen], action_counts: Counts, m: int) -> "_Cells":
+        """A column has two values where its lowest and its highest account for every patient."""
+        if not parts:
+            none = np.zeros((len(action_counts), m), np.int64)
+            return cls(none, none, none.astype(bool), none.astype(float), none)
+        lows, highs = np.stack([part.low for part in parts]), np.stack([part.high for part in parts])
+        low, high = lows.min(axis=0), highs.max(axis=0)
+        at_low = np.where(lows == low, [part.at_low for part in parts], 0).sum(axis=0)
+        at_high = np.where(highs == high, [part.at_high for part in parts], 0).sum(axis=0)
+        varies = low < high
+        binary = varies & (at_low + at_high == action_counts[:, None])
+        rarer = np.where(binary, np.minimum(at_low, at_high), 0)
+        nonzero = np.where(varies & ~binary, sum(part.nonzero for part in parts), 0)
+        return cls(rarer, nonzero, binary, high, at_high)
+
+
+def _smallest(counts: Counts, features: FeatureMap) -> Smallest | None:
+    """The smallest count above 0 of (A, m), with the column and the action it belongs to."""
+    if not counts.any():
+        return None
+    action, column = np.unravel_index(np.where(counts > 0, counts, np.iinfo(np.int64).max).argmin(), counts.shape)
+    return Smallest(int(counts[action, column]), f'column "{_labels(features)[column]}" {_at(features, int(action))}')
+
+
+def _smallest_pair(step: Step, features: FeatureMap, cells: _Cells, action_counts: Counts) -> Smallest | None:
+    """The smallest of the four cells of two columns with two values each, within an action; a second pass."""
+    by_action = [np.flatnonzero(binary) for binary in cells.binary]
+    both = [np.zeros((len(columns), len(columns))) for columns in by_action]
+
+    def count(chunk: Chunk) -> list[tuple[int, Array]]:
+        found = []
+        for action, block in _by_action(features.psi(chunk.states), chunk.actions, features.n_actions):
+            columns = by_action[action]
+            high = (block[columns] == cells.high[action, columns, None]).astype(np.float64)
+            found.append((action, np.dot(high, high.T)))
+        return found
+
+    def add(found: list[tuple[int, Array]]) -> None:
+        for action, counts in found:
+            both[action] += counts
+
+    if any(len(columns) > 1 for columns in by_action):
+        for_chunks(count, add, step.chunks(rows_in_cache(features.n_functions)))
+    smallest: Smallest | None = None
+    for action, columns in enumerate(by_action):
+        high = cells.at_high[action, columns].astype(np.float64)
+        one = high[:, None] - both[action]
+        table = np.stack([both[action], one, one.T, action_counts[action] - high[:, None] - high + both[action]])
+        for i, j in zip(*np.triu_indices(len(columns), 1), strict=True):
+            filled = table[:, i, j][table[:, i, j] > 0]
+            if len(filled) and (smallest is None or filled.min() < smallest.count):
+                first, second = (_labels(features)[columns[k]] for k in (i, j))
+                where = f'columns "{first}" and "{second}" {_at(features, action)}'
+                smallest = Smallest(int(filled.min()), where)
+    return smallest
+
+
+def _labels(features: FeatureMap) -> list[str]:
+    """Names of the functions of ψ."""
+    return [label for block in features.blocks for label in block.labels]
+
+
+def _at(features: FeatureMap, action: int) -> str:
+    return f"at action {features.levels[action]:g}"
+
+
+def _absorbed(gram: Array, features: FeatureMap) -> str:
+    """Why nothing is left of the shared features beside the site's own; empty where something is."""
+    d0, d = features.n_shared, features.n_features
+    if d0 == 0 or _left(gram, d0, range(d0, d)):
+        return ""
+    if not np.diagonal(gram)[:d0].any():
+        return "they are zero for every patient"
+    own = features.own_intercepts
+    if own and not _left(gram, d0, own):
+        return "they are constant within the site, so that its own intercept absorbs them"
+    return "they are combinations of the site's own features, which absorb them"
+
+
+def _left(gram: Array, n_shared: int, own: range | list[int]) -> int:
+    """Rank of S beside the features `own`."""
+    kept = [*range(n_shared), *own]
+    part = gram[np.ix_(kept, kept)]
+    schur = eliminate(part, np.zeros((len(kept), 0)), n_shared).schur
+    return project(schur, np.zeros((n_shared, 0)), part[:n_shared, :n_shared]).rank

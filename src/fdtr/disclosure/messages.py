@@ -1,0 +1,66 @@
+"""The only maker of what may leave a site before learning: sums over its patients, once the rules hold."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fdtr.disclosure.rules import Rules, StepFacts, Verdict, judge, withheld_steps
+from fdtr.errors import ReleasedBefore
+from fdtr.summary import SiteSummary
+
+_MADE_HERE = object()
+
+
+@dataclass(frozen=True)
+class Message:
+    """A site's summary that passed the rules. Only `release` makes one, and only `summary` may be sent.
+
+    `verdicts` and the largest `leverage` of one patient are for the site's own eyes.
+    """
+
+    summary: SiteSummary
+    verdicts: tuple[Verdict, ...] = field(repr=False)
+    leverage: float = field(repr=False)
+    maker: object = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.maker is not _MADE_HERE:
+            raise TypeError("A Message is made by disclosure.release and by nothing else.")
+
+    @property
+    def withheld(self) -> list[int]:
+        """Steps that are sent as zeros."""
+        return withheld_steps(self.verdicts)
+
+
+def release(summary: SiteSummary, facts: Sequence[StepFacts], rules: Rules, once: Verdict | None = None) -> Message:
+    """Make a summary a message that may be sent, or refuse with every reason.
+
+    `facts` are those of every step of the rows that the summary was made from; `once` is what the ledger says. Steps
+    that break a rule are left out where the study withholds them, unless that leaves none.
+    """
+    verdicts = [*judge(facts, rules), *([once] if once is not None else [])]
+    withheld = withheld_steps(verdicts)
+    kept = [step for step in range(len(facts)) if step not in withheld]
+    counted = summary.sums.n.tolist()
+    if len(counted) != len(facts) or any(counted[step] != facts[step].n for step in kept):
+        raise ValueError("The facts are not those of the summary's own steps.")
+    if (summary.grams is not None) != (rules.payload == "gram"):
+        raise ValueError("The rules are not those of what the summary would send.")
+    broken = [verdict for verdict in verdicts if verdict.refuses or (verdict.withholds and not kept)]
+    if broken:
+        raise broken[0].rule(refusal(summary.site, broken))
+    leverage = max((facts[step].leverage for step in kept), default=0.0)
+    return Message(summary.without(withheld) if withheld else summary, tuple(verdicts), leverage, _MADE_HERE)
+
+
+def refusal(site: str, broken: Sequence[Verdict]) -> str:
+    """Everything, for the site's own eyes."""
+    advice = "Merge levels, drop covariates or steps in the study, or wait for more patients"
+    if any(issubclass(verdict.rule, ReleasedBefore) for verdict in broken):
+        advice += "; strike an earlier release that was never sent with `fdtr site withdraw`"
+    return (
+        f"Site {site!r} may not release its sums:\n"
+        + "\n".join(f"  {verdict.sentence}" for verdict in broken)
+        + f"\nNothing was written. {advice}. The thresholds stand under [disclosure] in the study file. "
+        "Do not forward this message."
+    )

@@ -1,0 +1,48 @@
+"""What the study asks before a site's sums may leave it."""
+
+from fdtr import container
+from fdtr.disclosure import Release, Rules
+from fdtr.study import Study
+from fdtr.summary import SiteSummary
+from fdtr.trajectories import Trajectories
+
+
+def rules_of(study: Study) -> Rules:
+    """The thresholds of the study; unit scaling bounds ‖φ‖ by 1."""
+    asked = study.disclosure
+    bound = asked.norm_bound if asked.norm_bound is not None else (1.0 if study.features.scale == "unit" else None)
+    return Rules(
+        payload=asked.payload,
+        min_patients=asked.min_patients,
+        max_ratio=asked.max_ratio,
+        min_action=asked.min_action,
+        min_cell=asked.min_cell,
+        max_leverage=asked.max_leverage,
+        norm_bound=bound,
+        max_patients=asked.max_patients,
+        small_step=asked.small_step,
+    )
+
+
+def release_of(study: Study, rows: Trajectories, summary: SiteSummary) -> Release:
+    """A summary as the ledger knows it."""
+    return Release(
+        study=study.fingerprint,
+        feature_map=map_fingerprint(study),
+        site=summary.site,
+        message=summary.digest,
+        content=container.digest({}, summary.payload.packed()),
+        margin=study.disclosure.once_margin,
+        patients=rows.patients.to_pylist(),
+    )
+
+
+def map_fingerprint(study: Study) -> str:
+    """SHA-256 of what makes φ: studies that differ in labels, order or thresholds alone have the same features."""
+    public = study.public
+    actions = {key: value for key, value in public["actions"].items() if key != "labels"}
+    if actions["basis"] != "polynomial":
+        del actions["degree"]
+    covariates = [{key: value for key, value in c.items() if key != "level"} for c in public["covariates"]]
+    covariates.sort(key=lambda covariate: str(covariate["name"]))
+    return container.fingerprint({"actions": actions, "covariates": covariates, "features": public["features"]})

@@ -1,0 +1,148 @@
+"""What the rules look at, against plain counting over dense rows."""
+
+from itertools import combinations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fdtr.algebra.schur import leverage_map
+from fdtr.disclosure import judge, measure
+from fdtr.errors import SmallPair
+from fdtr.site import fit_local, read_trajectories, rules_of
+from worlds import make_sites, make_study, make_table
+
+pytestmark = pytest.mark.quick
+MIXED = [
+    {"name": "old", "effect": "shared"},
+    {"name": "dialysis"},
+    {"name": "ward", "basis": {"kind": "categorical", "levels": [1, 2, 3]}},
+    {"name": "dose", "basis": {"kind": "spline", "knots": [0.3, 0.9], "degree": 1}},
+    {"name": "age"},
+]
+
+
+def mixed(payload="schur", n=600, seed=0):
+    """Binary, categorical, spline and continuous columns, rare at some actions."""
+    study = make_study(covariates=MIXED, horizon=2, disclosure={"payload": payload})
+    table = make_table(study, {"a": n}, seed)
+    rng = np.random.default_rng(seed)
+    drawn = {
+        "old": rng.integers(0, 2, 2 * n) * 1.0,
+        "dialysis": (rng.random(2 * n) < 0.03) * 1.0,
+        "ward": rng.choice([1.0, 2.0, 3.0], 2 * n, p=[0.6, 0.37, 0.03]),
+        "dose": np.where(rng.random(2 * n) < 0.97, 0.0, rng.random(2 * n)),
+    }
+    for name, values in drawn.items():
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))
+    return study, read_trajectories(table, study).by_site()["a"]
+
+
+def dense(study, rows, h):
+    chunk = next(rows.step(h).chunks(10**9))
+    return study.feature_map.psi(chunk.states).T, study.feature_map.phi(chunk.states, chunk.actions), chunk.actions
+
+
+def counted(psi, actions):
+    """Smallest cell, smallest number of non-zeros, smallest cell of a pair: by the words of the rules."""
+    cells, nonzeros, pairs = [], [], []
+    for action in np.unique(actions):
+        block = psi[actions == action]
+        levels = [np.unique(column) for column in block.T]
+        binary = [j for j, values in enumerate(levels) if len(values) == 2]
+        cells += [min(np.sum(block[:, j] == value) for value in levels[j]) for j in binary]
+        nonzeros += [np.count_nonzero(block[:, j]) for j, values in enumerate(levels) if len(values) > 2]
+        for i, j in combinations(binary, 2):
+            table = [np.sum((block[:, i] == x) & (block[:, j] == y)) for x in levels[i] for y in levels[j]]
+            pairs += [cell for cell in table if cell]
+    return min(cells), min(count for count in nonzeros if count), min(pairs)
+
+
+@pytest.mark.parametrize("n", [120, 2500])  # within one chunk, and over several
+def test_cells_are_those_of_plain_counting(n):
+    study, rows = mixed("gram", n)
+    facts = measure(rows, study.feature_map, fit_local(study, rows).fit, "gram")
+    for h, fact in enumerate(facts):
+        psi, _, actions = dense(study, rows, h)
+        assert (fact.cell.count, fact.nonzero.count, fact.pair.count) == counted(psi, actions)
+
+
+def test_counts_do_not_depend_on_chunks(monkeypatch):
+    study, rows = mixed("gram", 700)
+    fit = fit_local(study, rows).fit
+    whole = measure(rows, study.feature_map, fit, "gram")
+    monkeypatch.setattr("fdtr.disclosure.facts.rows_in_cache", lambda _: 37)
+    for before, now in zip(whole, measure(rows, study.feature_map, fit, "gram"), strict=True):
+        assert (now.cell, now.nonzero, now.pair) == (before.cell, before.nonzero, before.pair)
+        assert now.leverage == pytest.approx(before.leverage, rel=1e-12)
+
+
+def test_a_small_cell_is_named_without_a_value():
+    study, rows = mixed()
+    [verdict, *_] = [v for v in judge(measure(rows, study.feature_map, fit_local(study, rows).fit), rules_of(study))
+                     if v.rule.rule == "CELL"]  # fmt: skip
+    assert not verdict.holds
+    assert ' in the rarer of two values of column "' in verdict.sentence
+    assert "at action " in verdict.sentence
+    assert verdict.sentence.endswith("the study asks for none or at least 11.")
+
+
+def test_pairs_are_found_where_each_column_alone_is_large():
+    study = make_study(covariates=[{"name": "p"}, {"name": "q"}, {"name": "u", "effect": "shared"}],
+                       horizon=1, disclosure={"payload": "gram"})  # fmt: skip
+    n = 1200
+    table = make_table(study, {"a": n})
+    p = np.arange(n) % 2 * 1.0
+    q = np.where(np.arange(n) < 40, p, 1 - p)  # at each action some 7 patients have both
+    for name, values in (("p", p), ("q", q)):
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))
+    rows = read_trajectories(table, study).by_site()["a"]
+    verdicts = judge(measure(rows, study.feature_map, fit_local(study, rows).fit, "gram"), rules_of(study))
+    assert [v.rule for v in verdicts if not v.holds] == [SmallPair]
+    assert 'columns "p" and "q"' in next(v.measured for v in verdicts if not v.holds)
+
+
+@pytest.mark.parametrize("payload", ["schur", "gram"])
+@pytest.mark.parametrize("duplicate", [None, ("y", "v")])
+def test_leverage_is_that_of_the_dense_projection(payload, duplicate):
+    study = make_study(disclosure={"payload": payload})
+    rows = make_sites(study, {"a": 150}, duplicate=duplicate)["a"]
+    facts = measure(rows, study.feature_map, fit_local(study, rows).fit, payload)
+    d0 = study.feature_map.n_shared
+    for h, fact in enumerate(facts):
+        _, phi, _ = dense(study, rows, h)
+        own = phi[:, d0:]
+        left = phi if payload == "gram" else phi[:, :d0] - own @ np.linalg.lstsq(own, phi[:, :d0], rcond=1e-10)[0]
+        basis, size, _ = np.linalg.svd(left, full_matrices=False)
+        expected = np.sum(basis[:, size > 1e-8 * size[0]] ** 2, axis=1).max()
+        assert fact.leverage == pytest.approx(expected, rel=1e-6)
+
+
+def test_leverages_add_up_to_the_rank():
+    rng = np.random.default_rng(0)
+    phi = rng.normal(size=(90, 7))
+    phi[:, 2] = phi[:, 5] + phi[:, 6]  # absorbed
+    image = phi @ leverage_map(phi.T @ phi, n_shared=3).T
+    assert image.shape[1] == 2
+    assert np.sum(image**2) == pytest.approx(2, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"constant_within_site": ("u", "v")}, "constant within the site, so that its own intercept absorbs them"),
+        ({}, ""),
+    ],
+)
+def test_what_absorbs_the_shared_features_is_told(options, why):
+    study = make_study()
+    rows = make_sites(study, {"a": 300}, **options)["a"]
+    facts = measure(rows, study.feature_map, fit_local(study, rows).fit)
+    assert all((why in fact.absorbed) if why else not fact.absorbed for fact in facts)
+    assert all(fact.leverage == 0 for fact in facts if why)
+
+
+def test_shared_features_that_copy_the_sites_own_are_absorbed():
+    study = make_study(covariates=[{"name": "v", "effect": "shared"}, {"name": "y"}])
+    rows = make_sites(study, {"a": 300}, duplicate=("y", "v"))["a"]
+    assert "combinations of the site's own" in measure(rows, study.feature_map, fit_local(study, rows).fit)[0].absorbed

@@ -1,0 +1,223 @@
+"""Rule ONCE: which second releases it refuses, and that the record is there exactly when the message is."""
+
+import os
+import sqlite3
+import stat
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from fdtr.disclosure import Ledger, Release
+from fdtr.errors import ForeignFile, ReleasedBefore, UnknownRelease, UnreadableFile, UnwritableFile
+from fdtr.site import check, map_fingerprint, summarize
+from worlds import make_sites, make_study
+
+pytestmark = pytest.mark.quick
+IDS = [f"p{i}" for i in range(200)]
+FIRST = Release("study-1", "map-1", "north", "0123456789abcdef", "values-1", 10, IDS)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger(tmp_path / "state" / "ledger")
+
+
+def record(ledger, release):
+    with ledger.recording(release):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("changes", "holds"),
+    [
+        ({}, True),  # the same again
+        ({"study": "study-2"}, True),
+        ({"content": "values-2"}, False),
+        ({"content": "values-2", "feature_map": "map-2"}, True),
+        ({"patients": IDS[1:]}, False),
+        ({"patients": [*IDS, "new"]}, False),
+        ({"patients": [*IDS[5:], *(f"q{i}" for i in range(5))]}, False),  # 5 left and 5 came: 10
+        ({"patients": [*IDS[5:], *(f"q{i}" for i in range(6))]}, True),
+        ({"patients": IDS[10:], "feature_map": "map-2", "study": "study-2"}, False),  # whatever the study
+        ({"patients": IDS[11:]}, True),
+        ({"patients": IDS[1:], "site": "norht", "study": "study-2"}, False),  # and whatever the site was called there
+        ({"patients": IDS[1:], "site": "south", "content": "values-2"}, True),  # in one study it is another hospital
+        ({"patients": IDS[1:], "margin": 0}, False),  # the earlier study promised ten
+        ({"patients": IDS[12:], "margin": 12}, False),
+        ({"patients": list(reversed(IDS))}, True),
+    ],
+)
+def test_the_rule(ledger, changes, holds):
+    record(ledger, FIRST)
+    again = replace(FIRST, **changes)
+    assert ledger.judge(again).holds == holds
+    if holds:
+        record(ledger, again)
+    else:
+        with pytest.raises(ReleasedBefore, match=r"(?s)rule ONCE: .*fdtr site withdraw.*Do not forward") as refused:
+            record(ledger, again)
+        assert refused.value.outward == "site declined: disclosure check"
+        assert not any(patient in str(refused.value) for patient in ("p1", "new", "q0"))
+    assert len(ledger.recorded()) == 1 + holds
+
+
+def test_studies_without_the_rule_are_not_held_to_it(ledger):
+    record(ledger, replace(FIRST, margin=0))
+    assert ledger.judge(replace(FIRST, margin=0, patients=IDS[1:])).holds
+    assert ledger.judge(replace(FIRST, margin=0, content="values-2")).holds
+    assert not ledger.judge(replace(FIRST, patients=IDS[1:])).holds
+
+
+def test_judging_leaves_nothing_behind(ledger, tmp_path):
+    assert ledger.judge(FIRST).holds
+    assert ledger.recorded() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_not_written_is_not_recorded(ledger):
+    with pytest.raises(UnwritableFile), ledger.recording(FIRST):
+        raise UnwritableFile("the disk is full")
+    assert ledger.recorded() == []
+    record(ledger, FIRST)
+    with pytest.raises(UnwritableFile), ledger.recording(FIRST):
+        raise UnwritableFile("the disk is full")
+    assert len(ledger.recorded()) == 1  # that of the message which was written
+
+
+def test_an_interruption_leaves_the_record(ledger):
+    with pytest.raises(KeyboardInterrupt), ledger.recording(FIRST):
+        raise KeyboardInterrupt
+    assert not ledger.judge(replace(FIRST, patients=IDS[1:])).holds
+    record(ledger, FIRST)  # the same message may be made again
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_killed_process_leaves_the_whole_record_or_none(ledger, tmp_path, recorded):
+    record(ledger, FIRST)
+    child = os.fork()
+    if not child:
+        if recorded:
+            ledger.recording(replace(FIRST, site="south")).__enter__()
+        else:
+            connection = sqlite3.connect(tmp_path / "state" / "ledger" / "releases.sqlite", isolation_level=None)
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("INSERT INTO releases SELECT 99, time, study, feature_map, site, message, content, "
+                               "margin, state, n, patients FROM releases")  # fmt: skip
+        os._exit(9)
+    os.waitpid(child, 0)
+    assert [one.site for one in ledger.recorded()] == ["north", *(["south"] * recorded)]
+    record(ledger, FIRST)
+
+
+def test_the_record_is_there_before_the_message(ledger):
+    with ledger.recording(FIRST):
+        assert len(ledger.recorded()) == 1
+
+
+def test_a_withdrawn_release_does_not_count(ledger):
+    record(ledger, FIRST)
+    record(ledger, replace(FIRST, message="fedcba9876543210", patients=IDS[50:]))
+    for wrong in ("0123", "00000000", ""):
+        with pytest.raises(UnknownRelease, match="0123456789ab of "):
+            ledger.withdraw(wrong)
+    [struck] = ledger.withdraw("01234567")
+    assert (struck.site, struck.n, struck.withdrawn) == ("north", 200, False)
+    assert [one.withdrawn for one in ledger.recorded()] == [True, False]
+    assert ledger.judge(replace(FIRST, patients=IDS[1:])).holds
+    with pytest.raises(UnknownRelease):
+        ledger.withdraw("01234567")
+
+
+def test_no_id_is_in_the_ledger_and_only_its_owner_reads_it(ledger, tmp_path):
+    record(ledger, replace(FIRST, patients=["patient-4711", *IDS]))
+    folder = tmp_path / "state" / "ledger"
+    assert {path.name for path in folder.iterdir()} == {"releases.sqlite", "secret"}
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in folder.iterdir())
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert len((folder / "secret").read_bytes()) == 32
+    assert all(b"4711" not in path.read_bytes() for path in folder.iterdir())
+    other = Ledger(tmp_path / "elsewhere")
+    record(other, FIRST)
+    first, second = (
+        sqlite3.connect(place / "releases.sqlite").execute("SELECT patients FROM releases").fetchone()[0]
+        for place in (folder, tmp_path / "elsewhere")
+    )
+    assert not {first[i : i + 16] for i in range(0, len(first), 16)} & {
+        second[i : i + 16] for i in range(0, len(second), 16)
+    }  # without the secret an id cannot be looked up
+
+
+def test_a_lost_secret_is_told_and_nothing_is_released(ledger, tmp_path):
+    record(ledger, FIRST)
+    for change in (lambda file: file.write_bytes(b"x" * 32), lambda file: file.unlink()):
+        change(tmp_path / "state" / "ledger" / "secret")
+        for act in (ledger.judge, lambda release: record(ledger, release)):
+            with pytest.raises(UnreadableFile, match="Restore the folder"):
+                act(FIRST)
+
+
+def test_a_ledger_that_cannot_be_used_says_what_to_do(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnwritableFile, match="Set FDTR_STATE"):
+        record(Ledger(tmp_path / "file"), FIRST)
+    broken = Ledger(tmp_path / "broken")
+    record(broken, FIRST)
+    (tmp_path / "broken" / "releases.sqlite").write_bytes(b"no database at all" * 100)
+    with pytest.raises(UnreadableFile, match="restore the folder"):
+        broken.judge(FIRST)
+    newer = Ledger(tmp_path / "newer")
+    record(newer, FIRST)
+    with sqlite3.connect(tmp_path / "newer" / "releases.sqlite") as connection:
+        connection.execute("PRAGMA user_version = 2")
+    with pytest.raises(ForeignFile, match="newer fdtr"):
+        newer.judge(FIRST)
+
+
+def test_of_two_who_release_at_once_one_is_refused(tmp_path):
+    together = threading.Barrier(8)
+
+    def act(number):
+        together.wait()
+        try:
+            record(Ledger(tmp_path / "ledger"), replace(FIRST, patients=IDS[number:], content=f"values-{number}"))
+        except ReleasedBefore:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(act, range(8))) == 1
+    assert len(Ledger(tmp_path / "ledger").recorded()) == 1
+
+
+def test_thirty_thousand_patients_and_tens_of_releases_are_quick(ledger):
+    ids = [f"p{i}" for i in range(30_000)]
+    for number in range(20):
+        record(ledger, replace(FIRST, feature_map=f"map-{number}", content=f"values-{number}", patients=ids))
+    start = time.perf_counter()
+    assert ledger.judge(replace(FIRST, feature_map="map-x", content="values-x", patients=ids)).holds
+    assert time.perf_counter() - start < 2.0  # some 0.1 s on a quiet machine
+
+
+def test_a_site_is_held_to_what_it_released(ledger):
+    study = make_study()
+    rows = make_sites(study, {"a": 300})["a"]
+    summarize(study, rows, ledger)
+    [verdict] = [v for v in check(study, rows, ledger=ledger).verdicts if v.rule is ReleasedBefore]
+    assert (verdict.holds, verdict.step, verdict.measured) == (True, None, "no earlier release")
+    assert not any(v.rule is ReleasedBefore for v in check(study, rows).verdicts)
+
+
+def test_the_feature_map_is_what_makes_the_features():
+    usual = map_fingerprint(make_study())
+    labels = {"levels": [0, 1, 2], "labels": ["a", "b", "c"]}
+    assert map_fingerprint(make_study(actions=labels)) == usual
+    assert map_fingerprint(make_study(name="other", learning={"ridge": 1.0}, disclosure={"min_patients": 99})) == usual
+    covariates = [covariate.model_dump() for covariate in make_study().covariates]
+    assert map_fingerprint(make_study(covariates=covariates[::-1])) == usual
+    assert map_fingerprint(make_study(actions={"levels": [0, 1, 2], "degree": 1})) != usual
+    assert map_fingerprint(make_study(features={"intercept": "none"})) != usual
+    covariates[0]["effect"] = "specific"
+    assert map_fingerprint(make_study(covariates=covariates)) != usual
