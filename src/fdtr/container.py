@@ -239,7 +239,7 @@ def decode(content: bytes, kind: str, source: str | Path, *, header_bytes: int |
     shapes = {name: _described(source, name, whole[name]) for name in sorted(whole) if name != "__metadata__"}
     try:
         same = _head(header, shapes, end) == content[:end]
-    except (ValueError, UnicodeError):
+    except (ValueError, RecursionError):
         same = False
     if not same:
         raise DamagedFile(f"{source} has a header that fdtr would not write. It was changed or badly copied. {_AGAIN}")
@@ -326,7 +326,7 @@ def _described(source: str | Path, name: str, descriptor: Any) -> tuple[str, tup
     """Type and shape of an array as the outer header tells them."""
     told = descriptor if isinstance(descriptor, dict) else {}
     dtype, shape = told.get("dtype"), told.get("shape")
-    if dtype not in _DTYPES:
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise OtherArrays(f"{source}: array {_shown(name)} holds numbers of another type than fdtr writes. {_AGAIN}")
     if not isinstance(shape, list) or len(shape) > 4 or not all(type(n) is int and 0 <= n < 2**40 for n in shape):
         raise OtherArrays(f"{source}: array {_shown(name)} has no shape. {_AGAIN}")
