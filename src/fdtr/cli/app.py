@@ -9,6 +9,7 @@ from fdtr import __version__
 from fdtr.cli import show, studies
 from fdtr.cli.experiments import reproduce_app, simulate
 from fdtr.cli.keys import keys_app, roster_app
+from fdtr.cli.messages import message_app
 from fdtr.cli.roles import Json, StudyPath, hub_app, policy_app, site_app
 from fdtr.cli.signed import RoundNumber, round_of
 
@@ -26,6 +27,7 @@ app.add_typer(site_app, name="site")
 app.add_typer(hub_app, name="hub")
 app.add_typer(policy_app, name="policy")
 app.add_typer(study_app, name="study")
+app.add_typer(message_app, name="message")
 app.add_typer(keys_app, name="keys")
 app.add_typer(roster_app, name="roster")
 app.add_typer(reproduce_app, name="reproduce")
