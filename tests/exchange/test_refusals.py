@@ -94,7 +94,7 @@ def test_every_flipped_byte_of_a_total_is_refused():
 def test_another_length_is_refused_unread(tmp_path, monkeypatch, length):
     path = tmp_path / "a.fdtr"
     path.write_bytes(CONTENT.ljust(length, b"\0")[:length])
-    monkeypatch.setattr(container, "decode", None)
+    monkeypatch.setattr(container.encoding, "decode", None)
     with pytest.raises(WrongLength, match=f"has {length:,} bytes; a message of this study has {len(CONTENT):,}"):
         read_message(path, STUDY, HERE)
 

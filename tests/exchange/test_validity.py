@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from fdtr.errors import InvalidSums, NotPositive, OtherShape
 from fdtr.exchange.validity import check_site, check_sound
+from fdtr.site import fit_local
 from fdtr.summary import Sums, stack_steps, summarize_step
+from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 KINDS = ["plain", "units", "rare", "twins", "near", "mixed", "flat", "constant", "large"]
@@ -57,6 +59,31 @@ def test_every_honest_message_passes(seed, kind, d0, d1, n, horizon):
 def test_wide_honest_messages_pass(kind):
     sums, bound = honest(3, kind, 60, 20, 2000, 2)
     check_site(sums, bound)
+
+
+CONSTANT = [{"name": "u", "effect": "shared", "level": "site"}, {"name": "x"}]
+ENDS = {"death": 0.0, "discharge": 1.0}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("changes", "table"),
+    [
+        ({}, {}),
+        ({}, {"duplicate": ("u", "x")}),  # what is shared is nothing new
+        ({}, {"duplicate": ("u", "v")}),
+        ({}, {"actions": {"a": [0]}}),
+        ({"covariates": CONSTANT}, {"constant_within_site": ("u",)}),  # S = 0
+        ({"ends": ENDS}, {"ragged": True}),
+        ({"features": {"intercept": "shared"}, "reward": {"range": [-3, 5]}}, {}),
+        ({"features": {"scale": "none"}, "actions": {"levels": [0, 1, 9], "scale": "none"}}, {}),
+    ],
+)
+def test_honest_studies_pass(changes, table, seed):
+    study = make_study(**changes)
+    for n in (2, 40, 300):
+        sums = fit_local(study, make_sites(study, {"a": n}, seed, **table)["a"]).summary.sums
+        check_site(sums, 1.0 if study.features.scale == "unit" else None)
 
 
 def test_a_withheld_step_and_no_patients_pass():

@@ -46,7 +46,7 @@ def summarize(
     """
     from fdtr.exchange.kept import keep
     from fdtr.exchange.wire import write_message
-    from fdtr.signing import require_own
+    from fdtr.signing import check_site_name, require_own
     from fdtr.site import read_trajectories
     from fdtr.site import summarize as summarize_site
     from fdtr.study import Study
@@ -55,6 +55,7 @@ def summarize(
     loaded = Study.load(study)
     within, signer = round_of(loaded, round_number), load_key(key)
     rows = read_trajectories(data, loaded, site)
+    check_site_name(rows.site)
     require_own(signer, rows.site, loaded.roster)
     message = summarize_site(loaded, rows)
     if not json:

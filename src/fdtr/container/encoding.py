@@ -1,27 +1,9 @@
-"""One file format for everything we write: safetensors with a small JSON header. No pickle, no code in data.
-
-    8 bytes   length of the next part, little-endian
-    JSON      {"__metadata__": {"fdtr": header}, array: {dtype, shape, data_offsets}, …}, padded with spaces
-    arrays    in the order of their names, without gaps
-
-The header is itself canonical JSON (RFC 8785), under one key. It carries the kind of file, a format version, and a
-`digest` and `signature` of fixed width. The digest is the SHA-256 of every byte of the file, with digest and signature
-counted as zeros; it is checked on every read. A file is read only when writing what was read gives the same header
-again, so that one content has one form: no key twice, no gap, nothing behind the end.
-
-safetensors' own reader gives out no metadata of bytes in memory, forgives a key given twice, and maps files that may
-change under it; its writer orders metadata at random. Files of either are files of the other.
-"""
+"""Bytes of a container, and what is read from them."""
 
 import hashlib
 import json
-import logging
-import os
 import re
-import secrets
-import stat
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite, prod
 from pathlib import Path
@@ -30,21 +12,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.container.canonical import canonical_json
+from fdtr.container.files import beginning, refuse_disguised, size_of, write_atomically
 from fdtr.errors import (
     ChangedFile,
     DamagedFile,
-    DisguisedFile,
     ForeignFile,
     OtherArrays,
     OtherFormat,
     OtherKind,
     RepeatedKey,
     UnreadableFile,
-    UnwritableFile,
     WrongLength,
 )
-
-log = logging.getLogger(__name__)
 
 FORMAT = 1
 UNSIGNED = "0" * 128
@@ -56,19 +36,6 @@ _DTYPES = {"F64": np.dtype("<f8"), "U64": np.dtype("<u8")}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _KIND = re.compile(rb'\\"kind\\":\\"([a-z]{1,20})\\"')
 _AGAIN = "Ask its sender for it again."
-_OTHERS = {
-    b"\x80\x02": "a Python pickle, which could run code",
-    b"\x80\x03": "a Python pickle, which could run code",
-    b"\x80\x04": "a Python pickle, which could run code",
-    b"\x80\x05": "a Python pickle, which could run code",
-    b"PK\x03\x04": "a zip or npz archive",
-    b"PK\x05\x06": "a zip archive",
-    b"\x93NUMPY": "a NumPy array (npy)",
-    b"\x1f\x8b": "a gzip file",
-    b"\x89HDF": "an HDF5 file",
-    b"PAR1": "a Parquet file",
-    b"%PDF": "a PDF",
-}
 
 
 @dataclass(frozen=True)
@@ -79,32 +46,6 @@ class Container:
     arrays: dict[str, NDArray[Any]]
     digest: str
     signature: str
-
-
-def canonical_json(value: Any) -> bytes:
-    """RFC 8785: sorted keys, no white space, numbers as ECMAScript prints them.
-
-    >>> canonical_json({"b": 1.0, "a": [0.005]})
-    b'{"a":[0.005],"b":1}'
-    """
-    import rfc8785
-
-    return rfc8785.dumps(value)
-
-
-def fingerprint(study: Mapping[str, Any]) -> str:
-    """SHA-256, in hex, of the canonical JSON of what is public in a study: two studies agree when these do."""
-    return hashlib.sha256(canonical_json(dict(study))).hexdigest()
-
-
-def digest(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
-    """SHA-256, in hex, of a header and the arrays beside it: names, shapes, types and every bit."""
-    state = hashlib.sha256(canonical_json(dict(header)))
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        state.update(canonical_json([name, array.dtype.str, list(array.shape)]))
-        state.update(array.tobytes())
-    return state.hexdigest()
 
 
 def encode(
@@ -133,52 +74,17 @@ def write(
     write_atomically(path, encode(kind, header, arrays), mode=0o600 if private else 0o644)
 
 
-def write_atomically(path: str | Path, content: bytes, *, mode: int = 0o644) -> None:
-    """Write under a temporary name, flush to disk, then rename: a reader sees the old file or the whole new one."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-        log.info("wrote %s, %d bytes", target, len(content))
-    except OSError as error:
-        raise UnwritableFile(f"{target} could not be written: {_reason(error)}. Nothing was written.") from None
-    finally:  # after an interruption too
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
 def is_container(path: str | Path) -> bool:
     """Whether a file begins as those that `encode` makes, of any kind."""
     try:
-        return f'"__metadata__":{{"{_KEY}":'.encode() in _beginning(Path(path), 64)
+        return f'"__metadata__":{{"{_KEY}":'.encode() in beginning(Path(path), 64)
     except UnreadableFile:
         return False
 
 
-def size_of(path: str | Path) -> int:
-    """How many bytes a file has, without reading it; folders, devices and pipes are refused."""
-    source = Path(path)
-    try:
-        found = source.stat()
-    except FileNotFoundError:
-        raise UnreadableFile(f"{source} does not exist.") from None
-    except (OSError, ValueError) as error:
-        raise UnreadableFile(f"{source} could not be read: {_reason(error)}.") from None
-    if stat.S_ISDIR(found.st_mode):
-        raise UnreadableFile(f"{source} is a folder, not a file.")
-    if not stat.S_ISREG(found.st_mode):
-        raise UnreadableFile(f"{source} is a device or a pipe, not a file.")
-    return found.st_size
-
-
 def kind_of(path: str | Path) -> str | None:
     """The kind that a file claims to be of, from its beginning alone; None where it does not look like ours."""
-    found = _KIND.search(_beginning(Path(path), 2048))
+    found = _KIND.search(beginning(Path(path), 2048))
     return found[1].decode() if found else None
 
 
@@ -191,14 +97,14 @@ def read(path: str | Path, kind: str, *, most: int | None = None, signed: bool =
     size = size_of(source)
     if most is not None and size > most:
         raise WrongLength(f"{source} has {size:,} bytes, and a {kind} at most {most:,}. It was not read. {_AGAIN}")
-    ahead = int.from_bytes(_beginning(source, 8), "little")
+    ahead = int.from_bytes(beginning(source, 8), "little")
     if not 8 <= ahead + 8 <= min(size, MOST_HEADER_BYTES):
-        _refuse_disguised(source, _beginning(source, 16))
+        refuse_disguised(source, beginning(source, 16))
         raise DamagedFile(
             f"{source} is not a readable fdtr {kind} file: it is truncated, damaged or of another format. "
             "Check the order of the files, or ask its sender for it again."
         )
-    declared = ahead + 8 + _payload_bytes(source, _beginning(source, ahead + 8)[8:])
+    declared = ahead + 8 + _payload_bytes(source, beginning(source, ahead + 8)[8:])
     found = read_exactly(source, kind, declared, f"its own header tells of {declared:,}")
     if found.signature != UNSIGNED and not signed:
         raise ChangedFile(f"{source} carries a signature, and a {kind} has none. {_AGAIN}")
@@ -212,8 +118,8 @@ def read_exactly(
     source = Path(path)
     found = size_of(source)
     if found != size:
-        look = _beginning(source, 2048)
-        _refuse_disguised(source, look)
+        look = beginning(source, 2048)
+        refuse_disguised(source, look)
         other = _KIND.search(look)
         if other and other[1].decode() != kind:
             raise OtherKind(f"{source} holds a {other[1].decode()}, not a {kind}.")
@@ -221,7 +127,7 @@ def read_exactly(
             f"{source} has {found:,} bytes; {expected}. It is truncated, damaged, made for another study, or no {kind} "
             f"at all, and was not read. {_AGAIN}"
         )
-    content = _beginning(source, size + 1)
+    content = beginning(source, size + 1)
     if len(content) != size:
         raise WrongLength(f"{source} changed while it was read. Wait until it is complete, then try again.")
     return decode(content, kind, source, header_bytes=header_bytes)
@@ -229,7 +135,7 @@ def read_exactly(
 
 def decode(content: bytes, kind: str, source: str | Path, *, header_bytes: int | None = None) -> Container:
     """A container from its bytes; `source` is what a refusal calls it."""
-    _refuse_disguised(source, content)
+    refuse_disguised(source, content)
     end = 8 + int.from_bytes(content[:8], "little")
     if len(content) < 8 or end > min(len(content), MOST_HEADER_BYTES):
         raise DamagedFile(f"{source} is not a readable fdtr {kind} file: its beginning is damaged. {_AGAIN}")
@@ -338,28 +244,7 @@ def _payload_bytes(source: Path, text: bytes) -> int:
     return sum(prod(_described(source, name, told)[1]) * 8 for name, told in described.items())
 
 
-def _refuse_disguised(source: str | Path, beginning: bytes) -> None:
-    for mark, what in _OTHERS.items():
-        # A safetensors file opens with a length: sixteen bits of it may look like another format's mark.
-        if beginning.startswith(mark) and beginning[8:9] != b"{":
-            raise DisguisedFile(f"{source} is {what}, not a file of fdtr. It was not opened. {_AGAIN}")
-
-
-def _beginning(source: Path, most: int) -> bytes:
-    """At most `most` bytes from the start of a file."""
-    size_of(source)
-    try:
-        with source.open("rb") as file:
-            return file.read(most)
-    except OSError as error:
-        raise UnreadableFile(f"{source} could not be read: {_reason(error)}.") from None
-
-
 def _shown(value: object) -> str:
     """A value of a stranger's file, fit for a sentence."""
     text = value if isinstance(value, str) else repr(value)
     return "".join(c if c.isprintable() else "?" for c in text[:40])
-
-
-def _reason(error: OSError | ValueError) -> str:
-    return getattr(error, "strerror", None) or type(error).__name__
