@@ -1,9 +1,11 @@
 # Everything a developer does here, by name. `make` alone lists it.
 #
 #   make test PYTHON=python3.11 WORKERS=4
+#   make fuzz SECONDS=600
 
 PYTHON  ?= python3
 WORKERS ?= 2
+SECONDS ?= 60
 
 BIN   := .venv/bin
 READY := .venv/ready
@@ -11,7 +13,7 @@ TEST_PROGRAMS := chromium npm
 QUICK := quick or not (slow or browser or database or network)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick lint bench docs agree-scope-rl lock release clean
+.PHONY: help setup demo test test-quick lint fuzz bench docs agree-scope-rl lock release clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +36,10 @@ lint: setup ## check style, types and the direction of imports
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+fuzz: setup ## feed the reader of messages what nobody sends, for SECONDS (60)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	$(BIN)/python tests/exchange/fuzz.py $(SECONDS)
 
 bench: setup ## measure the figures in benchmarks/RESULTS.md on this machine
 	$(BIN)/python benchmarks/run.py

@@ -32,6 +32,7 @@ from fdtr.algebra.threads import one_blas_thread, thread_count
 from fdtr.disclosure import Ledger, Release, judge, measure
 from fdtr.evaluation.intervals import bootstrap
 from fdtr.evaluation.statistic import weighted_means
+from fdtr.exchange.wire import message_size, total_size
 from fdtr.learners.local import fit_local as fit_alone
 from fdtr.learners.sweep import sweep
 from fdtr.pipeline.reproduce.figure2 import Plan, run_figure2
@@ -328,12 +329,69 @@ def disclosure_rules() -> list[Figure]:
     ]  # fmt: skip
 
 
+HOSTILE = """
+import resource, sys, time
+from fdtr.errors import FdtrError
+from fdtr.exchange.wire import read_message, read_total
+from fdtr.study import Study
+study = Study.load(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+slowest = 0.0
+for path in sys.argv[2:]:
+    for read in (read_message, read_total):
+        start = time.perf_counter()
+        try:
+            read(path, study)
+            sys.exit(3)
+        except FdtrError:
+            slowest = max(slowest, time.perf_counter() - start)
+print(slowest, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def hostile_files() -> list[Figure]:
+    """Files made to be slow or large to read: each is refused by both readers, in a process of its own."""
+    study = sepsis_study(5)
+    size, total = message_size(study), total_size(study, 10_000)
+    deep = b"[" * 2**20
+    files = {
+        "a gigabyte": b"\0" * 8,
+        "nothing but a length": (2**63).to_bytes(8, "little").ljust(size, b"\0"),
+        "a nest": (2040).to_bytes(8, "little") + deep[: size - 8],
+        "a nest in a large total": (2048 + 256 * 10_000 - 8).to_bytes(8, "little") + deep.ljust(total - 8, b"["),
+        "many keys": (2048 + 256 * 10_000 - 8).to_bytes(8, "little") + _many_keys(2040 + 256 * 10_000).ljust(total - 8),
+        "a pickle": b"\x80\x05".ljust(size, b"\0"),
+        "a zip": b"PK\x03\x04".ljust(size, b"\0"),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        study.save(Path(folder) / "study.toml")
+        paths = [Path(folder) / name for name in files]
+        for path, content in zip(paths, files.values(), strict=True):
+            path.write_bytes(content)
+        with paths[0].open("r+b") as file:
+            file.truncate(2**30)  # sparse
+        command = [sys.executable, "-c", HOSTILE, str(Path(folder) / "study.toml"), *map(str, paths)]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    seconds, megabytes = map(float, output.split())
+    what = f"Refuse each of {len(files)} hostile files, a gigabyte and a nest of brackets among them"
+    return [
+        Figure(what, f"{seconds * 1e3:.0f} ms at most", "under 1 s", seconds < 1),
+        Figure("Peak extra memory of them all", f"{megabytes:.0f} MiB", "under 100 MiB", megabytes < 100),
+    ]
+
+
+def _many_keys(size: int) -> bytes:
+    """A JSON object of about so many bytes, all of it keys."""
+    keys = ",".join(f'"{i:x}":0' for i in range(size // 10))
+    return f"{{{keys}}}".encode()[:size]
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--write", action="store_true", help="rewrite RESULTS.md")
     write = options.parse_args().write
     figures = [import_time(), read_parquet(), *local_pass(), whole_study(), replication(), *acting()]
-    figures += [*disclosure_rules(), secure_sum(), *bootstrap_draws(), figure2_panel()]
+    figures += [*disclosure_rules(), *hostile_files(), secure_sum(), *bootstrap_draws(), figure2_panel()]
     for figure in figures:
         print(f"{'ok  ' if figure.holds else 'MISS'} {figure.what}: {figure.measured} (asked: {figure.asked})")
     if write:

@@ -5,7 +5,16 @@ import pytest
 
 from fdtr import container
 from fdtr.disclosure import MethodValue, SiteValues, ValueFacts, ValueMessage, release_values
-from fdtr.errors import ForeignFile, Implausible, OtherStudy, SiteTwice, TooFewEffective, TooFewPatients, UnreadableFile
+from fdtr.errors import (
+    ForeignFile,
+    Implausible,
+    NotFinite,
+    OtherStudy,
+    SiteTwice,
+    TooFewEffective,
+    TooFewPatients,
+    UnreadableFile,
+)
 from fdtr.exchange.wire import read_values, write_values
 from fdtr.hub import pool_values
 from fdtr.site import evaluate_site, fit_local, tell_values
@@ -19,7 +28,7 @@ def facts(*sizes, doubt=""):
     return [ValueFacts(MethodValue(f"m{i}", "wdr", 1.0 + i, 0.1), size, doubt) for i, size in enumerate(sizes)]
 
 
-def released(*given, n=100, site="a", fingerprint="f", **rules):
+def released(*given, n=100, site="a", fingerprint="f" * 64, **rules):
     return release_values(site, fingerprint, n, given, **({"min_patients": 50, "min_effective": 30.0} | rules))
 
 
@@ -65,7 +74,7 @@ def test_a_file_brings_back_the_same_values_and_holds_nothing_else(tmp_path):
     file = container.read(tmp_path / "a.values", "valuation")
     assert set(file.arrays) == {"value", "standard_error"}
     assert set(file.header) == {
-        "site", "fingerprint", "version", "n", "methods", "estimators", "kind", "format",
+        "site", "fingerprint", "round", "context", "phase", "version", "n", "methods", "estimators", "kind", "format",
     }  # fmt: skip
     assert file.header["methods"] == ["m0", "m2"]  # m1 stayed at home, its name too
 
@@ -73,12 +82,14 @@ def test_a_file_brings_back_the_same_values_and_holds_nothing_else(tmp_path):
 @pytest.mark.parametrize(
     "broken",
     [
-        {"n": 0}, {"n": "many"}, {"methods": ["m0"]}, {"methods": "m0"}, {"estimators": [1, 2]}, {"site": ""},
+        {"n": 0}, {"n": "many"}, {"n": True}, {"methods": ["m0"]}, {"methods": "m0"}, {"estimators": [1, 2]},
+        {"site": ""}, {"extra": 1}, {"fingerprint": "f"}, {"version": "x y"},
     ],
 )  # fmt: skip
 def test_files_without_sound_values_are_refused(tmp_path, broken):
     header = {
-        "site": "a", "fingerprint": "f", "version": "1", "n": 5, "methods": ["x", "y"], "estimators": ["wdr", "fqe"],
+        "site": "a", "fingerprint": "f" * 64, "version": "1", "n": 5, "methods": ["x", "y"],
+        "estimators": ["wdr", "fqe"], "round": "1", "context": "0" * 64, "phase": "values",
     }  # fmt: skip
     arrays = {"value": np.ones(2), "standard_error": np.ones(2)}
     container.write(tmp_path / "good", "valuation", header, arrays)
@@ -87,7 +98,7 @@ def test_files_without_sound_values_are_refused(tmp_path, broken):
     with pytest.raises(UnreadableFile, match="Ask its sender"):
         read_values(tmp_path / "bad")
     container.write(tmp_path / "nan", "valuation", header, arrays | {"value": np.array([1.0, np.nan])})
-    with pytest.raises(UnreadableFile, match="Ask its sender"):
+    with pytest.raises(NotFinite, match="Ask its sender"):
         read_values(tmp_path / "nan")
     for name, other in (
         ("twice", {"methods": ["x", "x"], "estimators": ["wdr", "wdr"]}),

@@ -11,12 +11,36 @@
     │   └── SeveralSites            one site is needed, the table holds more
     ├── FileError
     │   ├── UnreadableFile          missing, truncated, or not what its name says
+    │   │   ├── WrongLength         not as many bytes as the study or its own header tells
+    │   │   ├── DamagedFile         a header that cannot be read
+    │   │   ├── RepeatedKey         a header that says one thing twice
+    │   │   ├── OtherArrays         arrays of another name, type or shape
+    │   │   ├── ChangedFile         the checksum differs
+    │   │   └── UnreadableKey       no private key of ours, or another passphrase
     │   ├── UnwritableFile          a file or folder could not be written
-    │   ├── ForeignFile             a sound file of another kind or format version
+    │   ├── ForeignFile             a sound file that is not ours
+    │   │   ├── DisguisedFile       another format under our name: a pickle, an archive
+    │   │   ├── OtherKind           a message where a policy is needed
+    │   │   └── OtherFormat         a version of the format that is not known here
     │   └── OutputExists            would overwrite something this command did not make
     ├── ExchangeError
     │   ├── OtherStudy              fingerprints differ
     │   ├── OtherShape              horizons or dimensions differ
+    │   ├── OtherRound              made for another round
+    │   │   └── Replayed            made for a round that is over
+    │   ├── OtherRoster             made for another list of keys
+    │   ├── OtherPhase              made for another part of the round
+    │   ├── InvalidName             a site's name that cannot travel
+    │   ├── UnknownSender           the roster has no such site
+    │   ├── OtherKey                a private key that is not the site's in the roster
+    │   ├── Unsigned                no signature where the roster has a key
+    │   ├── WrongSignature          the signature is not the sender's, or of other content
+    │   ├── InvalidSums             numbers that no patients could give
+    │   │   ├── NotFinite           NaN or infinite
+    │   │   ├── NotWhole            a count that is none
+    │   │   ├── NotPositive         a matrix with a negative eigenvalue
+    │   │   ├── TooLarge            larger than the bounds of the study allow
+    │   │   └── Inconsistent        one sum contradicts another
     │   ├── SiteTwice               a site would be counted twice
     │   ├── SiteAbsent              the total does not contain the site
     │   ├── OtherSite               rows and summary belong to different sites
@@ -107,12 +131,48 @@ class UnreadableFile(FileError):
     """A file is missing, truncated, or not what its name says."""
 
 
+class WrongLength(UnreadableFile):
+    """A file does not have as many bytes as the study, or its own header, tells."""
+
+
+class DamagedFile(UnreadableFile):
+    """A file's header cannot be read."""
+
+
+class RepeatedKey(UnreadableFile):
+    """A header says one thing twice, so that two readers could understand two things."""
+
+
+class OtherArrays(UnreadableFile):
+    """A file holds arrays of another name, type or shape than its kind has."""
+
+
+class ChangedFile(UnreadableFile):
+    """A file's checksum differs from its content."""
+
+
+class UnreadableKey(UnreadableFile):
+    """A file holds no private key of ours, or its passphrase is another one."""
+
+
 class UnwritableFile(FileError):
     """A file or folder could not be written; nothing is left of it."""
 
 
 class ForeignFile(FileError):
-    """A sound file of another kind or format version."""
+    """A sound file that is not the one needed."""
+
+
+class DisguisedFile(ForeignFile):
+    """A file of another format under our name: a pickle, an archive."""
+
+
+class OtherKind(ForeignFile):
+    """A file of ours, of another kind."""
+
+
+class OtherFormat(ForeignFile):
+    """A file of ours in a version of the format that is not known here."""
 
 
 class OutputExists(FileError):
@@ -129,6 +189,66 @@ class OtherStudy(ExchangeError):
 
 class OtherShape(ExchangeError):
     """Two parts have different horizons or dimensions."""
+
+
+class OtherRound(ExchangeError):
+    """A message was made for another round."""
+
+
+class Replayed(OtherRound):
+    """A message of a round that is over came again."""
+
+
+class OtherRoster(ExchangeError):
+    """A message was made under another list of keys."""
+
+
+class OtherPhase(ExchangeError):
+    """A message belongs to another part of the round."""
+
+
+class InvalidName(ExchangeError):
+    """A site's name cannot travel: it is too long, or has characters that a header cannot hold."""
+
+
+class UnknownSender(ExchangeError):
+    """The roster has no such site."""
+
+
+class OtherKey(ExchangeError):
+    """A private key is not the one whose public half the roster has."""
+
+
+class Unsigned(ExchangeError):
+    """A message has no signature although the roster has its sender's key."""
+
+
+class WrongSignature(ExchangeError):
+    """A signature is not its sender's, or belongs to other content."""
+
+
+class InvalidSums(ExchangeError):
+    """Sums that no patients could give."""
+
+
+class NotFinite(InvalidSums):
+    """A sum is not a number or infinite."""
+
+
+class NotWhole(InvalidSums):
+    """A count of patients or directions is not a whole number in its range."""
+
+
+class NotPositive(InvalidSums):
+    """A matrix of sums of squares has a negative eigenvalue."""
+
+
+class TooLarge(InvalidSums):
+    """A sum is larger than the bounds of the study allow for so many patients."""
+
+
+class Inconsistent(InvalidSums):
+    """One sum contradicts another."""
 
 
 class SiteTwice(ExchangeError):

@@ -472,7 +472,8 @@ def test_an_unforeseen_error_shows_its_kind_alone(place, monkeypatch):
     ["site", "fit"], ["hub", "combine"], ["policy", "recommend"], ["study", "schema"],
     ["reproduce"], ["reproduce", "figure2"], ["reproduce", "worlds"], ["reproduce", "tuning"],
     ["reproduce", "theorems"], ["reproduce", "evaluation"], ["reproduce", "effects"], ["site", "evaluate"],
-    ["hub", "pool"],
+    ["hub", "pool"], ["keys"], ["keys", "new"], ["keys", "show"], ["roster"], ["roster", "add"], ["roster", "remove"],
+    ["roster", "replace"], ["roster", "show"], ["message", "show"],
 ])  # fmt: skip
 def test_every_command_has_help(command, tmp_path):
     result = fdtr(*command, "--help", cwd=tmp_path)

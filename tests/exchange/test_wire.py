@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from fdtr import container
-from fdtr.errors import ForeignFile, OtherShape, OtherStudy, SiteTwice, TooFewSites, UnreadableFile, UnwritableFile
+from fdtr.errors import OtherKind, OtherStudy, SiteTwice, TooFewSites, UnwritableFile
 from fdtr.exchange.kept import find_kept, keep, state_folder
-from fdtr.exchange.wire import read_message, read_total, write_message, write_total
+from fdtr.exchange.wire import message_size, payload_size, read_message, read_total, write_message, write_total
 from fdtr.hub import combine_messages, pooled_coefficients
-from fdtr.site import fit_federated, summarize
-from fdtr.summary import SiteSummary, combine
+from fdtr.site import fit_federated, fit_local, summarize
+from fdtr.summary import SiteSummary, Total, combine
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick
@@ -33,9 +34,9 @@ def messages(study, sites):
 def test_files_give_bit_identical_policies(study, sites, messages, tmp_path):
     for name, message in messages.items():
         write_message(message, tmp_path / f"{name}.fdtr")
-    total = combine_messages(study, [read_message(tmp_path / f"{name}.fdtr") for name in ("c", "a", "b")])
+    total = combine_messages(study, [read_message(tmp_path / f"{name}.fdtr", study) for name in ("c", "a", "b")])
     write_total(total, tmp_path / "total.fdtr")
-    through_files = fit_federated(study, sites["b"], read_total(tmp_path / "total.fdtr"))
+    through_files = fit_federated(study, sites["b"], read_total(tmp_path / "total.fdtr", study))
     in_memory = fit_federated(study, sites["b"], combine(m.summary for m in messages.values()))
     np.testing.assert_array_equal(through_files.theta, in_memory.theta)
     np.testing.assert_array_equal(through_files.policy.precision, in_memory.policy.precision)
@@ -44,9 +45,30 @@ def test_files_give_bit_identical_policies(study, sites, messages, tmp_path):
 def test_a_message_holds_no_more_than_its_sums(study, messages, tmp_path):
     write_message(messages["a"], tmp_path / "a.fdtr")
     file = container.read(tmp_path / "a.fdtr", "message")
-    assert set(file.header) == {"site", "fingerprint", "version", "kind", "format"}
+    common = {"site", "fingerprint", "round", "context", "phase", "version", "kind", "format"}
+    assert set(file.header) == common
     d0 = study.feature_map.n_shared
-    assert sum(array.nbytes for array in file.arrays.values()) == 3 * (d0 * (d0 + 1) + 3 * d0 + 3) * 8
+    payload = 3 * (d0 * (d0 + 1) + 3 * d0 + 3) * 8
+    assert sum(array.nbytes for array in file.arrays.values()) == payload == payload_size(study)
+    assert (tmp_path / "a.fdtr").stat().st_size == 2048 + payload == message_size(study)
+
+
+def test_a_total_has_room_for_its_sites(study, messages, tmp_path):
+    total = combine(m.summary for m in messages.values())
+    write_total(total, tmp_path / "total.fdtr")
+    assert (tmp_path / "total.fdtr").stat().st_size == 2048 + 3 * 256 + payload_size(study)
+    assert read_total(tmp_path / "total.fdtr", study) == total
+    names = {f"{k:03d}" + "ñ" * 30 for k in range(400)}  # 63 bytes each
+    long = Total(total.fingerprint, tuple((name, "f" * 64) for name in sorted(names)), total.sums)
+    write_total(long, tmp_path / "long.fdtr")
+    assert read_total(tmp_path / "long.fdtr", study).sites == tuple(sorted(names))
+
+
+def test_safetensors_reads_the_same(study, messages, tmp_path):
+    write_message(messages["a"], tmp_path / "a.fdtr")
+    arrays = load_file(tmp_path / "a.fdtr")
+    for name, array in messages["a"].summary.sums.packed().items():
+        assert arrays[name].tobytes() == array.tobytes()
 
 
 def test_the_hub_refuses_strangers(study, messages):
@@ -81,31 +103,25 @@ def test_totals_show_the_pooled_coefficients(study, messages):
     np.testing.assert_allclose(pooled_coefficients(total), expected, rtol=1e-6)
 
 
-def test_files_of_another_kind_are_refused(messages, tmp_path):
+def test_files_of_another_kind_are_refused(study, sites, messages, tmp_path):
     path = tmp_path / "x"
     write_message(messages["a"], path)
-    with pytest.raises(ForeignFile, match="holds a message, not a total"):
-        read_total(path)
-    container.write(path, "message", {"fingerprint": "f"}, messages["a"].summary.sums.packed())
-    with pytest.raises(UnreadableFile, match="no site in its header"):
-        read_message(path)
-    container.write(path, "total", {"fingerprint": "f"}, messages["a"].summary.sums.packed())
-    with pytest.raises(UnreadableFile, match="which sites"):
-        read_total(path)
-    container.write(path, "message", {"fingerprint": "f", "site": "a"}, {"rows": np.zeros(2)})
-    with pytest.raises(OtherShape):
-        read_message(path)
+    with pytest.raises(OtherKind, match="holds a message, not a total"):
+        read_total(path, study)
+    fit_local(study, sites["a"]).policy.save(path)
+    with pytest.raises(OtherKind, match="holds a policy, not a message"):
+        read_message(path, study)
 
 
-def test_the_copy_at_home_is_found_by_what_the_total_says(messages, tmp_path, monkeypatch):
+def test_the_copy_at_home_is_found_by_what_the_total_says(study, messages, tmp_path, monkeypatch):
     monkeypatch.setenv("FDTR_STATE", str(tmp_path / "state"))
     total = combine(m.summary for m in messages.values())
-    assert find_kept(total, "a") is None
+    assert find_kept(total, "a", study) is None
     kept = keep(messages["a"])
     assert kept.is_relative_to(tmp_path / "state")
-    assert find_kept(total, "a").digest == messages["a"].summary.digest
-    assert find_kept(total, "b") is None
-    assert find_kept(total, "unknown") is None
+    assert find_kept(total, "a", study).digest == messages["a"].summary.digest
+    assert find_kept(total, "b", study) is None
+    assert find_kept(total, "unknown", study) is None
 
 
 def test_the_state_folder_follows_the_environment(monkeypatch, tmp_path):

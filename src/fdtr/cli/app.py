@@ -8,7 +8,10 @@ import typer
 from fdtr import __version__
 from fdtr.cli import show, studies
 from fdtr.cli.experiments import reproduce_app, simulate
+from fdtr.cli.keys import keys_app, roster_app
+from fdtr.cli.messages import message_app
 from fdtr.cli.roles import Json, StudyPath, hub_app, policy_app, site_app
+from fdtr.cli.signed import RoundNumber, round_of
 
 app = typer.Typer(
     name="fdtr",
@@ -24,6 +27,9 @@ app.add_typer(site_app, name="site")
 app.add_typer(hub_app, name="hub")
 app.add_typer(policy_app, name="policy")
 app.add_typer(study_app, name="study")
+app.add_typer(message_app, name="message")
+app.add_typer(keys_app, name="keys")
+app.add_typer(roster_app, name="roster")
 app.add_typer(reproduce_app, name="reproduce")
 
 DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="A table: CSV, Parquet, or a folder of Parquet files.")]
@@ -113,6 +119,7 @@ def tune(
     data: DataPath,
     total: Annotated[Path | None, typer.Option(help="The hub's answer; without it the sites of the table.")] = None,
     site: Annotated[str | None, typer.Option(help="Take this site only, or name the table's one site.")] = None,
+    round_number: RoundNumber = 1,
     json: Json = False,
 ) -> None:
     """How each site's own held-out patients judge λ, w and what to share. Writes and sends nothing.
@@ -128,8 +135,8 @@ def tune(
 
     loaded = Study.load(study)
     rows = read_trajectories(data, loaded, site if total else None)
-    answer = read_total(total) if total else None
-    curves = tuning_curves(loaded, rows, answer, find_kept(answer, rows.site) if answer else None)
+    answer = read_total(total, loaded, round_of(loaded, round_number)) if total else None
+    curves = tuning_curves(loaded, rows, answer, find_kept(answer, rows.site, loaded) if answer else None)
     show.curves({name: found for name, found in curves.items() if site in (None, name)}, json)
 
 

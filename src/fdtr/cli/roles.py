@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from fdtr.cli import show
+from fdtr.cli.signed import KeyPath, RoundNumber, load_key, round_of
 from fdtr.errors import FdtrError, InvalidStates, OutputExists
 
 if TYPE_CHECKING:
+    from fdtr.signing import Round
     from fdtr.study import Study
     from fdtr.summary import SiteSummary, Total
     from fdtr.trajectories import Trajectories
@@ -41,28 +43,35 @@ def summarize(
     data: DataPath,
     out: Annotated[Path, typer.Option(help="The message to write.")],
     site: SiteName = None,
+    key: KeyPath = None,
+    round_number: RoundNumber = 1,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before writing.")] = False,
     json: Json = False,
 ) -> None:
     """Compute this site's message and write one file: sums over patients, never a row. Nothing is sent.
 
     Refuses where a disclosure rule does, and then writes nothing. A copy is kept at home, because the site has to
-    subtract exactly what it sent, and a line in the ledger, because almost the same patients must not be sent again.
+    subtract exactly what it sent, and a line in the ledger, because almost the same patients must not be sent again. It
+    is signed with --key where the study has a roster.
     """
     from fdtr.exchange.kept import find_copy, keep, ledger
     from fdtr.exchange.wire import write_message
+    from fdtr.signing import check_site_name, require_own
     from fdtr.site import read_trajectories, release_of
     from fdtr.site import summarize as summarize_site
     from fdtr.study import Study
 
-    _spare_inputs(out, study, data)
+    _spare_inputs(out, study, data, key)
     loaded = Study.load(study)
     if loaded.disclosure.secure_sum:
         raise FdtrError(
             "The study asks for a secure sum, and this file would show the hub this site's own sums. Nothing was "
             "written. Take part through the study's folder instead."
         )
+    within, signer = round_of(loaded, round_number), load_key(key)
     rows, releases = read_trajectories(data, loaded, site), ledger()
+    check_site_name(rows.site)
+    require_own(signer, rows.site, loaded.roster)
     message = summarize_site(loaded, rows, releases)
     if not json:
         show.message(loaded, message)
@@ -70,14 +79,25 @@ def summarize(
         raise FdtrError("Nothing was written.")
     before = find_copy(message.summary.digest)
     with releases.recording(release_of(loaded, rows, message.summary)):
-        kept = keep(message)
+        kept = keep(message, within, signer)
         try:
-            write_message(message, out)
+            write_message(message, out, within, signer)
         except FdtrError:
             if before is None:  # else it is the copy of the same message, made earlier
                 kept.unlink()
             raise
     show.message_written(message.summary, out, kept, json)
+
+
+def _digest_of(path: Path) -> str:
+    """The digest of a message's file, by which ledger and copies know it."""
+    from fdtr.exchange.wire import inspect
+    from fdtr.summary import SiteSummary
+
+    found = inspect(path, None, None).body
+    if not isinstance(found, SiteSummary):
+        raise FdtrError(f"{path} is no site's message. Name a message that was written here, or its digest.")
+    return found.digest
 
 
 @site_app.command()
@@ -91,9 +111,8 @@ def withdraw(
     differ.
     """
     from fdtr.exchange.kept import ledger
-    from fdtr.exchange.wire import read_message
 
-    digest = read_message(message).digest if Path(message).is_file() else message
+    digest = _digest_of(Path(message)) if Path(message).is_file() else message
     if not yes and not _agreed(f"Was {message} never given to anybody, the hub included?"):
         raise FdtrError("Nothing was struck.")
     for one in ledger().withdraw(digest):
@@ -124,9 +143,10 @@ class _Answered(NamedTuple):
     rows: "Trajectories"
     total: "Total"
     sent: "SiteSummary"
+    within: "Round"
 
 
-def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path | None) -> _Answered:
+def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path | None, number: int) -> _Answered:
     """Read everything, and find the message as it was sent: given, kept at home, or computed again."""
     from fdtr.exchange.kept import find_kept
     from fdtr.exchange.wire import read_message, read_total
@@ -134,16 +154,17 @@ def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path 
     from fdtr.study import Study
 
     loaded = Study.load(study)
-    answer = read_total(total)
+    within = round_of(loaded, number)
+    answer = read_total(total, loaded, within)
     rows = read_trajectories(data, loaded, site)
     now = fit_message(loaded, rows).summary
-    sent = (read_message(own) if own else find_kept(answer, rows.site)) or now
+    sent = (read_message(own, loaded) if own else find_kept(answer, rows.site, loaded)) or now
     if sent.digest != now.digest and sent.site == rows.site:
         show.note(
             f"This table is not the one that the message of {rows.site} was made from. The message as it was sent is "
             f"subtracted ({sent.sums.n.max():.0f} patients), and policies are fitted on this table ({rows.n_patients})."
         )
-    return _Answered(loaded, rows, answer, sent)
+    return _Answered(loaded, rows, answer, sent, within)
 
 
 @site_app.command()
@@ -154,13 +175,14 @@ def fit(
     out: Annotated[Path, typer.Option(help="The policy to write; confidential to this site.")],
     site: SiteName = None,
     own: Own = None,
+    round_number: RoundNumber = 1,
     json: Json = False,
 ) -> None:
     """Finish this site's policy at home from the hub's total. Writes one file, readable by you alone."""
     from fdtr.site import fit_federated
 
     _spare_inputs(out, study, data, total, own)
-    given = _answered(study, data, total, site, own)
+    given = _answered(study, data, total, site, own, round_number)
     fitted = fit_federated(given.study, given.rows, given.total, given.sent)
     fitted.policy.save(out)
     show.policy_written(fitted.policy, given.total, out, json)
@@ -179,6 +201,8 @@ def evaluate(
     split: Annotated[
         Split, typer.Option(help="folds: each fifth by policies fitted to the rest; half: one half, as in the paper.")
     ] = Split.folds,
+    key: KeyPath = None,
+    round_number: RoundNumber = 1,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before writing.")] = False,
     json: Json = False,
 ) -> None:
@@ -188,11 +212,15 @@ def evaluate(
     """
     from fdtr.cli import valued
     from fdtr.exchange.wire import write_values
+    from fdtr.signing import require_own
     from fdtr.site import evaluate_site, tell_values
 
     if out is not None:
-        _spare_inputs(out, study, data, total, own)
-    given = _answered(study, data, total, site, own)
+        _spare_inputs(out, study, data, total, own, key)
+    given = _answered(study, data, total, site, own, round_number)
+    signer = load_key(key) if out is not None else None
+    if out is not None:
+        require_own(signer, given.rows.site, given.study.roster)
     with show.progress() as progress:
         found = evaluate_site(given.study, given.rows, given.total, given.sent, split=split.value, progress=progress)
     if not json:
@@ -204,7 +232,7 @@ def evaluate(
             valued.leaving(message)
         if not yes and not _agreed(f"Write this to {out}?"):
             raise FdtrError("Nothing was written.")
-        write_values(message, out)
+        write_values(message, out, given.within, signer)
     if json:
         valued.evaluation_json(given.study, found, message, out)
     else:
@@ -218,18 +246,27 @@ def combine(
     study: StudyPath,
     messages: Annotated[list[Path], typer.Argument(metavar="MESSAGE", help="One file from every site.")],
     out: Annotated[Path, typer.Option(help="The total to write.")],
+    key: KeyPath = None,
+    round_number: RoundNumber = 1,
     json: Json = False,
 ) -> None:
-    """Add the sites' messages into one total and write one file, to be given to every site."""
+    """Add the sites' messages into one total and write one file, to be given to every site.
+
+    Where the study has a roster every message must be signed, and the total is signed with --key if the roster has
+    a key of the hub.
+    """
     from fdtr.exchange.wire import read_message, write_total
     from fdtr.hub import combine_messages, doubtful_messages, pooled_coefficients
+    from fdtr.signing import HUB, require_own
     from fdtr.study import Study
 
-    _spare_inputs(out, study, *messages)
+    _spare_inputs(out, study, key, *messages)
     loaded = Study.load(study)
-    read = [read_message(path) for path in messages]
+    within, signer = round_of(loaded, round_number), load_key(key)
+    require_own(signer, HUB, loaded.roster)
+    read = [read_message(path, loaded, within) for path in messages]
     total = combine_messages(loaded, read)
-    write_total(total, out)
+    write_total(total, out, within, signer)
     show.total(loaded, total, pooled_coefficients(total), doubtful_messages(read), out, json)
 
 
@@ -237,6 +274,7 @@ def combine(
 def pool(
     study: StudyPath,
     values: Annotated[list[Path], typer.Argument(metavar="VALUES", help="What every site wrote with site evaluate.")],
+    round_number: RoundNumber = 1,
     json: Json = False,
 ) -> None:
     """Show the sites' values of each method as one: their mean, fixed and random effects. Writes nothing."""
@@ -246,7 +284,8 @@ def pool(
     from fdtr.study import Study
 
     loaded = Study.load(study)
-    valued.pooled(loaded, pool_values(loaded, [read_values(path) for path in values]), json)
+    within = round_of(loaded, round_number)
+    valued.pooled(loaded, pool_values(loaded, [read_values(path, within) for path in values]), json)
 
 
 @policy_app.command()

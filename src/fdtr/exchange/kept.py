@@ -6,6 +6,8 @@ from pathlib import Path
 from fdtr.disclosure import Ledger, Message
 from fdtr.errors import UnwritableFile
 from fdtr.exchange.wire import read_message, write_message
+from fdtr.signing import Key, Round
+from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 
 
@@ -22,7 +24,7 @@ def ledger() -> Ledger:
     return Ledger(state_folder() / "ledger")
 
 
-def keep(message: Message) -> Path:
+def keep(message: Message, within: Round | None = None, key: Key | None = None) -> Path:
     """Keep a copy under its digest, so that it is found again by what the total says went in."""
     folder = state_folder() / "sent"
     try:
@@ -32,7 +34,7 @@ def keep(message: Message) -> Path:
             f"No copy of the message can be kept in {folder}: {error.strerror}. Set FDTR_STATE to a folder of your own."
         ) from None
     path = folder / f"{message.summary.digest}.fdtr"
-    write_message(message, path)
+    write_message(message, path, within, key)
     return path
 
 
@@ -42,7 +44,7 @@ def find_copy(digest: str) -> Path | None:
     return path if digest.isalnum() and path.exists() else None
 
 
-def find_kept(total: Total, site: str) -> SiteSummary | None:
+def find_kept(total: Total, site: str, study: Study) -> SiteSummary | None:
     """The summary of `site` as it went into `total`, where a copy was kept."""
     path = find_copy(dict(total.members).get(site, ""))
-    return read_message(path) if path else None
+    return read_message(path, study) if path else None

@@ -1,59 +1,138 @@
-"""Messages, totals and values as files."""
+"""Messages, totals and values as files.
 
+A message has exactly 2,048 + 8·H·(d0(d0+1) + 3·d0 + 3) bytes, a total of K sites 256·K more: everybody knows from the
+study how long a file has to be, and one of another length is not read. Every file carries the SHA-256 of all its bytes,
+and a signature where the study has a roster.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fdtr import __version__, container
+from fdtr import container
+from fdtr.container import Container
 from fdtr.disclosure import Message, MethodValue, SiteValues, ValueMessage
-from fdtr.errors import UnreadableFile
+from fdtr.errors import DamagedFile, InvalidSums, NotFinite, OtherArrays, OtherKind, UnreadableFile, WrongLength
+from fdtr.exchange.letters import AGAIN, HEX, Letter, seal, unseal
+from fdtr.exchange.validity import check_site, check_sound
+from fdtr.signing import HUB, Envelope, Key, Round, check_site_name
+from fdtr.site import rules_of
+from fdtr.study import Study
 from fdtr.summary import SiteSummary, Sums, Total
 
-_MESSAGE, _TOTAL, _VALUES = "message", "total", "valuation"
+HEADER_BYTES = 2048
+MEMBER_BYTES = 256
+MOST_SITES = 10_000
+MOST_VALUES_BYTES = 2**16
+MOST_BYTES_UNKNOWN = 2**26
+"""Of a file that is looked at without its study."""
+MESSAGE, TOTAL, VALUES = "message", "total", "valuation"
+SUMS_PHASE, TOTAL_PHASE, VALUES_PHASE = "sums", "total", "values"
 
 
-def write_message(message: Message, path: str | Path) -> None:
-    """Write what a site sends. Takes only what `disclosure.release` made."""
-    summary = message.summary
-    header = {"site": summary.site, "fingerprint": summary.fingerprint, "version": __version__}
-    container.write(path, _MESSAGE, header, summary.sums.packed())
-
-
-def read_message(path: str | Path) -> SiteSummary:
-    """Read a site's message."""
-    file = container.read(path, _MESSAGE)
-    site, fingerprint = (_text(path, file.header, key) for key in ("site", "fingerprint"))
-    return SiteSummary(site, fingerprint, Sums.unpacked(file.arrays))
-
-
-def write_total(total: Total, path: str | Path) -> None:
-    """Write what the hub sends back: the sums over all sites, and who is in them."""
-    header = {
-        "members": [list(member) for member in total.members],
-        "fingerprint": total.fingerprint,
-        "version": __version__,
+def layout(horizon: int, n_shared: int) -> dict[str, tuple[int, ...]]:
+    """The arrays of a message by name, with their shapes: symmetric matrices as their upper triangles."""
+    matrix, vector, number = (horizon, n_shared * (n_shared + 1) // 2), (horizon, n_shared), (horizon,)
+    return {
+        **dict.fromkeys(("schur", "information"), matrix),
+        **dict.fromkeys(("schur_moment", "schur_reward", "information_moment"), vector),
+        **dict.fromkeys(("information_square", "rank", "n"), number),
     }
-    container.write(path, _TOTAL, header, total.sums.packed())
 
 
-def read_total(path: str | Path) -> Total:
+def payload_size(study: Study) -> int:
+    """Bytes of a message's sums: 8·H·(d0(d0+1) + 3·d0 + 3)."""
+    return 8 * sum(int(np.prod(shape)) for shape in layout(study.horizon, study.feature_map.n_shared).values())
+
+
+def message_size(study: Study) -> int:
+    """Bytes of a message's file."""
+    return HEADER_BYTES + payload_size(study)
+
+
+def total_size(study: Study, n_sites: int) -> int:
+    """Bytes of the file of a total over `n_sites`."""
+    return HEADER_BYTES + MEMBER_BYTES * n_sites + payload_size(study)
+
+
+def encode_message(message: Message, within: Round | None = None, key: Key | None = None) -> bytes:
+    """What a site sends, as bytes. Takes only what `disclosure.release` made."""
+    summary = message.summary
+    check_site_name(summary.site)
+    within = within or Round(summary.fingerprint)
+    return seal(MESSAGE, SUMS_PHASE, summary.site, {}, summary.sums.packed(), within, key, HEADER_BYTES)
+
+
+def write_message(message: Message, path: str | Path, within: Round | None = None, key: Key | None = None) -> None:
+    """Write what a site sends, for the round `within`, signed with the site's `key` where it has one."""
+    container.write_atomically(path, encode_message(message, within, key))
+
+
+def open_message(path: str | Path, study: Study, expected: Round | None) -> Letter[SiteSummary]:
+    """Read a site's message with all that it says of itself; refuses what no patients of the study could give."""
+    size = message_size(study)
+    words = f"a message of this study has {size:,}"
+    file = container.read_exactly(path, MESSAGE, size, words, header_bytes=HEADER_BYTES)
+    return _message(file, path, study, expected)
+
+
+def decode_message(
+    content: bytes, study: Study, expected: Round | None, source: str = "The message"
+) -> Letter[SiteSummary]:
+    """The same from bytes; `source` is what a refusal calls them."""
+    if len(content) != message_size(study):
+        raise WrongLength(f"{source} has {len(content):,} bytes; a message of this study has {message_size(study):,}.")
+    return _message(
+        container.decode(content, MESSAGE, source, header_bytes=HEADER_BYTES), source, study, expected
+    )  # fmt: skip
+
+
+def read_message(path: str | Path, study: Study, expected: Round | None = None) -> SiteSummary:
+    """Read a site's message; without an `expected` round only its content is judged, as for a site's own copy."""
+    return open_message(path, study, expected).body
+
+
+def encode_total(total: Total, within: Round | None = None, key: Key | None = None) -> bytes:
+    """What the hub sends back, as bytes."""
+    header = {"members": [list(member) for member in total.members]}
+    within = within or Round(total.fingerprint)
+    size = HEADER_BYTES + MEMBER_BYTES * len(total.members)
+    return seal(TOTAL, TOTAL_PHASE, HUB, header, total.sums.packed(), within, key, size)
+
+
+def write_total(total: Total, path: str | Path, within: Round | None = None, key: Key | None = None) -> None:
+    """Write what the hub sends back: the sums over all sites, and who is in them."""
+    container.write_atomically(path, encode_total(total, within, key))
+
+
+def open_total(path: str | Path, study: Study, expected: Round | None, slack: float = 0.0) -> Letter[Total]:
+    """Read the hub's answer with all that it says of itself; `slack` is K · d0 · resolution where it was masked."""
+    beyond = container.size_of(path) - total_size(study, 0)
+    n_sites = max(beyond // MEMBER_BYTES, 1)
+    words = f"a total of this study has {total_size(study, 0):,} and {MEMBER_BYTES} for each site"
+    size = total_size(study, min(n_sites, MOST_SITES))
+    header_bytes = HEADER_BYTES + MEMBER_BYTES * n_sites
+    file = container.read_exactly(path, TOTAL, size, words, header_bytes=header_bytes)
+    letter = _total(file, path, study, expected, slack)
+    if len(letter.body.members) != n_sites:
+        raise DamagedFile(f"{path} has room for {n_sites} sites and names {len(letter.body.members)}. {AGAIN}")
+    return letter
+
+
+def read_total(path: str | Path, study: Study, expected: Round | None = None) -> Total:
     """Read the hub's answer."""
-    file = container.read(path, _TOTAL)
-    members = file.header.get("members")
-    if not isinstance(members, list) or not all(isinstance(m, list) and len(m) == 2 for m in members):
-        raise UnreadableFile(f"{path} does not say which sites are in it. Ask the hub for it again.")
-    fingerprint = _text(path, file.header, "fingerprint")
-    return Total(fingerprint, tuple((str(site), str(digest)) for site, digest in members), Sums.unpacked(file.arrays))
+    return open_total(path, study, expected).body
 
 
-def write_values(message: ValueMessage, path: str | Path) -> None:
+def write_values(message: ValueMessage, path: str | Path, within: Round | None = None, key: Key | None = None) -> None:
     """Write what a site tells of its methods. Takes only what `disclosure.release_values` made."""
     told = message.values
+    check_site_name(told.site)
     header = {
-        "site": told.site,
-        "fingerprint": told.fingerprint,
-        "version": __version__,
         "n": told.n,
         "methods": [one.method for one in told.values],
         "estimators": [one.estimator for one in told.values],
@@ -62,38 +141,119 @@ def write_values(message: ValueMessage, path: str | Path) -> None:
         "value": np.array([one.value for one in told.values]),
         "standard_error": np.array([one.standard_error for one in told.values]),
     }
-    container.write(path, _VALUES, header, arrays)
+    within = within or Round(told.fingerprint)
+    container.write_atomically(path, seal(VALUES, VALUES_PHASE, told.site, header, arrays, within, key, None))
 
 
-def read_values(path: str | Path) -> SiteValues:
+def open_values(path: str | Path, expected: Round | None) -> Letter[SiteValues]:
+    """Read what a site tells of its methods, with all that the file says of itself."""
+    file = container.read(path, VALUES, most=MOST_VALUES_BYTES, signed=True)
+    own = frozenset({"n", "methods", "estimators"})
+    return unseal(file, path, VALUES_PHASE, own, expected, lambda envelope: _values(file, path, envelope))
+
+
+def read_values(path: str | Path, expected: Round | None = None) -> SiteValues:
     """Read what a site tells of its methods."""
-    file = container.read(path, _VALUES)
-    site, fingerprint = (_text(path, file.header, key) for key in ("site", "fingerprint"))
-    values = _method_values(file)
-    n = file.header.get("n")
-    if values is None or not isinstance(n, int) or n < 1:
-        raise UnreadableFile(f"{path} holds no values that can be read. Ask its sender for it again.")
-    return SiteValues(site, fingerprint, n, values)
+    return open_values(path, expected).body
 
 
-def _method_values(file: container.Container) -> tuple[MethodValue, ...] | None:
-    """One for each method and estimator; None where names and numbers do not fit together."""
-    names = [file.header.get(key) for key in ("methods", "estimators")]
-    arrays = [file.arrays.get(key) for key in ("value", "standard_error")]
-    if not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in names):
-        return None
-    if any(array is None or array.ndim != 1 or not np.isfinite(array).all() for array in arrays):
-        return None
-    columns = [*names, *(array.tolist() for array in arrays if array is not None)]
-    if len({len(column) for column in columns if column is not None}) != 1:
-        return None
-    found = tuple(MethodValue(*row) for row in zip(*columns, strict=True))
-    distinct = len({(one.method, one.estimator) for one in found}) == len(found)
-    return found if distinct and all(one.standard_error > 0 for one in found) else None
+def inspect(
+    path: str | Path, study: Study | None, expected: Round | None
+) -> Letter[SiteSummary] | Letter[Total] | Letter[SiteValues]:
+    """Read a file of any kind that travels. Without its study nobody can say who sent it, only what it holds."""
+    kind = container.kind_of(path)
+    if kind == VALUES:
+        return open_values(path, expected)
+    if kind not in (MESSAGE, TOTAL):
+        container.read(path, MESSAGE, most=MOST_BYTES_UNKNOWN)  # says what is wrong with it
+        raise OtherKind(f"{path} is no message, total or values.")
+    if study is not None:
+        return open_message(path, study, expected) if kind == MESSAGE else open_total(path, study, expected)
+    file = container.read(path, kind, most=MOST_BYTES_UNKNOWN, signed=True)
+    return _message(file, path, None, None) if kind == MESSAGE else _total(file, path, None, None, 0.0)
 
 
-def _text(path: str | Path, header: dict[str, Any], key: str) -> str:
-    value = header.get(key)
-    if not isinstance(value, str) or not value:
-        raise UnreadableFile(f"{path} has no {key} in its header. Ask its sender for it again.")
-    return value
+def _message(file: Container, source: str | Path, study: Study | None, expected: Round | None) -> Letter[SiteSummary]:
+    def body(envelope: Envelope) -> SiteSummary:
+        check_site_name(envelope.site)
+        bound = rules_of(study).norm_bound if study is not None else None
+        sums = _sums(file, source, study, f"the sums of site {envelope.site!r}", lambda found: check_site(found, bound))
+        return SiteSummary(envelope.site, envelope.fingerprint, sums)
+
+    return unseal(file, source, SUMS_PHASE, frozenset(), expected, body)
+
+
+def _total(
+    file: Container, source: str | Path, study: Study | None, expected: Round | None, slack: float
+) -> Letter[Total]:
+    def body(envelope: Envelope) -> Total:
+        members = _members(file, source)
+        sums = _sums(file, source, study, "the total", lambda found: check_sound(found, slack))
+        return Total(envelope.fingerprint, members, sums)
+
+    return unseal(file, source, TOTAL_PHASE, frozenset({"members"}), expected, body)
+
+
+def _members(file: Container, source: str | Path) -> tuple[tuple[str, str], ...]:
+    given = file.header["members"]
+    pairs = given if isinstance(given, list) and all(isinstance(m, list) and len(m) == 2 for m in given) else []
+    members = tuple((site, digest) for site, digest in pairs if isinstance(site, str) and isinstance(digest, str))
+    for site, _ in members:
+        check_site_name(site)
+    if (
+        not members
+        or len(members) != len(given)
+        or any(a[0] >= b[0] for a, b in pairwise(members))
+        or not all(HEX.fullmatch(digest) for _, digest in members)
+    ):
+        raise DamagedFile(f"{source} does not say which sites are in it, each once. Ask the hub for it again.")
+    return members
+
+
+def _sums(file: Container, source: str | Path, study: Study | None, what: str, check: Callable[[Sums], None]) -> Sums:
+    """The sums of a file, checked: names and shapes, finite, and what `check` asks."""
+    moment = file.arrays.get("schur_moment", np.zeros(0))
+    shape = moment.shape if moment.ndim == 2 else (0, 0)
+    expected = layout(*(shape if study is None else (study.horizon, study.feature_map.n_shared)))
+    if {name: array.shape for name, array in file.arrays.items()} != expected:
+        raise OtherArrays(f"{source} does not hold the arrays of a message of this study, and those alone. {AGAIN}")
+    _require_floats(file.arrays.values(), source)
+    try:
+        sums = Sums.unpacked(file.arrays)
+        check(sums)
+    except InvalidSums as error:
+        raise type(error)(
+            f"{source}: {what} cannot come from patients of the study: {error}. Nothing of it was used. Ask for it "
+            "again, made with the same study file and version of fdtr."
+        ) from None
+    return sums
+
+
+def _require_floats(arrays: Any, source: str | Path) -> None:
+    given: Sequence[NDArray[Any]] = list(arrays)
+    if any(array.dtype != np.float64 for array in given):
+        raise OtherArrays(f"{source} holds numbers of another type than this kind of file has. {AGAIN}")
+    if not all(np.isfinite(array).all() for array in given):
+        raise NotFinite(f"{source} holds numbers that are not finite (NaN or infinite). {AGAIN}")
+
+
+def _values(file: Container, source: str | Path, envelope: Envelope) -> SiteValues:
+    check_site_name(envelope.site)
+    names = [file.header["methods"], file.header["estimators"]]
+    columns = [file.arrays.get("value"), file.arrays.get("standard_error")]
+    n = file.header["n"]
+    if (
+        not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in names)
+        or len({len(part) for part in names}) != 1
+        or len(file.arrays) != 2
+        or any(c is None or c.shape != (len(names[0]),) for c in columns)
+        or type(n) is not int
+        or n < 1
+    ):
+        raise UnreadableFile(f"{source} holds no values that can be read. {AGAIN}")
+    _require_floats(columns, source)
+    rows = zip(*names, *(column.tolist() for column in columns), strict=True)  # type: ignore[union-attr]
+    values = tuple(MethodValue(*row) for row in rows)
+    if len({(v.method, v.estimator) for v in values}) < len(values) or not all(v.standard_error > 0 for v in values):
+        raise UnreadableFile(f"{source} tells of a method twice, or without an error. {AGAIN}")
+    return SiteValues(envelope.site, envelope.fingerprint, n, values)

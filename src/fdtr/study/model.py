@@ -27,6 +27,7 @@ from pydantic import (
 from fdtr import container
 from fdtr.errors import InvalidStudy, OtherShape, UnreadableFile
 from fdtr.features import FeatureMap, build_features
+from fdtr.signing import check_name, public_bytes
 from fdtr.study.faults import nearest, readable
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -359,6 +360,23 @@ class Study(Section):
     ] = {}
     learning: Learning = Learning()
     disclosure: Disclosure = Disclosure()
+    roster: Annotated[
+        dict[Text, Text], Field(description="The public key of each site, and of the hub; not in the fingerprint.")
+    ] = {}
+
+    @field_validator("roster")
+    @classmethod
+    def _check_roster(cls, roster: dict[str, str]) -> dict[str, str]:
+        for site, key in roster.items():
+            check_name(site)
+            try:
+                public_bytes(key)
+            except ValueError as error:
+                raise ValueError(f"{site}: {error}") from None
+        shared = [site for site, key in roster.items() if list(roster.values()).count(key) > 1]
+        if shared:
+            raise ValueError(f"{' and '.join(shared)} have the same key; each needs one of its own")
+        return dict(sorted(roster.items()))
 
     @model_validator(mode="after")
     def _check_whole(self) -> Self:
@@ -428,14 +446,14 @@ class Study(Section):
         """Write the study with all its fields, defaults included."""
         import tomli_w
 
-        fields = {**self.public, "columns": self.columns.model_dump()}
+        fields = {**self.public, "columns": self.columns.model_dump(), "roster": self.roster}
         ordered = {name: _without_none(fields[name]) for name in type(self).model_fields}
         container.write_atomically(path, tomli_w.dumps(ordered).encode())
 
     @cached_property
     def public(self) -> dict[str, Any]:
-        """Every field but [columns], defaults included, as plain JSON values: what the fingerprint covers."""
-        dumped = self.model_dump(mode="json", exclude={"columns"})
+        """Every field but [columns] and [roster], defaults included, as JSON values: what the fingerprint covers."""
+        dumped = self.model_dump(mode="json", exclude={"columns", "roster"})
         return dict(json.loads(container.canonical_json(dumped)))
 
     @cached_property

@@ -1,0 +1,250 @@
+"""Bytes of a container, and what is read from them."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isfinite, prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.container.canonical import canonical_json
+from fdtr.container.files import beginning, refuse_disguised, size_of, write_atomically
+from fdtr.errors import (
+    ChangedFile,
+    DamagedFile,
+    ForeignFile,
+    OtherArrays,
+    OtherFormat,
+    OtherKind,
+    RepeatedKey,
+    UnreadableFile,
+    WrongLength,
+)
+
+FORMAT = 1
+UNSIGNED = "0" * 128
+"""A signature's place where there is none."""
+MOST_HEADER_BYTES = 2**22
+_KEY = "fdtr"
+_NO_DIGEST = "0" * 64
+_DTYPES = {"F64": np.dtype("<f8"), "U64": np.dtype("<u8")}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_KIND = re.compile(rb'\\"kind\\":\\"([a-z]{1,20})\\"')
+_AGAIN = "Ask its sender for it again."
+
+
+@dataclass(frozen=True)
+class Container:
+    """A file's `header` (JSON values), its `arrays`, and the `digest` and `signature` it carries."""
+
+    header: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+    digest: str
+    signature: str
+
+
+def encode(
+    kind: str,
+    header: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    *,
+    header_bytes: int | None = None,
+    sign: Callable[[str], str] | None = None,
+) -> bytes:
+    """A file's content. `header_bytes` pads all that stands before the arrays; `sign` makes a signature of a digest."""
+    full = {**header, "kind": kind, "format": FORMAT}
+    plain = {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)}
+    shapes = {name: (_NAMES[array.dtype], array.shape) for name, array in plain.items()}
+    payload = b"".join(array.tobytes() for array in plain.values())
+    blank = _head({**full, "digest": _NO_DIGEST, "signature": UNSIGNED}, shapes, header_bytes)
+    found = hashlib.sha256(blank + payload).hexdigest()
+    signature = sign(found) if sign else UNSIGNED
+    return _head({**full, "digest": found, "signature": signature}, shapes, header_bytes) + payload
+
+
+def write(
+    path: str | Path, kind: str, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, private: bool = False
+) -> None:
+    """Write a container; `private` makes it readable by its owner alone. Either the whole file appears or none."""
+    write_atomically(path, encode(kind, header, arrays), mode=0o600 if private else 0o644)
+
+
+def is_container(path: str | Path) -> bool:
+    """Whether a file begins as those that `encode` makes, of any kind."""
+    try:
+        return f'"__metadata__":{{"{_KEY}":'.encode() in beginning(Path(path), 64)
+    except UnreadableFile:
+        return False
+
+
+def kind_of(path: str | Path) -> str | None:
+    """The kind that a file claims to be of, from its beginning alone; None where it does not look like ours."""
+    found = _KIND.search(beginning(Path(path), 2048))
+    return found[1].decode() if found else None
+
+
+def read(path: str | Path, kind: str, *, most: int | None = None, signed: bool = False) -> Container:
+    """Read a container of the given kind, checking that it is whole and ours.
+
+    One with more than `most` bytes is not read. A file may carry a signature only where the caller looks at it.
+    """
+    source = Path(path)
+    size = size_of(source)
+    if most is not None and size > most:
+        raise WrongLength(f"{source} has {size:,} bytes, and a {kind} at most {most:,}. It was not read. {_AGAIN}")
+    ahead = int.from_bytes(beginning(source, 8), "little")
+    if not 8 <= ahead + 8 <= min(size, MOST_HEADER_BYTES):
+        refuse_disguised(source, beginning(source, 16))
+        raise DamagedFile(
+            f"{source} is not a readable fdtr {kind} file: it is truncated, damaged or of another format. "
+            "Check the order of the files, or ask its sender for it again."
+        )
+    declared = ahead + 8 + _payload_bytes(source, beginning(source, ahead + 8)[8:])
+    found = read_exactly(source, kind, declared, f"its own header tells of {declared:,}")
+    if found.signature != UNSIGNED and not signed:
+        raise ChangedFile(f"{source} carries a signature, and a {kind} has none. {_AGAIN}")
+    return found
+
+
+def read_exactly(
+    path: str | Path, kind: str, size: int, expected: str, *, header_bytes: int | None = None
+) -> Container:
+    """Read a container that must have `size` bytes; one of another length is not read. `expected` says why so many."""
+    source = Path(path)
+    found = size_of(source)
+    if found != size:
+        look = beginning(source, 2048)
+        refuse_disguised(source, look)
+        other = _KIND.search(look)
+        if other and other[1].decode() != kind:
+            raise OtherKind(f"{source} holds a {other[1].decode()}, not a {kind}.")
+        raise WrongLength(
+            f"{source} has {found:,} bytes; {expected}. It is truncated, damaged, made for another study, or no {kind} "
+            f"at all, and was not read. {_AGAIN}"
+        )
+    content = beginning(source, size + 1)
+    if len(content) != size:
+        raise WrongLength(f"{source} changed while it was read. Wait until it is complete, then try again.")
+    return decode(content, kind, source, header_bytes=header_bytes)
+
+
+def decode(content: bytes, kind: str, source: str | Path, *, header_bytes: int | None = None) -> Container:
+    """A container from its bytes; `source` is what a refusal calls it."""
+    refuse_disguised(source, content)
+    end = 8 + int.from_bytes(content[:8], "little")
+    if len(content) < 8 or end > min(len(content), MOST_HEADER_BYTES):
+        raise DamagedFile(f"{source} is not a readable fdtr {kind} file: its beginning is damaged. {_AGAIN}")
+    if header_bytes is not None and end != header_bytes:
+        raise DamagedFile(f"{source} has a header of {end:,} bytes; a {kind} has one of {header_bytes:,}. {_AGAIN}")
+    whole, header = _parse_header(source, content[8:end], kind)
+    shapes = {name: _described(source, name, whole[name]) for name in sorted(whole) if name != "__metadata__"}
+    try:
+        same = _head(header, shapes, end) == content[:end]
+    except (ValueError, RecursionError):
+        same = False
+    if not same:
+        raise DamagedFile(f"{source} has a header that fdtr would not write. It was changed or badly copied. {_AGAIN}")
+    sizes = [prod(shape) * 8 for _, shape in shapes.values()]
+    if end + sum(sizes) != len(content):
+        raise WrongLength(f"{source} holds more or fewer numbers than its header tells of. {_AGAIN}")
+    stated, signature = header.pop("digest"), header.pop("signature")
+    blank = _head({**header, "digest": _NO_DIGEST, "signature": UNSIGNED}, shapes, end)
+    state = hashlib.sha256(blank)
+    state.update(memoryview(content)[end:])
+    if stated != state.hexdigest():
+        raise ChangedFile(f"{source} was changed after it was written: its checksum differs. {_AGAIN}")
+    arrays, start = {}, end
+    for (name, (dtype, shape)), size in zip(shapes.items(), sizes, strict=True):
+        flat = np.frombuffer(content, _DTYPES[dtype], count=size // 8, offset=start)
+        arrays[name] = flat.reshape(shape).copy()  # aligned, writable, and free of `content`
+        start += size
+    return Container(header, arrays, stated, signature)
+
+
+def _head(header: Mapping[str, Any], shapes: Mapping[str, tuple[str, tuple[int, ...]]], size: int | None) -> bytes:
+    """Everything before the arrays, padded with spaces to `size` bytes, or to a multiple of eight."""
+    whole: dict[str, Any] = {"__metadata__": {_KEY: canonical_json(dict(header)).decode()}}
+    start = 0
+    for name, (dtype, shape) in shapes.items():
+        end = start + prod(shape) * 8
+        whole[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
+        start = end
+    text = canonical_json(whole)
+    room = (size if size is not None else -(-(8 + len(text)) // 8) * 8) - 8
+    if len(text) > room:
+        raise ValueError(f"The header needs {len(text) + 8} bytes and has room for {room + 8}.")
+    return room.to_bytes(8, "little") + text.ljust(room)
+
+
+def _parse_header(source: str | Path, text: bytes, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The outer JSON, and our header inside it."""
+    whole = _parse(source, text)
+    metadata = whole.get("__metadata__")
+    inner = metadata.get(_KEY) if isinstance(metadata, dict) and len(metadata) == 1 else None
+    if not isinstance(inner, str):
+        raise ForeignFile(f"{source} is a safetensors file that fdtr did not write.")
+    header = _parse(source, inner.encode(errors="replace"))
+    if header.get("kind") != kind:
+        raise OtherKind(f"{source} holds a {_shown(header.get('kind'))}, not a {kind}.")
+    if header.get("format") != FORMAT or isinstance(header["format"], bool):
+        raise OtherFormat(
+            f"{source} has format {_shown(header.get('format'))}; this version of fdtr reads format {FORMAT}. "
+            "Use the version of fdtr that wrote it, or a newer one."
+        )
+    for key, length in (("digest", len(_NO_DIGEST)), ("signature", len(UNSIGNED))):
+        if not isinstance(header.get(key), str) or not re.fullmatch(f"[0-9a-f]{{{length}}}", header[key]):
+            raise DamagedFile(f"{source} has no {key} in its header, or a damaged one. {_AGAIN}")
+    return whole, header
+
+
+def _parse(source: str | Path, text: bytes) -> dict[str, Any]:
+    """A JSON object, without what JSON readers forgive: a key twice, numbers that are none."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise RepeatedKey(f"{source} says one thing twice in its header, so that readers could differ. {_AGAIN}")
+        return found
+
+    def number(literal: str) -> float:
+        value = float(literal)
+        if not isfinite(value):
+            raise DamagedFile(f"{source} has a number in its header that is not finite. {_AGAIN}")
+        return value
+
+    try:
+        found = json.loads(text.decode(), object_pairs_hook=unique, parse_float=number, parse_constant=number)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise DamagedFile(
+            f"{source} is not a readable fdtr file: its header is truncated, damaged or of another format. {_AGAIN}"
+        )
+    return found
+
+
+def _described(source: str | Path, name: str, descriptor: Any) -> tuple[str, tuple[int, ...]]:
+    """Type and shape of an array as the outer header tells them."""
+    told = descriptor if isinstance(descriptor, dict) else {}
+    dtype, shape = told.get("dtype"), told.get("shape")
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
+        raise OtherArrays(f"{source}: array {_shown(name)} holds numbers of another type than fdtr writes. {_AGAIN}")
+    if not isinstance(shape, list) or len(shape) > 4 or not all(type(n) is int and 0 <= n < 2**40 for n in shape):
+        raise OtherArrays(f"{source}: array {_shown(name)} has no shape. {_AGAIN}")
+    return dtype, tuple(shape)
+
+
+def _payload_bytes(source: Path, text: bytes) -> int:
+    described = {name: told for name, told in _parse(source, text).items() if name != "__metadata__"}
+    return sum(prod(_described(source, name, told)[1]) * 8 for name, told in described.items())
+
+
+def _shown(value: object) -> str:
+    """A value of a stranger's file, fit for a sentence."""
+    text = value if isinstance(value, str) else repr(value)
+    return "".join(c if c.isprintable() else "?" for c in text[:40])

@@ -1,0 +1,168 @@
+"""What sums must satisfy, whatever the patients were. Whoever receives them has nothing else to judge them by.
+
+For step h of a horizon H, counted from 0, with features of norm at most B, n patients, and ω = 1/σ̂² of the site:
+
+    S ⪰ 0,  tr S ≤ n B²,    s and s_r in the range of S,  sᵀS⁺s ≤ n (H − h)²,  s_rᵀS⁺s_r ≤ n
+    W = ω S,  v = ω s_r,  u = ω s_rᵀS⁺s_r,  g = rank S  with 0 ≤ ω ≤ 1000;    n whole, and zeros where n = 0
+
+A total of several sites is a sum of different multiples, so that of all this only S ⪰ 0 and W ⪰ 0 are left of it.
+
+Ranks are judged with S scaled to a unit diagonal. A site drops directions below 1e-10 of the scaled Gram
+(algebra.schur), so that what it keeps is above `_NOTHING` here and rounding, d0 · 1e-16, is far below. Dividing by such
+an eigenvalue costs five of sixteen digits, and the site's own elimination may have cost five before: sums of squares
+are compared with `_SQUARES`.
+"""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+from fdtr.errors import Inconsistent, InvalidSums, NotFinite, NotPositive, NotWhole, OtherShape, TooLarge
+from fdtr.summary import VARIANCE_FLOOR, Sums
+
+Array = NDArray[np.float64]
+
+EIGENVALUE_SLACK = 1e-8
+COARSER = 2.0**10
+"""W, v and u are a thousand times as large as the other sums, and in masked totals as much coarser."""
+_NOTHING = 1e-11
+_ROUNDING = 1e-9
+_OUTSIDE = 1e-8
+_SQUARES = 1e-4
+_MOST_COUNTED = 2.0**53
+_MOST, _LEAST = 1e100, 1e-100  # far beyond any study; inside, nothing below overflows
+
+
+def check_sound(sums: Sums, slack: float = 0.0) -> None:
+    """Refuse sums, of a site or of many, with numbers that are not finite or matrices that are no sums of squares.
+
+    `slack` is how far below zero an eigenvalue may lie beside rounding: K · d0 · resolution in a masked total.
+    """
+    for field in fields(sums):
+        array = getattr(sums, field.name)
+        if not np.isfinite(array).all():
+            raise NotFinite(f"{field.name} holds a number that is not finite")
+        if np.abs(array).max(initial=0.0) > _MOST:
+            raise TooLarge(f"{field.name} holds a number beyond any count of patients")
+    for name, allowed in (("schur", slack), ("information", COARSER * slack)):
+        matrices = getattr(sums, name)
+        if matrices.shape[1:] != (sums.n_shared,) * 2 or not np.array_equal(matrices, matrices.transpose(0, 2, 1)):
+            raise OtherShape(f"{name} is not symmetric")
+        values = np.linalg.eigvalsh(matrices) if sums.n_shared else np.zeros((sums.horizon, 1))
+        low = -(EIGENVALUE_SLACK * np.maximum(1.0, values[:, -1]) + allowed)
+        if (values[:, 0] < low).any():
+            step = int(np.argmax(values[:, 0] < low))
+            raise NotPositive(f"step {step}: {name} has a negative eigenvalue, which no sum of squares has")
+
+
+def check_site(sums: Sums, norm_bound: float | None) -> None:
+    """Refuse sums that no patients of one site could give. `norm_bound` is B, None where there is none."""
+    check_sound(sums)
+    if not (_whole(sums.n).all() and _whole(sums.rank).all()):
+        raise NotWhole("a count is not a whole number from 0")
+    for step in range(sums.horizon):
+        try:
+            _check_step(_Step.of(sums, step), sums.horizon - step, norm_bound)
+        except InvalidSums as error:
+            raise type(error)(f"step {step}: {error}") from None
+
+
+def _whole(counts: Array) -> NDArray[np.bool_]:
+    return np.asarray((counts >= 0) & (counts <= _MOST_COUNTED) & (counts == np.floor(counts)))
+
+
+@dataclass(frozen=True)
+class _Step:
+    """S, s, s_r, W, v, u, g and n of one step."""
+
+    schur: Array
+    moment: Array
+    reward: Array
+    information: Array
+    information_moment: Array
+    square: float
+    rank: int
+    n: int
+
+    @classmethod
+    def of(cls, sums: Sums, step: int) -> "_Step":
+        return cls(
+            sums.schur[step],
+            sums.schur_moment[step],
+            sums.schur_reward[step],
+            sums.information[step],
+            sums.information_moment[step],
+            float(sums.information_square[step]),
+            int(sums.rank[step]),
+            int(sums.n[step]),
+        )
+
+
+def _check_step(step: _Step, left: int, norm_bound: float | None) -> None:
+    arrays = (step.schur, step.moment, step.reward, step.information, step.information_moment)
+    if step.n == 0 and (any(array.any() for array in arrays) or step.square or step.rank):
+        raise Inconsistent("there are sums over no patients")
+    if norm_bound is not None and np.trace(step.schur) > step.n * norm_bound**2 * (1 + _ROUNDING):
+        raise TooLarge(f"S is larger than {step.n} patients with features of norm {norm_bound:g} can make it")
+    basis, rank = _scaled_range(step.schur)
+    squares = []
+    for name, moment, most in (("s", step.moment, step.n * left**2), ("s_r", step.reward, step.n)):
+        inside = basis.coordinates(moment)
+        if basis.outside(moment, inside) > _OUTSIDE * np.sqrt(max(most, 1) * max(len(moment), 1)):
+            raise Inconsistent(f"{name} has a part in a direction about which S knows nothing")
+        squares.append(float(np.sum(inside**2)))
+        if squares[-1] > most * (1 + _SQUARES):
+            raise TooLarge(f"{name} is larger than {step.n} patients with targets inside their bounds can make it")
+    _check_information(step, squares[1], rank)
+
+
+def _check_information(step: _Step, square: float, rank: int) -> None:
+    diagonal = np.diagonal(step.schur)
+    some = diagonal > _LEAST
+    weight = float(np.mean(np.diagonal(step.information)[some] / diagonal[some])) if some.any() else 0.0
+    if not 0 <= weight <= (1 + _ROUNDING) / VARIANCE_FLOOR:
+        raise TooLarge(f"W is more than {1 / VARIANCE_FLOOR:g} times S")
+    entry = np.sqrt(np.outer(diagonal.clip(0), diagonal.clip(0)))
+    if (np.abs(step.information - weight * step.schur) > _ROUNDING * weight * entry).any():
+        raise Inconsistent("W is no multiple of S")
+    if (np.abs(step.information_moment - weight * step.reward) > _ROUNDING * weight * np.abs(step.reward)).any():
+        raise Inconsistent("v is not that multiple of s_r that W is of S")
+    if abs(step.square - weight * square) > _SQUARES * weight * max(step.n, 1):
+        raise Inconsistent("u is not what W and v make it")
+    if step.rank != (rank if weight > 0 else 0):
+        raise Inconsistent("g is not the number of directions that W knows about")
+
+
+@dataclass(frozen=True)
+class _Range:
+    """The range of S: `vectors` (d0, r) and `values` (r,) are those of D S D, D = diag(S)^-½ being `scale`."""
+
+    scale: Array
+    vectors: Array
+    values: Array
+
+    def coordinates(self, moment: Array) -> Array:
+        """Λ^-½ Uᵀ D s, whose squares add up to sᵀS⁺s."""
+        return np.asarray(self.vectors.T @ (self.scale * moment) / np.sqrt(self.values))
+
+    def outside(self, moment: Array, coordinates: Array) -> float:
+        """How long the part of D s outside the range is; features that S lacks count as they are."""
+        scaled = np.where(self.scale > 0, self.scale, 1.0) * moment
+        return float(np.linalg.norm(scaled - self.vectors @ (coordinates * np.sqrt(self.values))))
+
+
+def _scaled_range(schur: Array) -> tuple[_Range, int]:
+    diagonal = np.diagonal(schur)
+    some = diagonal > _LEAST
+    scale = np.zeros(len(schur))
+    scale[some] = 1 / np.sqrt(diagonal[some])
+    if not len(schur):
+        return _Range(scale, np.zeros((0, 0)), np.zeros(0)), 0
+    correlations = schur * np.outer(scale, scale)
+    if schur[~some].any() or np.abs(correlations).max() > 1 + _OUTSIDE:
+        raise NotPositive("S has products larger than its squares allow")
+    values, vectors = eigh(correlations)
+    kept = values > _NOTHING
+    return _Range(scale, vectors[:, kept], values[kept]), int(kept.sum())

@@ -1,0 +1,37 @@
+"""Keys and signatures: who sent a message, and for which round.
+
+A site's public key is written `ed25519:` and its 32 bytes in base64url. The roster, in the study file, has one for each
+site, and one for the hub where it signs its totals. Keys are compared by telephone before the first round, as hex or
+as the words of `Fingerprint`.
+"""
+
+from fdtr.signing.keys import Fingerprint, Key, fingerprint_of, is_locked, public_bytes, public_text
+from fdtr.signing.rounds import (
+    HUB,
+    Envelope,
+    Round,
+    check_name,
+    check_site_name,
+    numbered_round,
+    require_own,
+    roster_hash,
+    verify,
+)
+
+__all__ = [
+    "HUB",
+    "Envelope",
+    "Fingerprint",
+    "Key",
+    "Round",
+    "check_name",
+    "check_site_name",
+    "fingerprint_of",
+    "is_locked",
+    "numbered_round",
+    "public_bytes",
+    "public_text",
+    "require_own",
+    "roster_hash",
+    "verify",
+]

@@ -1,0 +1,174 @@
+"""Key pairs and their fingerprints. Ed25519 of PyCA cryptography, nothing home-made."""
+
+import os
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fdtr.container import size_of
+from fdtr.errors import OutputExists, UnreadableKey, UnwritableFile
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+PREFIX = "ed25519:"
+_MOST_KEY_BYTES = 4096
+_CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The first 128 bits of the SHA-256 of a public key, to be read aloud.
+
+    `words` are proquints (D. S. Wilkerson, arXiv:0901.4016): each of eight words spells 16 bits as
+    consonant-vowel-consonant-vowel-consonant, so that no list of words is needed.
+
+    >>> Fingerprint(bytes.fromhex("7f000001") * 4).words
+    'lusab babad lusab babad lusab babad lusab babad'
+    """
+
+    bits: bytes
+
+    @property
+    def hex(self) -> str:
+        """Eight groups of four digits."""
+        return " ".join(self.bits.hex()[i : i + 4] for i in range(0, 32, 4))
+
+    @property
+    def words(self) -> str:
+        """Eight words of five letters."""
+        return " ".join(_proquint(int.from_bytes(self.bits[i : i + 2])) for i in range(0, 16, 2))
+
+
+def _proquint(number: int) -> str:
+    return (
+        _CONSONANTS[number >> 12]
+        + _VOWELS[number >> 10 & 3]
+        + _CONSONANTS[number >> 6 & 15]
+        + _VOWELS[number >> 4 & 3]
+        + _CONSONANTS[number & 15]
+    )
+
+
+def public_bytes(text: str) -> bytes:
+    """The 32 bytes of a public key in its text form; a ValueError says what is wrong with it."""
+    body = text.removeprefix(PREFIX)
+    try:
+        found = urlsafe_b64decode(body + "=" * (-len(body) % 4))
+    except ValueError:
+        found = b""
+    if len(found) != 32 or public_text(found) != text:
+        raise ValueError(f'a public key is "{PREFIX}" and 43 letters and digits, as `fdtr keys show` prints it')
+    return found
+
+
+def public_text(raw: bytes) -> str:
+    """A public key for the roster.
+
+    >>> public_text(bytes(32))
+    'ed25519:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
+    """
+    return PREFIX + urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def fingerprint_of(public: str) -> Fingerprint:
+    """The fingerprint of a public key."""
+    return Fingerprint(sha256(public_bytes(public)).digest()[:16])
+
+
+class Key:
+    """A private key. It is never printed."""
+
+    def __init__(self, private: "Ed25519PrivateKey") -> None:
+        self._private = private
+
+    def __repr__(self) -> str:
+        return f"<Key {self.public}>"
+
+    @classmethod
+    def new(cls) -> "Key":
+        """A fresh key."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return cls(Ed25519PrivateKey.generate())
+
+    @cached_property
+    def public(self) -> str:
+        """The public half, as text."""
+        return public_text(self._private.public_key().public_bytes_raw())
+
+    def sign(self, statement: bytes) -> str:
+        """A signature, in hex."""
+        return self._private.sign(statement).hex()
+
+    def save(self, path: str | Path, passphrase: str | None = None) -> None:
+        """Write the key as PKCS8 PEM, for its owner alone; a file that is there is never overwritten."""
+        from cryptography.hazmat.primitives.serialization import (
+            BestAvailableEncryption,
+            Encoding,
+            KeySerializationEncryption,
+            NoEncryption,
+            PrivateFormat,
+        )
+
+        lock: KeySerializationEncryption = (
+            BestAvailableEncryption(passphrase.encode()) if passphrase else NoEncryption()
+        )
+        _create(Path(path), self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock))
+
+    @classmethod
+    def load(cls, path: str | Path, passphrase: str | None = None) -> "Key":
+        """Read a key that `save` wrote."""
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        content = _pem(path)
+        try:
+            found = load_pem_private_key(content, passphrase.encode() if passphrase else None)
+        except (TypeError, ValueError, UnsupportedAlgorithm):
+            if is_locked(path):
+                raise UnreadableKey(f"{path} could not be opened: the passphrase is another one.") from None
+            found = None
+        if not isinstance(found, Ed25519PrivateKey):
+            raise UnreadableKey(f"{path} is no private key that `fdtr keys new` made.")
+        return cls(found)
+
+
+def is_locked(path: str | Path) -> bool:
+    """Whether a private key needs a passphrase."""
+    return b"-----BEGIN ENCRYPTED PRIVATE KEY-----" in _pem(path)
+
+
+def _pem(path: str | Path) -> bytes:
+    if size_of(path) > _MOST_KEY_BYTES:
+        raise UnreadableKey(f"{path} is no private key that `fdtr keys new` made: it is too long.")
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UnreadableKey(f"The key {path} could not be read: {error.strerror}.") from None
+
+
+def _create(path: Path, content: bytes) -> None:
+    """Write a new file, readable by its owner alone; where it cannot be written whole, nothing is left."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise OutputExists(
+            f"{path} exists already, and a key is never overwritten. Nothing was written. Name another file with --out."
+        ) from None
+    except OSError as error:
+        raise UnwritableFile(f"{path} could not be written: {error.strerror}. Nothing was written.") from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise UnwritableFile(f"{path} could not be written: {error.strerror}. Nothing was written.") from None
+        raise

@@ -1,0 +1,50 @@
+"""Files of every format version, as they were written: read forever, or refused by name.
+
+`golden/N/` holds files of format N: site a's message, the total of a, b and c, and a's values, signed; expected.json
+tells whose they are and what they hold. They are never made again: a new format adds a folder.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fdtr.container import FORMAT
+from fdtr.errors import OtherFormat
+from fdtr.exchange.wire import open_message, open_total, open_values
+from fdtr.signing import Round
+from letters import small_study
+
+pytestmark = pytest.mark.quick
+GOLDEN = Path(__file__).with_name("golden")
+VERSIONS = sorted(int(folder.name) for folder in GOLDEN.iterdir())
+
+
+def test_every_format_has_its_files():
+    assert list(range(1, FORMAT + 1)) == VERSIONS
+    for version in VERSIONS:
+        names = {path.name for path in (GOLDEN / str(version)).iterdir()}
+        assert names == {"a.message", "abc.total", "a.values", "expected.json"}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_files_of_every_format_are_read_or_refused_by_name(version):
+    folder = GOLDEN / str(version)
+    told = json.loads((folder / "expected.json").read_text())
+    study = small_study()  # for the shape; rounds are told by their fingerprint
+    within = Round(told["fingerprint"], told["roster"], told["round"])
+    if version != FORMAT:
+        with pytest.raises(OtherFormat, match=f"has format {version}; this version of fdtr reads format {FORMAT}"):
+            open_message(folder / "a.message", study, within)
+        return
+    message = open_message(folder / "a.message", study, within)
+    total = open_total(folder / "abc.total", study, within)
+    values = open_values(folder / "a.values", within)
+    for letter, name in ((message, "message"), (total, "total"), (values, "values")):
+        assert letter.verified
+        assert letter.envelope.digest == told["digests"][name]
+    assert message.body.digest == told["summary"] == dict(total.body.members)["a"]
+    assert message.body.sums.n.tolist() == [400, 400]
+    assert total.body.sites == ("a", "b", "c")
+    assert total.body.sums.n.tolist() == [1200, 1200]
+    assert [(one.method, one.value) for one in values.body.values] == [("FDTR", 1.25), ("LDTR", 1.25)]

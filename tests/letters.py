@@ -1,0 +1,85 @@
+"""Small messages, totals and values for the tests, signed or not, and what a hostile hand makes of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+
+from fdtr import container
+from fdtr.disclosure import Message, MethodValue, ValueFacts, ValueMessage, release_values
+from fdtr.signing import Key, Round, numbered_round
+from fdtr.site import summarize
+from fdtr.study import Study
+from worlds import make_sites, make_study
+
+SMALL = {
+    "horizon": 2,
+    "covariates": [{"name": "u", "effect": "shared", "interacts": False}, {"name": "x"}],
+}
+"""One shared feature: 2 · (2 + 3 + 3) numbers."""
+
+
+def small_study(**changes: Any) -> Study:
+    return make_study(**(SMALL | changes))
+
+
+def small_messages(study: Study, n: int = 400, sites: str = "abc") -> dict[str, Message]:
+    return {name: summarize(study, rows) for name, rows in make_sites(study, dict.fromkeys(sites, n)).items()}
+
+
+def small_values(study: Study, site: str = "a") -> ValueMessage:
+    facts = [ValueFacts(MethodValue(name, "wdr", 1.25, 0.1), 90.0) for name in ("FDTR", "LDTR")]
+    return release_values(site, study.fingerprint, 400, facts, min_patients=50, min_effective=30.0)
+
+
+def with_roster(study: Study, *names: str) -> tuple[Study, dict[str, Key]]:
+    keys = {name: Key.new() for name in names}
+    roster = {name: key.public for name, key in keys.items()}
+    return Study.model_validate({**study.model_dump(), "roster": roster}), keys
+
+
+def round_of(study: Study, number: int = 1) -> Round:
+    return numbered_round(study.fingerprint, study.roster, number)
+
+
+def forged(content: bytes, arrays: dict[str, Any] | None = None, **header: Any) -> bytes:
+    """A message with other arrays or header fields and a checksum that fits again, as an attacker would make it."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    whole = json.loads(content[8:end])
+    told = json.loads(whole["__metadata__"]["fdtr"])
+    kind = header.pop("kind", told.pop("kind"))
+    for key in ("format", "digest", "signature", "kind"):
+        told.pop(key, None)
+    found = {} if arrays is None else arrays
+    if arrays is None:
+        for name, one in whole.items():
+            if name != "__metadata__":
+                start, stop = (end + offset for offset in one["data_offsets"])
+                found[name] = np.frombuffer(content[start:stop]).reshape(one["shape"]).copy()
+    return container.encode(kind, told | header, found, header_bytes=end)
+
+
+def by_hand(text: str, payload: bytes = b"", size: int = 2048) -> bytes:
+    """A safetensors file from the text of its header, padded; its checksum is left to the text."""
+    return (size - 8).to_bytes(8, "little") + text.encode().ljust(size - 8) + payload
+
+
+def header_text(content: bytes) -> str:
+    """The padded header of a file, as text."""
+    return content[8 : 8 + int.from_bytes(content[:8], "little")].decode().rstrip()
+
+
+def refreshed(text: str, payload: bytes, size: int = 2048) -> bytes:
+    """The same file with the checksum that its header should have, were only the digest checked."""
+    marks = [
+        (m := text.index(f'\\"{key}\\":\\"') + len(key) + 7, m + n) for key, n in (("digest", 64), ("signature", 128))
+    ]
+    blank = list(text)
+    for start, stop in marks:
+        blank[start:stop] = "0" * (stop - start)
+    found = hashlib.sha256(by_hand("".join(blank), payload, size)).hexdigest()
+    start, stop = marks[0]
+    return by_hand(text[:start] + found + text[stop:], payload, size)

@@ -1,0 +1,72 @@
+"""The page of a message: every number, its meaning, and nothing that a stranger's file could smuggle in."""
+
+import re
+from html import escape
+
+import pytest
+
+from fdtr.report.letter import Shown, as_html, parts
+from fdtr.report.letter_texts import MEANINGS
+from fdtr.summary import SiteSummary, combine
+from letters import small_messages, small_study, small_values
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.fixture(scope="module")
+def study():
+    return small_study(covariates=[{"name": n, "effect": "shared"} for n in "uv"] + [{"name": "x"}])
+
+
+@pytest.fixture(scope="module")
+def summaries(study):
+    return [message.summary for message in small_messages(study).values()]
+
+
+def shown(study, body, kind="message", site="a"):
+    return Shown(kind, site, body, {"sender": site}, tuple(study.feature_map.names[: study.feature_map.n_shared]))
+
+
+def test_every_number_of_a_message_is_there_with_its_meaning(study, summaries):
+    sums = summaries[0].sums
+    found = {part.name: part for part in parts(shown(study, summaries[0]))}
+    assert list(MEANINGS) == [name for name in found if name != "file"]
+    assert set(MEANINGS) == set(sums.packed())
+    for name, array in sums.packed().items():
+        told = [cell for grid in found[name].grids for row in grid.rows for cell in row[1:]]
+        assert len(told) == array.size
+        for number in array.ravel():
+            assert (f"{number:.6g}" in told) or f"{int(number):,}" in told
+        assert len(found[name].sentences) == 2  # what it is, and what it cannot tell
+    assert (
+        f"{sum(a.size for a in sums.packed().values())} sums over 400 patients of one site"
+        in found["file"].sentences[0]
+    )
+    html = as_html(shown(study, summaries[0]))
+    assert all(f"<h2>{escape(part.title)}</h2>" in html for part in found.values())
+
+
+def test_totals_and_values_have_pages_too(study, summaries):
+    html = as_html(shown(study, combine(summaries), "total", "hub"))
+    assert "sums over 1,200 patients of 3 sites" in html
+    assert all(summary.digest in html for summary in summaries)
+    html = as_html(shown(study, small_values(study).values, "valuation"))
+    assert "2 values with their standard errors, over 400 patients" in html
+    assert "FDTR" in html
+
+
+def test_a_withheld_step_is_told(study, summaries):
+    sums = summaries[0].sums
+    arrays = {name: array.copy() for name, array in vars(sums).items()}
+    for array in arrays.values():
+        array[1] = 0.0
+    html = as_html(shown(study, SiteSummary("a", "f", type(sums)(**arrays))))
+    assert "Nothing is told of step 1" in html
+
+
+def test_the_page_fetches_and_runs_nothing(study, summaries):
+    html = as_html(shown(study, summaries[0], site="<script>alert(1)</script>"))
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+    assert "default-src 'none'; style-src 'unsafe-inline'" in html
+    assert not re.search(r"(src|href)=\"(?!#)", html)
