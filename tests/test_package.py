@@ -57,7 +57,7 @@ def test_results_print_short(tmp_path):
 def test_importing_brings_nothing_heavy():
     code = "import sys, fdtr; print(' '.join(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    heavy = {"numpy", "scipy", "pyarrow", "pydantic", "narwhals", "rich", "typer", "safetensors"}
+    heavy = {"numpy", "scipy", "pyarrow", "pydantic", "narwhals", "rich", "typer", "safetensors", "cryptography"}
     assert not heavy & set(loaded)
 
 
