@@ -74,6 +74,40 @@ def test_two_hospital_roles_give_the_same_policy_as_run(place):
         np.testing.assert_array_equal(through_files.precision, at_once.precision)
 
 
+def test_grams_go_the_same_way_for_an_audit(tmp_path):
+    study = make_study(disclosure={"payload": "gram"})
+    study.save(tmp_path / "study.toml")
+    sizes = {"north": 360, "south": 330}  # two sites suffice: each was judged to be seen by itself
+    pa.csv.write_csv(make_table(study, sizes), tmp_path / "table.csv")
+    for site in sizes:
+        done = fdtr(
+            "site", "summarize", "study.toml", "table.csv", "--site", site, "--out", f"{site}.fdtr", "--yes",
+            cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "the site's own included: an audit message" in done.stdout
+    done = fdtr("hub", "combine", "study.toml", "north.fdtr", "south.fdtr", "--out", "total.fdtr", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert fdtr("run", "study.toml", "table.csv", "--out", "results", cwd=tmp_path).returncode == 0
+    for site in sizes:
+        done = fdtr(
+            "site", "fit", "study.toml", "table.csv", "total.fdtr", "--site", site, "--out", "x.policy", cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stderr
+        through_files = Policy.load(tmp_path / "x.policy")
+        at_once = Policy.load(tmp_path / f"results/policies/{site}.policy")
+        np.testing.assert_array_equal(through_files.theta, at_once.theta)
+        np.testing.assert_array_equal(through_files.precision, at_once.precision)
+    shown = fdtr("message", "show", "north.fdtr", "--study", "study.toml", cwd=tmp_path)
+    assert "This is an audit message" in shown.stdout
+    assert "It can tell" in shown.stdout
+    for more in (("--study", "study.toml"), ()):
+        told = json.loads(fdtr("message", "show", "north.fdtr", *more, "--json", cwd=tmp_path).stdout)
+        assert told["grams"]["n"] == [360, 360, 360]
+    done = fdtr("site", "withdraw", "north.fdtr", "--yes", cwd=tmp_path)
+    assert "Struck" in done.stdout
+
+
 def test_sites_value_at_home_as_run_does_and_the_hub_pools(place):
     for site in SITES:
         fdtr(

@@ -48,7 +48,7 @@ def read(data: bytes) -> None:
             flat = np.frombuffer(rest.ljust(len(PAYLOAD), b"\0")[: len(PAYLOAD)], dtype="<f8")
             wire.decode_message(refreshed(header_text(MESSAGE), flat.tobytes()), STUDY, HERE)
         else:
-            wire._total(container.decode(rest, "total", "the input"), "the input", STUDY, HERE, 0.0)
+            wire._total(container.decode(rest, "total", "the input"), "the input", STUDY, HERE)
     except FdtrError:
         return
 

@@ -34,6 +34,8 @@ DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="This site's tabl
 Json = Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")]
 SiteName = Annotated[str | None, typer.Option("--site", help="This site's name; needed where the table has none.")]
 TotalPath = Annotated[Path, typer.Argument(metavar="TOTAL", help="The hub's answer.")]
+_ROUNDED = 1e-6
+"""How far, relative to the largest, sums that went into a secure sum may lie from those before they were rounded."""
 Own = Annotated[Path | None, typer.Option(help="This site's message as sent, where no copy was kept here.")]
 
 
@@ -159,7 +161,8 @@ def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path 
     rows = read_trajectories(data, loaded, site)
     now = fit_message(loaded, rows).summary
     sent = (read_message(own, loaded) if own else find_kept(answer, rows.site, loaded)) or now
-    if sent.digest != now.digest and sent.site == rows.site:
+    same = sent.sums.close_to(now.sums, _ROUNDED) if sent.sent_as else sent.digest == now.digest
+    if not same and sent.site == rows.site:
         show.note(
             f"This table is not the one that the message of {rows.site} was made from. The message as it was sent is "
             f"subtracted ({sent.sums.n.max():.0f} patients), and policies are fitted on this table ({rows.n_patients})."
