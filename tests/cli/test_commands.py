@@ -131,6 +131,26 @@ def test_sites_value_at_home_as_run_does_and_the_hub_pools(place):
         done = fdtr(*evaluate, site, "--out", f"{site}.values", "--yes", "--json", cwd=place)
         assert done.returncode == 0, done.stderr
         told[site] = json.loads(done.stdout)
+    table = pa.csv.read_csv(place / "table.csv")  # one patient less
+    keep = [row["site"] != "north" or row["patient"] != "p0" for row in table.to_pylist()]
+    pa.csv.write_csv(table.filter(pa.array(keep)), place / "fewer.csv")
+    fewer = (
+        "site",
+        "evaluate",
+        "study.toml",
+        "fewer.csv",
+        "total.fdtr",
+        "--site",
+        "north",
+        "--yes",
+        "--out",
+        "f.values",
+    )
+    refused(fdtr(*fewer, cwd=place), "may not release its values", "rule ONCE: 1 patient differs", "Do not forward")
+    assert not (place / "f.values").exists()
+    assert fdtr("site", "withdraw", "north.values", "--yes", cwd=place).returncode == 0
+    assert fdtr(*fewer, cwd=place).returncode == 0
+    assert fdtr("site", "withdraw", "f.values", "--yes", cwd=place).returncode == 0
     done = fdtr("run", "study.toml", "table.csv", "--out", "results", "--json", cwd=place)
     at_once = {(v["site"], v["method"], v["estimator"]): v for v in json.loads(done.stdout)["values"]}
     for site, found in told.items():

@@ -94,20 +94,20 @@ def summarize(
 def _digest_of(path: Path) -> str:
     """The digest of a message's file, by which ledger and copies know it."""
     from fdtr.exchange.wire import inspect
-    from fdtr.summary import SiteSummary
+    from fdtr.summary import Total
 
     found = inspect(path, None, None).body
-    if not isinstance(found, SiteSummary):
-        raise FdtrError(f"{path} is no site's message. Name a message that was written here, or its digest.")
+    if isinstance(found, Total):
+        raise FdtrError(f"{path} is the hub's. Name a message or values that were written here, or their digest.")
     return found.digest
 
 
 @site_app.command()
 def withdraw(
-    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message's file, or its digest.")],
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The file that was written, or its digest.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask: it was never sent.")] = False,
 ) -> None:
-    """Strike a message that was never sent from this site's ledger, so that its patients may be released anew.
+    """Strike a message, or values, never sent from this site's ledger, so that its patients may be released anew.
 
     Only for messages that nobody else ever had: two messages of almost the same patients give away those in which they
     differ.
@@ -211,12 +211,14 @@ def evaluate(
 ) -> None:
     """Value every method on this site's own patients, each by policies fitted without them, tuning included.
 
-    Writes nothing, unless --out names a file for the hub; then disclosure decides which values may leave.
+    Writes nothing, unless --out names a file for the hub; then disclosure decides which values may leave, and the
+    ledger refuses those of almost the same patients as before.
     """
     from fdtr.cli import valued
+    from fdtr.exchange.kept import ledger
     from fdtr.exchange.wire import write_values
     from fdtr.signing import require_own
-    from fdtr.site import evaluate_site, tell_values
+    from fdtr.site import evaluate_site, release_of_values, tell_values
 
     if out is not None:
         _spare_inputs(out, study, data, total, own, key)
@@ -230,12 +232,15 @@ def evaluate(
         valued.evaluation(given.study, found)
     message = None
     if out is not None:
-        message = tell_values(given.study, found)
+        message, releases = tell_values(given.study, found), ledger()
+        release = release_of_values(given.study, given.rows, message.values)
+        releases.require(release)
         if not json:
             valued.leaving(message)
         if not yes and not _agreed(f"Write this to {out}?"):
             raise FdtrError("Nothing was written.")
-        write_values(message, out, given.within, signer)
+        with releases.recording(release):
+            write_values(message, out, given.within, signer)
     if json:
         valued.evaluation_json(given.study, found, message, out)
     else:

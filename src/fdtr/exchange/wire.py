@@ -164,17 +164,9 @@ def write_values(message: ValueMessage, path: str | Path, within: Round | None =
     """Write what a site tells of its methods. Takes only what `disclosure.release_values` made."""
     told = message.values
     check_site_name(told.site)
-    header = {
-        "n": told.n,
-        "methods": [one.method for one in told.values],
-        "estimators": [one.estimator for one in told.values],
-    }
-    arrays = {
-        "value": np.array([one.value for one in told.values]),
-        "standard_error": np.array([one.standard_error for one in told.values]),
-    }
     within = within or Round(told.fingerprint)
-    container.write_atomically(path, seal(VALUES, VALUES_PHASE, told.site, header, arrays, within, key, None))
+    content = seal(VALUES, VALUES_PHASE, told.site, told.header, told.packed(), within, key, None)
+    container.write_atomically(path, content)
 
 
 def open_values(path: str | Path, expected: Round | None) -> Letter[SiteValues]:

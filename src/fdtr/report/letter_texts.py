@@ -102,7 +102,7 @@ GRAM_MEANINGS = {
 AUDIT = (
     "This is an audit message: it holds the sums of all features, from which the usual message can be computed again.",
     "It tells more than the usual one, and whoever holds it sees this one site.",
-    "No patient's row, identifier, date or name is in it. But where few share a treatment or a trait, it gives them away.",
+    "No patient's row, identifier, date or name is in it. Few who share a treatment or a trait it could give away.",
     "Stricter rules kept such sums at home; they prove nothing about what a reader knows already.",
     "Two files of one site whose patients differ by one give away that patient's row and outcome, exactly.",
     "A site's own records refuse a second file that differs by a few.",
