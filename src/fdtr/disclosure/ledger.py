@@ -49,8 +49,8 @@ CREATE TABLE secret (proof BLOB NOT NULL);
 class Release:
     """What a site is about to release: a `message` by its digest, of `patients` by their ids.
 
-    `study` and `feature_map` are fingerprints (`VALUES` for values), `content` is the digest of the numbers alone, and `margin` the study's
-    `once_margin`. No repr: it would print ids.
+    `study` and `feature_map` are fingerprints (`VALUES` for values), `content` is the digest of the numbers alone, and
+    `margin` the study's `once_margin`. No repr: it would print ids.
     """
 
     study: str

@@ -56,6 +56,8 @@ def release(summary: SiteSummary, facts: Sequence[StepFacts], rules: Rules, once
 def refusal(site: str, broken: Sequence[Verdict], what: str = "sums") -> str:
     """Everything, for the site's own eyes."""
     advice = "Merge levels, drop covariates or steps in the study, or wait for more patients"
+    if what != "sums":
+        advice = "Wait for more patients, or use the table as it was"
     if any(issubclass(verdict.rule, ReleasedBefore) for verdict in broken):
         advice += "; strike an earlier release that was never sent with `fdtr site withdraw`"
     return (
