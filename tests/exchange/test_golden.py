@@ -1,7 +1,8 @@
 """Files of every format version, as they were written: read forever, or refused by name.
 
-`golden/N/` holds files of format N: site a's message, the total of a, b and c, a's values, a's Grams, and the total of a
-secure sum, signed; expected.json tells whose they are and what they hold. They are never made again: a new format adds a folder.
+`golden/N/` holds files of format N: site a's message, the total of a, b and c, a's values, a's Grams, and the total of
+a secure sum, signed; expected.json tells whose they are and what they hold. They are never made again: a new format
+adds a folder.
 """
 
 import json

@@ -1,14 +1,21 @@
 """Grams as messages, for audits: their files, and the policies that come of them."""
 
+import contextlib
+import math
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fdtr import container
-from fdtr.errors import InvalidSums, NotFinite, NotPositive, OtherArrays, TooLarge, WrongLength
+from fdtr.errors import FdtrError, InvalidSums, NotFinite, NotPositive, OtherArrays, TooLarge, WrongLength
+from fdtr.exchange import wire
 from fdtr.exchange.kept import find_kept, keep
 from fdtr.exchange.wire import (
     decode_message,
     encode_message,
+    grams_layout,
     inspect,
     message_size,
     read_message,
@@ -20,7 +27,7 @@ from fdtr.exchange.wire import (
 from fdtr.hub import combine_messages
 from fdtr.pipeline.results import run
 from fdtr.site import fit_federated, read_trajectories, summarize
-from letters import forged
+from letters import forged, small_messages, small_study
 from worlds import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
@@ -109,6 +116,33 @@ def test_without_its_study_a_file_shows_its_grams_and_derives_nothing(messages, 
     assert found.digest == messages["a"].summary.digest
     assert found.sums.n_shared == 0
     assert found.sums.n.tolist() == [330, 330, 330]
+
+
+SMALL = small_study(disclosure={"payload": "gram"})
+NOISY = small_study(disclosure={"payload": "gram", "epsilon": 3.0, "delta": 1e-6})
+CONTENT = encode_message(small_messages(SMALL)["a"])
+SHAPES = grams_layout(SMALL.horizon, SMALL.feature_map.n_features)
+LENGTH = sum(math.prod(shape) for shape in SHAPES.values())
+NUMBERS = st.one_of(
+    st.floats(width=64), st.floats(0, 1), st.sampled_from([0.0, 1.0, 400.0, 1e-300, 5e-324, 1e99, -1e-9, 1e-150])
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(NUMBERS, min_size=LENGTH, max_size=LENGTH), st.booleans())
+def test_any_numbers_with_a_right_checksum_are_read_or_refused(numbers, diagonal):
+    """Nothing else happens, in the checks or where sums are derived: no warning, no other error."""
+    flat, arrays, start = np.array(numbers), {}, 0
+    for name, shape in SHAPES.items():
+        arrays[name] = flat[start : (start := start + math.prod(shape))].reshape(shape)
+    if diagonal:  # else few would be sums of squares
+        d = SMALL.feature_map.n_features
+        arrays["gram"] = np.where(np.equal(*np.triu_indices(d)), np.abs(arrays["gram"]), 0.0)
+        arrays["n"] = np.full(2, 400.0)
+    content = forged(CONTENT, arrays)
+    for study in (SMALL, NOISY, None):
+        with contextlib.suppress(FdtrError):
+            wire._message(container.decode(content, "message", "x"), "x", study, None)
 
 
 def test_after_noise_numbers_need_only_be_sound():

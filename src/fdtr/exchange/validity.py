@@ -39,6 +39,7 @@ _OUTSIDE = 1e-8
 _SQUARES = 1e-4
 _MOST_COUNTED = 2.0**53
 _MOST, _LEAST = 1e100, 1e-100  # far beyond any study; inside, nothing below overflows
+_MOST_DERIVED = 1e30  # the same for Grams, whose squares are scaled and inverted
 
 
 def check_sound(found: Sums | Grams, slack: float = 0.0) -> None:
@@ -53,10 +54,21 @@ def check_sound(found: Sums | Grams, slack: float = 0.0) -> None:
         if np.abs(array).max(initial=0.0) > _MOST:
             raise TooLarge(f"{field.name} holds a number beyond any count of patients")
     if isinstance(found, Grams):
+        _check_derivable(found)
         _check_positive("gram", found.gram, found.n_features, 0.0)
         return
     _check_positive("schur", found.schur, found.n_shared, slack)
     _check_positive("information", found.information, found.n_shared, INFORMATION_COARSENESS * slack)
+
+
+def _check_derivable(grams: Grams) -> None:
+    """Refuse numbers so large or small that what is derived from them would overflow."""
+    for field in fields(grams):
+        if np.abs(getattr(grams, field.name)).max(initial=0.0) > _MOST_DERIVED:
+            raise TooLarge(f"{field.name} holds a number beyond any count of patients")
+    diagonal = np.diagonal(grams.gram, axis1=1, axis2=2)
+    if ((diagonal > 0) & (diagonal < 1 / _MOST_DERIVED)).any():
+        raise Inconsistent("gram holds a square that is smaller than any feature's")
 
 
 def _check_positive(name: str, matrices: Array, d: int, allowed: float) -> None:
