@@ -67,7 +67,12 @@ MEANINGS = {
 }
 
 GRAM_MEANINGS = {
-    "n": MEANINGS["n"],
+    "n": Meaning(
+        "n",
+        "Patients",
+        "How many patients had a decision at each step.",
+        "It does not tell who they are.",
+    ),
     "gram": Meaning(
         "ΦᵀΦ",
         "How all covariates vary together",
@@ -102,7 +107,7 @@ GRAM_MEANINGS = {
 AUDIT = (
     "This is an audit message: it holds the sums of all features, from which the usual message can be computed again.",
     "It tells more than the usual one, and whoever holds it sees this one site.",
-    "No patient's row, identifier, date or name is in it. Few who share a treatment or a trait it could give away.",
+    "No patient's row, identifier, date or name is in it. Where few share a trait, it could give them away.",
     "Stricter rules kept such sums at home; they prove nothing about what a reader knows already.",
     "Two files of one site whose patients differ by one give away that patient's row and outcome, exactly.",
     "A site's own records refuse a second file that differs by a few.",
