@@ -145,7 +145,7 @@ def test_any_numbers_with_a_right_checksum_are_read_or_refused(numbers, diagonal
             wire._message(container.decode(content, "message", "x"), "x", study, None)
 
 
-def test_after_noise_numbers_need_only_be_sound():
+def test_after_noise_and_without_a_study_numbers_need_only_be_sound(tmp_path):
     """One patient may change what noise must hide by as much as the bounds allow in all: they do not apply."""
     plain = make_study()
     rows = make_sites(plain, {"a": 300})["a"]
@@ -158,3 +158,5 @@ def test_after_noise_numbers_need_only_be_sound():
     assert decode_message(forged(content, dict(moved)), noisy, None).body.sums.n[0] == 300.5
     with pytest.raises(NotPositive):
         decode_message(forged(content, {**packed, "schur": -packed["schur"]}), noisy, None)
+    (tmp_path / "noisy.fdtr").write_bytes(forged(content, dict(moved)))  # only the study would tell of noise
+    assert inspect(tmp_path / "noisy.fdtr", None, None).body.sums.n[0] == 300.5

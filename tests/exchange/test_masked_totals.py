@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fdtr.errors import ChangedSummary, DamagedFile, NotPositive, OtherKind, OtherPayload
-from fdtr.exchange.kept import find_copy, find_kept, keep, keep_rounded
+from fdtr.exchange.kept import find_copy, find_kept, keep, keep_rounded, read_own
 from fdtr.exchange.wire import encode_total, read_message, read_total, total_size, write_total
 from fdtr.masking import FixedPoint, as_sent
 from fdtr.site import fit_federated, summarize
@@ -105,7 +105,8 @@ def test_a_site_keeps_both_and_finds_the_one_that_the_total_names(
     assert released == find_copy(messages["b"].summary.digest)
     assert stat.S_IMODE(rounded.stat().st_mode) == 0o600
     own = find_kept(answer, "b", study)
-    assert own == sent["b"]
+    assert own == sent["b"] == read_own(rounded, study)
+    assert read_own(released, study) == messages["b"].summary
     assert (answer - own).sites == ("a", "c")
     plain = combine(m.summary for m in messages.values())
     with_sum = fit_federated(study, sites["b"], answer, own).theta

@@ -36,7 +36,10 @@ SiteName = Annotated[str | None, typer.Option("--site", help="This site's name; 
 TotalPath = Annotated[Path, typer.Argument(metavar="TOTAL", help="The hub's answer.")]
 _ROUNDED = 1e-6
 """How far, relative to the largest, sums that went into a secure sum may lie from those before they were rounded."""
-Own = Annotated[Path | None, typer.Option(help="This site's message as sent, where no copy was kept here.")]
+Own = Annotated[
+    Path | None,
+    typer.Option(help="This site's message as sent (or its rounded copy), if none was kept."),
+]
 
 
 @site_app.command()
@@ -150,8 +153,8 @@ class _Answered(NamedTuple):
 
 def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path | None, number: int) -> _Answered:
     """Read everything, and find the message as it was sent: given, kept at home, or computed again."""
-    from fdtr.exchange.kept import find_kept
-    from fdtr.exchange.wire import read_message, read_total
+    from fdtr.exchange.kept import find_kept, read_own
+    from fdtr.exchange.wire import read_total
     from fdtr.site import fit_message, read_trajectories
     from fdtr.study import Study
 
@@ -160,7 +163,7 @@ def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path 
     answer = read_total(total, loaded, within)
     rows = read_trajectories(data, loaded, site)
     now = fit_message(loaded, rows).summary
-    sent = (read_message(own, loaded) if own else find_kept(answer, rows.site, loaded)) or now
+    sent = (read_own(own, loaded) if own else find_kept(answer, rows.site, loaded)) or now
     same = sent.sums.close_to(now.sums, _ROUNDED) if sent.sent_as else sent.digest == now.digest
     if not same and sent.site == rows.site:
         show.note(

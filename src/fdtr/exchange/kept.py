@@ -59,16 +59,20 @@ def find_kept(total: Total, site: str, study: Study) -> SiteSummary | None:
     path = find_copy(dict(total.members).get(site, ""))
     if path is None:
         return None
-    return _read_rounded(path) if total.resolution else read_message(path, study)
+    found = read_own(path, study)
+    if found.digest != path.stem:
+        raise DamagedFile(f"{path} is the copy of another message than its name says. Restore it from a copy.")
+    return found
 
 
-def _read_rounded(path: Path) -> SiteSummary:
-    """A copy of our own, whole as its checksum says; rounding left of its sums less than what a message must hold."""
+def read_own(path: Path, study: Study) -> SiteSummary:
+    """A copy of this site's own: a message, or what a secure sum has of one."""
+    if container.kind_of(path) != _ROUNDED:
+        return read_message(path, study)
+    # Its checksum says that it is whole; rounding left of its sums less than what a message must hold.
     file = container.read(path, _ROUNDED)
     told = [file.header.get(key) for key in ("site", "fingerprint", "sent_as")]
     site, fingerprint, sent_as = (one if isinstance(one, str) else "" for one in told)
-    if sent_as != path.stem:
-        raise DamagedFile(f"{path} is the copy of another message than its name says. Restore it from a copy.")
     return SiteSummary(site, fingerprint, Sums.unpacked(file.arrays), sent_as=sent_as)
 
 

@@ -213,11 +213,11 @@ def _message(file: Container, source: str | Path, study: Study | None, expected:
 
 
 def _check_one(found: Sums | Grams, study: Study | None) -> None:
-    """Whether patients of one site could give these; after noise only whether they are sound."""
-    if study is not None and study.disclosure.epsilon is not None:
+    """Whether patients of one site could give these; after noise, which only the study tells of, whether sound."""
+    if study is None or study.disclosure.epsilon is not None:
         check_sound(found)
         return
-    bound = rules_of(study).norm_bound if study is not None else None
+    bound = rules_of(study).norm_bound
     if isinstance(found, Grams):
         check_grams(found, bound)
     else:
