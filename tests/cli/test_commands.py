@@ -116,7 +116,7 @@ def test_sites_value_at_home_as_run_does_and_the_hub_pools(place):
     assert 100 < json.loads(half.stdout)["patients"] < 160
     assert pooled["Clinicians", "wdr"]["warnings"][0]["name"] == "few-sites"
     done = fdtr("hub", "pool", "study.toml", *(f"{site}.values" for site in SITES), cwd=place)
-    assert "mean over sites" in done.stdout
+    assert "Value over sites" in done.stdout
     assert "Clinicians" in done.stdout
     refused(fdtr("hub", "pool", "study.toml", "north.fdtr", cwd=place), "holds a message, not a valuation")
 
@@ -448,7 +448,7 @@ def test_debug_shows_where_and_verbose_says_what(place):
     assert result.returncode == 1
     assert "Traceback" in result.stderr
     quiet, loud = (fdtr("check", "study.toml", "table.csv", *flags, cwd=place) for flags in ((), ("--verbose",)))
-    assert "fdtr.site: site north: fitting alone" in loud.stderr
+    assert "fdtr.site: site north: computing its sums" in loud.stderr
     assert "fdtr.site" not in quiet.stderr
 
 
