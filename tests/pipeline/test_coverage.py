@@ -14,7 +14,7 @@ def test_intervals_cover_in_a_hundred_runs(known):
     assert [row.method for row in rows] == ["pdis", "wis", "fqe", "dr", "wdr"]
     for row in rows:
         assert row.coverage.estimate >= 0.90, row
-        assert row.believable == 1.0
+        assert row.believable >= 0.97  # weights average less than 1 by three standard errors once in a while
         if known or row.method != "pdis":
             assert abs(row.bias) <= max(3 * row.bias_error, 0.1 * row.deviation), row
             assert row.standard_error == pytest.approx(row.deviation, rel=0.25), row
