@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from fdtr.exchange.folder import Board, Turn, find_home, join, open_folder, read_board, take_hub_turn, take_site_turn
+from fdtr.exchange.folder import (
+    Board,
+    Turn,
+    find_home,
+    join,
+    new_round,
+    open_folder,
+    read_board,
+    take_hub_turn,
+    take_site_turn,
+)
 from fdtr.policy import Policy
 from fdtr.signing import HUB, Key
 from fdtr.study import Study
@@ -51,7 +60,7 @@ class Parties:
     def board(self) -> Board:
         return read_board(self.folder)
 
-    def set_up(self, study: Study, n: int = 200) -> Parties:
+    def set_up(self, study: Study, n: int = 120) -> Parties:
         self.root.mkdir(parents=True, exist_ok=True)
         study.save(self.root / "study.toml")
         table = make_table(study, dict.fromkeys(self.sites, n))
@@ -96,45 +105,39 @@ class Parties:
         with self.at_home(HUB):
             return take_hub_turn(self.folder, self.key(HUB), **options)
 
-    def site(self, site: str, *, says: bool = True) -> Turn:
+    def site(self, site: str, *, says: bool = True, out: Path | None = None) -> Turn:
         with self.at_home(site):
-            return take_site_turn(find_home(self.folder, site), self.key(site), lambda _: says, self.policy_path(site))
+            return take_site_turn(find_home(self.folder, site), self.key(site), lambda _: says, out)
 
-    def again(self, site: str) -> Turn:
-        """As `site`, with the policy where it is by default."""
-        with self.at_home(site):
-            return take_site_turn(find_home(self.folder, site), self.key(site), lambda _: True)
+    def new_round(self) -> Turn:
+        with self.at_home(HUB):
+            return new_round(self.folder, self.key(HUB))
 
-    def turn(self, name: str) -> Turn:
-        return self.hub() if name == HUB else self.again(name)
+    def turn(self, what: str) -> Turn | None:
+        """One act of one party: "open", "join a", "a", "hub"."""
+        if what == "open":
+            return self.open()
+        if what.startswith("join "):
+            return self.join(what.removeprefix("join "))
+        return self.hub() if what == HUB else self.site(what)
 
     def all(self, *sites: str) -> list[Turn]:
-        return [self.again(site) for site in sites or self.sites]
+        return [self.site(site) for site in sites or self.sites]
 
-    def play(self, sites: tuple[str, ...] | None = None) -> None:
+    def play(self, *sites: str) -> None:
         """To the end, whatever was done before."""
-        for _ in range(6):
-            for site in sites or self.sites:
-                self.again(site)
+        for _ in range(4):
+            self.all(*sites)
             self.hub()
-        for site in sites or self.sites:
-            assert self.again(site).waits == "", self.again(site)
-
-    def policy_path(self, site: str) -> Path:
-        return self.root / f"{site}.policy"
+        for turn in self.all(*sites):
+            assert not turn.waits
+            assert turn.policy is not None
 
     def policy(self, site: str) -> Policy:
-        path = self.again(site).policy
+        path = self.site(site).policy
         assert path is not None
         return Policy.load(path)
 
     def home_of(self, site: str) -> Path:
         with self.at_home(site):
             return find_home(self.folder, site).place
-
-    def copy_to(self, root: Path) -> Parties:
-        """The same parties elsewhere: homes know where their folder lies, so that they are told anew."""
-        if root.exists():
-            shutil.rmtree(root)
-        shutil.copytree(self.root, root)
-        return Parties(root, self.sites)

@@ -6,7 +6,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def post(path: Path, content: bytes) -> bool:
     """
     try:
         _make(path.parent)
-        _sweep(path)
+        sweep(path)
         if _lies_there(path, content):
             _flush_folder(path.parent)
             return False
@@ -47,7 +47,7 @@ def save(path: Path, content: bytes) -> None:
     """Write a file of one's own, readable by its owner alone, in place of what was there."""
     try:
         _make(path.parent, 0o700)
-        _sweep(path)
+        sweep(path)
         temporary = _written_beside(path, content, 0o600)
         try:
             os.replace(temporary, path)  # noqa: PTH105  one name for every crash that the tests inject
@@ -144,11 +144,20 @@ def _lies_there(path: Path, content: bytes) -> bool:
     return True
 
 
-def _sweep(path: Path) -> None:
-    """Remove what a crash left half-written for this very file."""
-    for left in path.parent.glob(f".{_literal(path.name)}.*{_PART}"):
+def sweep(path: Path) -> None:
+    """Remove what a crash of its only writer left half-written of a file."""
+    _unlink(path.parent.glob(f".{_literal(path.name)}.*{_PART}"))
+
+
+def sweep_folder(folder: Path, pattern: str = f".*{_PART}") -> None:
+    """The same for all files of a folder that only one party writes into."""
+    _unlink(folder.rglob(pattern))
+
+
+def _unlink(paths: Iterable[Path]) -> None:
+    for path in list(paths):
         with suppress(OSError):
-            left.unlink()
+            path.unlink()
 
 
 def _literal(name: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fdtr.errors import NoStudyFolder, OtherStudy, OtherSurvivors, RoundClosed, UnknownSender
 from fdtr.exchange.folder.board import STUDY, TOTAL, Board, masked_round, read_board, read_study, round_folder
-from fdtr.exchange.folder.durable import locked, post
+from fdtr.exchange.folder.durable import locked, post, sweep_folder
 from fdtr.exchange.folder.home import hub_lock
 from fdtr.exchange.folder.parts import BEGUN, SURVIVORS, seal_begun, seal_part, sites_of
 from fdtr.exchange.folder.turns import Step, Turn, names
@@ -70,6 +70,7 @@ def take_hub_turn(folder: Path, key: Key | None, close: bool = False, without: C
         done: list[str] = []
         notes: list[str] = []
         board = read_board(folder, study)
+        sweep_folder(board.hub_path(TOTAL).parent)
         advance = _advance_masked if board.is_masked else _advance_open
         step = advance(board, key, close, without, notes)
         while step.done:

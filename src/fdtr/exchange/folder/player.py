@@ -8,15 +8,18 @@ from pathlib import Path
 from fdtr.disclosure import Message
 from fdtr.errors import FdtrError
 from fdtr.exchange import kept
-from fdtr.exchange.folder.board import Board, read_board
-from fdtr.exchange.folder.durable import post
+from fdtr.exchange.folder.board import SUFFIX, SUMS, Board, read_board
+from fdtr.exchange.folder.durable import post, save, sweep
 from fdtr.exchange.folder.home import Home, RoundHome
+from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED
+from fdtr.exchange.wire import encode_message
 from fdtr.signing import Key, Round
 from fdtr.site import check_total, fit_federated, fit_message, read_trajectories, release_of, summarize
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
 
+PARTS = (SUMS, KEYS, MASKED, CONFIRMED, OPENED)
 Agree = Callable[[Message], bool]
 """Shows a person what is about to leave the site, and asks."""
 
@@ -63,8 +66,14 @@ class Player:
         if not self.agree(self.message):
             raise FdtrError("Nothing was posted.")
         with kept.ledger().recording(release_of(self.study, self.rows, self.message.summary)):
-            kept.keep(self.message, self.within, self.key)
+            copy = kept.state_folder() / "sent" / f"{self.message.summary.digest}{SUFFIX}"
+            save(copy, encode_message(self.message, self.within, self.key))  # as kept.keep does, swept after a crash
             keep()
+
+    def sweep(self, board: Board) -> None:
+        """Remove what a crash left half-written of this site's postings."""
+        for part in PARTS:
+            sweep(board.path(part, self.site))
 
     def post(self, board: Board, part: str) -> bool:
         """Post what was saved at home; whether it was not there yet."""
@@ -77,9 +86,12 @@ class Player:
         others = len(total.sites) - 1
         fitted = fit_federated(self.study, self.rows, total, own)
         self._compare(own, total)
-        place = self.out or self.mine.place / f"round-{self.number}.policy"
-        fitted.policy.save(place)
-        self.mine.finish(place.absolute())
+        at_home = self.mine.place / f"round-{self.number}.policy"
+        fitted.policy.save(at_home)
+        place = (self.out or at_home).absolute()
+        if place != at_home:
+            save(place, at_home.read_bytes())
+        self.mine.finish(place)
         return f"Checked the total and wrote this site's policy, learnt with {others} others: {place}"
 
     def _compare(self, own: SiteSummary, total: Total) -> None:

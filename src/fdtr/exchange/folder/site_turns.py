@@ -4,6 +4,7 @@ from pathlib import Path
 
 from fdtr.exchange.folder import masked_site, open_site
 from fdtr.exchange.folder.board import read_board, read_study
+from fdtr.exchange.folder.durable import sweep_folder
 from fdtr.exchange.folder.home import Home
 from fdtr.exchange.folder.player import Agree, Player
 from fdtr.exchange.folder.turns import Turn
@@ -17,6 +18,8 @@ def take_site_turn(home: Home, key: Key | None, agree: Agree, out: Path | None =
         board = read_board(home.folder, home.study)
         within = board.within
         player = Player(home, home.round(within), within, board.number, key, agree, out)
+        sweep_folder(home.place, ".*")
+        player.sweep(board)
         done = []
         if home.give_up_others(within):
             done.append("Gave an earlier round up: its masks are destroyed.")

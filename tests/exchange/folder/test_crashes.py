@@ -1,0 +1,156 @@
+"""Whoever dies at whatever write: nothing is corrupt, nothing is lost, and the next turn goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fdtr.exchange.folder import masked_site, player
+from fdtr.exchange.kept import ledger
+from fdtr.masking import start
+from fdtr.policy import Policy
+from fdtr.summary import Total
+from folder_parties import SITES, Parties, study_of
+from secure_sum import entropy
+
+pytestmark = pytest.mark.slow
+
+CALLS = ("fsync", "link", "replace", "rename")
+CRASHED = 17
+FEWEST_POINTS = 200
+PLAYED = 15
+OPEN_TURNS = ["open", "join a", "join b", "join c", "a", "b", "c", "hub", "a", "b", "c"]
+MASKED_TURNS = [
+    *["open", "join a", "join b", "join c"],
+    *["a", "b", "c", "a", "b"],  # keys and masked messages; c, who comes last, does both at once
+    *["hub", "a", "b", "c", "a", "b"],  # the list, signatures under it, openings
+    *["hub", "a", "b", "c"],
+]
+
+
+def crash_at(point: int, die: Callable[[], None]) -> None:
+    """Call `die` at the given boundary: before or after one of the calls that make a file last."""
+    passed = 0
+
+    def boundary() -> None:
+        nonlocal passed
+        passed += 1
+        if passed == point:
+            die()
+
+    def around(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            boundary()
+            result = call(*arguments, **options)
+            boundary()
+            return result
+
+        return wrapped
+
+    for name in CALLS:
+        setattr(os, name, around(getattr(os, name)))
+
+
+def dies(parties: Parties, turn: str, point: int) -> bool:
+    """Whether a child that takes the turn reaches the boundary, and dies there."""
+    child = os.fork()
+    if child == 0:
+        try:
+            crash_at(point, lambda: os._exit(CRASHED))
+            parties.turn(turn)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, CRASHED)
+    return code == CRASHED
+
+
+def require_whole(parties: Parties) -> None:
+    """Every file that others read is whole; what is half-written has a name that readers pass over."""
+    if (parties.folder / "rounds/1/hub/begun.fdtr").exists():
+        assert parties.board.faults == ()
+    for path in parties.folder.rglob("*"):
+        assert path.is_dir() or path.stat().st_size or path.name.startswith(".")
+
+
+def everything(parties: Parties) -> dict[str, bytes | list[str]]:
+    """All files, the shared and the private, but for the ledgers' secrets and times."""
+    files = sorted(path for path in parties.root.rglob("*") if path.is_file() and "ledger" not in path.parts)
+    found: dict[str, bytes | list[str]] = {str(path.relative_to(parties.root)): path.read_bytes() for path in files}
+    for site in parties.sites:
+        with parties.at_home(site):
+            found[f"ledger of {site}"] = sorted({one.message for one in ledger().recorded()})
+    return found
+
+
+def require_same_ending(parties: Parties, expected: dict[str, Policy], total: Total) -> None:
+    assert parties.board.checked_total() == total
+    for site, policy in expected.items():
+        found = parties.policy(site)
+        np.testing.assert_array_equal(found.theta, policy.theta)
+        np.testing.assert_array_equal(found.precision, policy.precision)
+
+
+@pytest.fixture
+def repeatable(monkeypatch):
+    """Tables are read once, since what crashes here are writes; and the same site draws the same keys again."""
+    seen: dict[str, Any] = {}
+    read = player.read_trajectories
+
+    def once(path: Path, *arguments: Any) -> Any:
+        if str(path) not in seen:
+            seen[str(path)] = read(path, *arguments)
+        return seen[str(path)]
+
+    monkeypatch.setattr(player, "read_trajectories", once)
+    monkeypatch.setattr(
+        masked_site, "start", lambda agreed, site, history: start(agreed, site, history, entropy(site, agreed.context))
+    )
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
+def test_a_party_that_dies_at_any_write_goes_on(tmp_path, repeatable, masked):
+    turns = MASKED_TURNS if masked else OPEN_TURNS
+    parties = Parties(tmp_path / "work").set_up(study_of(masked=masked))
+    before = tmp_path / "before"
+    shutil.copytree(parties.root, before)
+
+    def restore() -> None:
+        shutil.rmtree(parties.root)
+        shutil.copytree(before, parties.root)
+
+    for turn in turns:
+        parties.turn(turn)
+    total = parties.board.checked_total()
+    policies = {site: parties.policy(site) for site in SITES}
+    restore()
+    points = 0
+    for number, turn in enumerate(turns):
+        parties.turn(turn)
+        expected, point = everything(parties), 1
+        restore()
+        while dies(parties, turn, point):
+            require_whole(parties)
+            parties.turn(turn)
+            # Where everything is as if nobody had died, the rest of the round is too: it is played now and then.
+            assert everything(parties) == expected
+            points += 1
+            if points % PLAYED == 0:
+                for following in turns[number + 1 :]:
+                    parties.turn(following)
+                require_same_ending(parties, policies, total)
+            restore()
+            point += 1
+        restore()
+        parties.turn(turn)
+        shutil.rmtree(before)
+        shutil.copytree(parties.root, before)
+    print(f"{points} crashes")
+    assert points >= (FEWEST_POINTS if masked else FEWEST_POINTS // 2)
