@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from crash_points import crash_at
 from fdtr.exchange.folder import masked_site, player
 from fdtr.exchange.kept import ledger
 from fdtr.masking import start
@@ -21,7 +25,6 @@ from secure_sum import entropy
 
 pytestmark = pytest.mark.slow
 
-CALLS = ("fsync", "link", "replace", "rename")
 CRASHED = 17
 FEWEST_POINTS = 200
 PLAYED = 15
@@ -32,29 +35,6 @@ MASKED_TURNS = [
     *["hub", "a", "b", "c", "a", "b"],  # the list, signatures under it, openings
     *["hub", "a", "b", "c"],
 ]
-
-
-def crash_at(point: int, die: Callable[[], None]) -> None:
-    """Call `die` at the given boundary: before or after one of the calls that make a file last."""
-    passed = 0
-
-    def boundary() -> None:
-        nonlocal passed
-        passed += 1
-        if passed == point:
-            die()
-
-    def around(call: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*arguments: Any, **options: Any) -> Any:
-            boundary()
-            result = call(*arguments, **options)
-            boundary()
-            return result
-
-        return wrapped
-
-    for name in CALLS:
-        setattr(os, name, around(getattr(os, name)))
 
 
 def dies(parties: Parties, turn: str, point: int) -> bool:
@@ -154,3 +134,31 @@ def test_a_party_that_dies_at_any_write_goes_on(tmp_path, repeatable, masked):
         shutil.copytree(parties.root, before)
     print(f"{points} crashes")
     assert points >= (FEWEST_POINTS if masked else FEWEST_POINTS // 2)
+
+
+@pytest.mark.parametrize("point", [1, 3, 6, 9, 12, 15, 18, 21, 25, 29])
+def test_a_real_process_that_is_killed_goes_on(tmp_path, point):
+    parties = Parties(tmp_path / "work").set_up(study_of(masked=True))
+    for turn in ("open", "join a", "join b", "join c", "a", "b"):
+        parties.turn(turn)
+    marker = tmp_path / "there"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "crash_points", str(point), str(marker), "site", "next", "--yes"],
+        env={**os.environ, "FDTR_STATE": str(parties.root / "homes" / "c"), "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        until = time.monotonic() + 60
+        while not marker.exists() and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.02)
+        assert marker.exists(), process.communicate()[0]
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    require_whole(parties)
+    parties.play()
+    assert parties.board.checked_total().sites == SITES
+    assert not list(parties.root.rglob(".*.part"))

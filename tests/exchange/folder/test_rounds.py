@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
+import os
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ from fdtr.errors import (
     UnknownSender,
     Unsigned,
 )
-from fdtr.exchange.folder import durable, find_home, progress_of
+from fdtr.exchange.folder import durable, find_home, join, progress_of
 from fdtr.exchange.folder.board import TOTAL, file_name
 from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED, SURVIVORS, seal_part
 from fdtr.exchange.kept import ledger
@@ -54,11 +54,6 @@ def listed(parties: Parties) -> Parties:
     parties.all()
     parties.hub()
     return parties
-
-
-def state_of(parties: Parties, site: str, number: int = 1) -> SiteRound:
-    [path] = [p for p in parties.home_of(site).glob("*/state.json") if number is None or p]
-    return SiteRound.from_json(path.read_bytes())
 
 
 def test_an_open_round_gives_the_policies_of_one_table(tmp_path):
@@ -233,8 +228,13 @@ def test_a_hub_that_shows_two_lists_gets_nothing(tmp_path):
     show("abcde")
     parties.all("a", "b", "c")
     show("abcd")
-    parties.site("d")
-    for site in "ab":
+    hidden = {site: board.path(CONFIRMED, site).read_bytes() for site in "abc"}
+    for site in "abc":  # a hub may hide, too
+        board.path(CONFIRMED, site).unlink()
+    assert parties.site("d").waits == "Signatures under the list of survivors, of a, b and c."
+    for site, content in hidden.items():
+        board.path(CONFIRMED, site).write_bytes(content)
+    for site in "abd":
         with pytest.raises(OtherSurvivors):
             parties.site(site)
     show("abcde")
@@ -287,24 +287,24 @@ def _impatient(wait):
     return lambda descriptor, who, _until: wait(descriptor, who, 0.0)
 
 
-def test_all_at_once_in_threads(tmp_path):
-    parties = ready(tmp_path, masked=False)
-    homes = {}
-    for site in parties.sites:
-        with parties.at_home(site):
-            homes[site] = find_home()
-    content = {site: (site * 100).encode() for site in parties.sites}
-    path = parties.folder / "rounds/1/x"
-    threads = [
-        threading.Thread(target=durable.post, args=(path / site, content[site]))
-        for site in parties.sites
-        for _ in range(5)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert {p.name: p.read_bytes() for p in path.iterdir()} == content
+@pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
+def test_everybody_at_once_and_twice(tmp_path, masked):
+    parties = ready(tmp_path, masked=masked)
+    for _ in range(4 if masked else 2):
+        children = []
+        for party in (*parties.sites, HUB) * 2:
+            child = os.fork()
+            if child == 0:
+                try:
+                    parties.turn(party)
+                except BaseException:
+                    os._exit(1)
+                os._exit(0)
+            children.append(child)
+        assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * len(children)
+        assert parties.board.faults == ()
+    parties.play()
+    assert not list(parties.root.rglob(".*.part"))
 
 
 def test_a_share_without_links_is_written_by_renaming(tmp_path, monkeypatch):
@@ -322,11 +322,8 @@ def test_a_share_without_links_is_written_by_renaming(tmp_path, monkeypatch):
 
 def test_joining_checks_site_key_and_study(tmp_path):
     parties = ready(tmp_path, masked=False)
-    with parties.at_home("x"):
-        with pytest.raises(NotJoined, match="site join"):
-            find_home(parties.folder)
-    from fdtr.exchange.folder import join
-
+    with parties.at_home("x"), pytest.raises(NotJoined, match="site join"):
+        find_home(parties.folder)
     with parties.at_home("x"):
         with pytest.raises(UnknownSender):
             join(parties.folder, "x", tmp_path / "a.csv", None, None)
@@ -334,13 +331,11 @@ def test_joining_checks_site_key_and_study(tmp_path):
             join(parties.folder, "a", tmp_path / "a.csv", None, None)
         with pytest.raises(OtherKey):
             join(parties.folder, "a", tmp_path / "a.csv", None, key_of("b"))
+        other = study_of(masked=False, name="other")
         with pytest.raises(OtherStudy, match=r"change only \[columns\]"):
-            other = study_of(masked=False, name="other")
             join(parties.folder, "a", tmp_path / "a.csv", None, key_of("a"), other)
         with pytest.raises(NoStudyFolder, match=r"no study\.toml"):
-            join(tmp_path, "a", tmp_path / "a.csv", None, key_of("a")) if not (
-                tmp_path / "study.toml"
-            ).exists() else join(tmp_path / "homes", "a", tmp_path / "a.csv", None, key_of("a"))
+            join(tmp_path / "homes", "a", tmp_path / "a.csv", None, key_of("a"))
 
 
 def test_another_study_in_the_folder_is_refused(tmp_path):
@@ -390,8 +385,6 @@ def test_study_columns_may_be_a_sites_own(tmp_path):
     own = Study.model_validate({**study.model_dump(), "columns": {**study.columns.model_dump(), "u": "u_here"}})
     text = (tmp_path / "a.csv").read_text().replace('"u"', '"u_here"', 1)
     (tmp_path / "a.csv").write_text(text)
-    from fdtr.exchange.folder import join
-
     with parties.at_home("a"):
         join(parties.folder, "a", tmp_path / "a.csv", tmp_path / "a.key", key_of("a"), own)
     parties.play()

@@ -46,7 +46,7 @@ def file_name(site: str) -> str:
     """A site's file, told apart from every other site's on any file system, whatever its name is.
 
     >>> file_name("North"), file_name("north"), file_name("../St. Mary's")
-    ('north-d44b6d1c1c8f.fdtr', 'north-5d3af9ccb85e.fdtr', 'st.-mary-s-5d8a2b7a1c26.fdtr')
+    ('north-43f853bbb592.fdtr', 'north-dc365e79d41c.fdtr', 'st.-mary-s-c16010d0855a.fdtr')
     """
     plain = re.sub(r"[^a-z0-9.]+", "-", site.lower()).strip("-.")[:40] or "site"
     return f"{plain}-{hashlib.sha256(site.encode()).hexdigest()[:12]}{SUFFIX}"
