@@ -19,6 +19,7 @@ from fdtr.exchange.folder import masked_site, player
 from fdtr.exchange.kept import ledger
 from fdtr.masking import start
 from fdtr.policy import Policy
+from fdtr.signing import HUB
 from fdtr.summary import Total
 from folder_parties import SITES, Parties, study_of
 from secure_sum import entropy
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 CRASHED = 17
 FEWEST_POINTS = 200
-PLAYED = 15
+PLAYED = 25
 OPEN_TURNS = ["open", "join a", "join b", "join c", "a", "b", "c", "hub", "a", "b", "c"]
 MASKED_TURNS = [
     *["open", "join a", "join b", "join c"],
@@ -60,14 +61,28 @@ def require_whole(parties: Parties) -> None:
         assert path.is_dir() or path.stat().st_size or path.name.startswith(".")
 
 
-def everything(parties: Parties) -> dict[str, bytes | list[str]]:
-    """All files, the shared and the private, but for the ledgers' secrets and times."""
-    files = sorted(path for path in parties.root.rglob("*") if path.is_file() and "ledger" not in path.parts)
-    found: dict[str, bytes | list[str]] = {str(path.relative_to(parties.root)): path.read_bytes() for path in files}
-    for site in parties.sites:
-        with parties.at_home(site):
-            found[f"ledger of {site}"] = sorted({one.message for one in ledger().recorded()})
+def touched(parties: Parties, turn: str) -> list[str]:
+    """The folders that a turn writes into: the shared one and its party's home."""
+    return ["shared", f"homes/{HUB if turn in ('open', HUB) else turn.removeprefix('join ')}"]
+
+
+def everything(parties: Parties, turn: str) -> dict[str, bytes | list[str]]:
+    """All files that a turn may touch, shared and private, but for the ledger's secret and times."""
+    found: dict[str, bytes | list[str]] = {}
+    for folder in touched(parties, turn):
+        for path in sorted((parties.root / folder).rglob("*")):
+            if path.is_file() and "ledger" not in path.parts:
+                found[str(path.relative_to(parties.root))] = path.read_bytes()
+    with parties.at_home(Path(touched(parties, turn)[1]).name):
+        found["ledger"] = sorted({one.message for one in ledger().recorded()})
     return found
+
+
+def put_back(parties: Parties, before: Path, folders: list[str]) -> None:
+    for folder in folders:
+        shutil.rmtree(parties.root / folder, ignore_errors=True)
+        if (before / folder).exists():
+            shutil.copytree(before / folder, parties.root / folder)
 
 
 def require_same_ending(parties: Parties, expected: dict[str, Policy], total: Total) -> None:
@@ -102,33 +117,31 @@ def test_a_party_that_dies_at_any_write_goes_on(tmp_path, repeatable, masked):
     before = tmp_path / "before"
     shutil.copytree(parties.root, before)
 
-    def restore() -> None:
-        shutil.rmtree(parties.root)
-        shutil.copytree(before, parties.root)
-
     for turn in turns:
         parties.turn(turn)
     total = parties.board.checked_total()
     policies = {site: parties.policy(site) for site in SITES}
-    restore()
+    put_back(parties, before, ["shared", "homes"])
     points = 0
     for number, turn in enumerate(turns):
+        folders = touched(parties, turn)
         parties.turn(turn)
-        expected, point = everything(parties), 1
-        restore()
+        expected, point = everything(parties, turn), 1
+        put_back(parties, before, folders)
         while dies(parties, turn, point):
             require_whole(parties)
             parties.turn(turn)
             # Where everything is as if nobody had died, the rest of the round is too: it is played now and then.
-            assert everything(parties) == expected
+            assert everything(parties, turn) == expected
             points += 1
             if points % PLAYED == 0:
                 for following in turns[number + 1 :]:
                     parties.turn(following)
                 require_same_ending(parties, policies, total)
-            restore()
+                put_back(parties, before, ["homes"])
+            put_back(parties, before, folders)
             point += 1
-        restore()
+        put_back(parties, before, folders)
         parties.turn(turn)
         shutil.rmtree(before)
         shutil.copytree(parties.root, before)
