@@ -73,8 +73,8 @@ class RoundHome:
         state = self.state
         if state is None or state == state.destroyed():
             return False
+        remove(self.path(OPENED))  # first: a crash in between finds the state as it was, and comes here again
         self.save_state(state.destroyed())
-        remove(self.path(OPENED))
         return True
 
 
