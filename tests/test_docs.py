@@ -27,6 +27,15 @@ def anchors(page: Path) -> set[str]:
     return {title.strip().replace(" ", "-") for title in titles}
 
 
+def test_every_test_named_in_the_threat_model_exists() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)((?:::\w+)*)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
+    assert len(named) > 20
+    for path, parts in named:
+        source = (ROOT / path).read_text(encoding="utf-8")
+        for name in parts.split("::")[1:]:
+            assert re.search(rf"^ *(?:def|class) {name}\b", source, re.MULTILINE), f"{path}: {name}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_relative_link_leads_somewhere(page: Path) -> None:
     broken = []

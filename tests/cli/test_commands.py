@@ -74,6 +74,40 @@ def test_two_hospital_roles_give_the_same_policy_as_run(place):
         np.testing.assert_array_equal(through_files.precision, at_once.precision)
 
 
+def test_grams_go_the_same_way_for_an_audit(tmp_path):
+    study = make_study(disclosure={"payload": "gram"})
+    study.save(tmp_path / "study.toml")
+    sizes = {"north": 360, "south": 330}  # two sites suffice: each was judged to be seen by itself
+    pa.csv.write_csv(make_table(study, sizes), tmp_path / "table.csv")
+    for site in sizes:
+        done = fdtr(
+            "site", "summarize", "study.toml", "table.csv", "--site", site, "--out", f"{site}.fdtr", "--yes",
+            cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "the site's own included: an audit message" in done.stdout
+    done = fdtr("hub", "combine", "study.toml", "north.fdtr", "south.fdtr", "--out", "total.fdtr", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert fdtr("run", "study.toml", "table.csv", "--out", "results", cwd=tmp_path).returncode == 0
+    for site in sizes:
+        done = fdtr(
+            "site", "fit", "study.toml", "table.csv", "total.fdtr", "--site", site, "--out", "x.policy", cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stderr
+        through_files = Policy.load(tmp_path / "x.policy")
+        at_once = Policy.load(tmp_path / f"results/policies/{site}.policy")
+        np.testing.assert_array_equal(through_files.theta, at_once.theta)
+        np.testing.assert_array_equal(through_files.precision, at_once.precision)
+    shown = fdtr("message", "show", "north.fdtr", "--study", "study.toml", cwd=tmp_path)
+    assert "This is an audit message" in shown.stdout
+    assert "It can tell" in shown.stdout
+    for more in (("--study", "study.toml"), ()):
+        told = json.loads(fdtr("message", "show", "north.fdtr", *more, "--json", cwd=tmp_path).stdout)
+        assert told["grams"]["n"] == [360, 360, 360]
+    done = fdtr("site", "withdraw", "north.fdtr", "--yes", cwd=tmp_path)
+    assert "Struck" in done.stdout
+
+
 def test_sites_value_at_home_as_run_does_and_the_hub_pools(place):
     for site in SITES:
         fdtr(
@@ -97,6 +131,26 @@ def test_sites_value_at_home_as_run_does_and_the_hub_pools(place):
         done = fdtr(*evaluate, site, "--out", f"{site}.values", "--yes", "--json", cwd=place)
         assert done.returncode == 0, done.stderr
         told[site] = json.loads(done.stdout)
+    table = pa.csv.read_csv(place / "table.csv")  # one patient less
+    keep = [row["site"] != "north" or row["patient"] != "p0" for row in table.to_pylist()]
+    pa.csv.write_csv(table.filter(pa.array(keep)), place / "fewer.csv")
+    fewer = (
+        "site",
+        "evaluate",
+        "study.toml",
+        "fewer.csv",
+        "total.fdtr",
+        "--site",
+        "north",
+        "--yes",
+        "--out",
+        "f.values",
+    )
+    refused(fdtr(*fewer, cwd=place), "may not release its values", "rule ONCE: 1 patient differs", "Do not forward")
+    assert not (place / "f.values").exists()
+    assert fdtr("site", "withdraw", "north.values", "--yes", cwd=place).returncode == 0
+    assert fdtr(*fewer, cwd=place).returncode == 0
+    assert fdtr("site", "withdraw", "f.values", "--yes", cwd=place).returncode == 0
     done = fdtr("run", "study.toml", "table.csv", "--out", "results", "--json", cwd=place)
     at_once = {(v["site"], v["method"], v["estimator"]): v for v in json.loads(done.stdout)["values"]}
     for site, found in told.items():
@@ -116,7 +170,7 @@ def test_sites_value_at_home_as_run_does_and_the_hub_pools(place):
     assert 100 < json.loads(half.stdout)["patients"] < 160
     assert pooled["Clinicians", "wdr"]["warnings"][0]["name"] == "few-sites"
     done = fdtr("hub", "pool", "study.toml", *(f"{site}.values" for site in SITES), cwd=place)
-    assert "mean over sites" in done.stdout
+    assert "Value over sites" in done.stdout
     assert "Clinicians" in done.stdout
     refused(fdtr("hub", "pool", "study.toml", "north.fdtr", cwd=place), "holds a message, not a valuation")
 
@@ -450,7 +504,7 @@ def test_debug_shows_where_and_verbose_says_what(place):
     assert result.returncode == 1
     assert "Traceback" in result.stderr
     quiet, loud = (fdtr("check", "study.toml", "table.csv", *flags, cwd=place) for flags in ((), ("--verbose",)))
-    assert "fdtr.site: site north: fitting alone" in loud.stderr
+    assert "fdtr.site: site north: computing its sums" in loud.stderr
     assert "fdtr.site" not in quiet.stderr
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from fdtr.disclosure import Ledger, Release
+from fdtr.disclosure import VALUES, Ledger, Release
 from fdtr.errors import ForeignFile, ReleasedBefore, UnknownRelease, UnreadableFile, UnwritableFile
 from fdtr.site import check, map_fingerprint, summarize
 from worlds import make_sites, make_study
@@ -62,6 +62,39 @@ def test_the_rule(ledger, changes, holds):
         assert refused.value.outward == "site declined: disclosure check"
         assert not any(patient in str(refused.value) for patient in ("p1", "new", "q0"))
     assert len(ledger.recorded()) == 1 + holds
+
+
+@pytest.mark.parametrize(
+    ("changes", "holds"),
+    [
+        ({}, True),
+        ({"content": "values-2"}, True),  # other policies, the same patients
+        ({"study": "study-2", "content": "values-2"}, True),
+        ({"patients": IDS[1:]}, False),
+        ({"patients": IDS[10:], "study": "study-2", "site": "norht"}, False),
+        ({"patients": IDS[11:]}, True),
+        ({"patients": IDS[1:], "feature_map": "map-1"}, True),  # sums are held to sums
+        ({"patients": IDS[1:], "margin": 0}, False),
+    ],
+)
+def test_values_are_held_to_the_rule_among_themselves(ledger, changes, holds):
+    first = replace(FIRST, feature_map=VALUES)
+    record(ledger, first)
+    again = replace(first, **changes)
+    assert ledger.judge(again).holds == holds
+    if holds:
+        ledger.require(again)
+        record(ledger, again)
+    else:
+        for act in (ledger.require, lambda release: record(ledger, release)):
+            with pytest.raises(ReleasedBefore, match=r"(?s)may not release its values.*rule ONCE"):
+                act(again)
+    assert len(ledger.recorded()) == 1 + holds
+
+
+def test_values_may_follow_sums_of_almost_the_same_patients(ledger):
+    record(ledger, FIRST)
+    ledger.require(replace(FIRST, feature_map=VALUES, patients=IDS[1:]))
 
 
 def test_studies_without_the_rule_are_not_held_to_it(ledger):

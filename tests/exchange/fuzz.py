@@ -29,6 +29,8 @@ MESSAGES = small_messages(STUDY)
 MESSAGE = wire.encode_message(MESSAGES["a"], HERE)
 TOTAL = wire.encode_total(combine(message.summary for message in MESSAGES.values()), HERE)
 PAYLOAD = MESSAGE[wire.HEADER_BYTES :]
+AUDIT = small_study(disclosure={"payload": "gram"})
+GRAM = wire.encode_message(small_messages(AUDIT)["a"])
 
 
 def read(data: bytes) -> None:
@@ -44,11 +46,15 @@ def read(data: bytes) -> None:
             except ValueError:
                 content = by_hand(text[:500], PAYLOAD)
             wire.decode_message(content, STUDY, HERE)
+        elif way < b"\xa0":  # any numbers of Grams
+            size = len(GRAM) - wire.HEADER_BYTES
+            content = refreshed(header_text(GRAM), rest.ljust(size, b"\0")[:size])
+            wire.decode_message(content, AUDIT, None)
         elif way < b"\xc0":  # any numbers
             flat = np.frombuffer(rest.ljust(len(PAYLOAD), b"\0")[: len(PAYLOAD)], dtype="<f8")
             wire.decode_message(refreshed(header_text(MESSAGE), flat.tobytes()), STUDY, HERE)
         else:
-            wire._total(container.decode(rest, "total", "the input"), "the input", STUDY, HERE, 0.0)
+            wire._total(container.decode(rest, "total", "the input"), "the input", STUDY, HERE)
     except FdtrError:
         return
 
@@ -60,7 +66,8 @@ def main() -> None:
         seeds = {
             "message": b"\x00" + MESSAGE,
             "header": b"\x40" + header_text(MESSAGE).encode(),
-            "numbers": b"\x80" + PAYLOAD,
+            "grams": b"\x80" + GRAM[wire.HEADER_BYTES :],
+            "numbers": b"\xa0" + PAYLOAD,
             "total": b"\xc0" + TOTAL,
         }
         for name, content in seeds.items():

@@ -1,7 +1,8 @@
 """Files of every format version, as they were written: read forever, or refused by name.
 
-`golden/N/` holds files of format N: site a's message, the total of a, b and c, and a's values, signed; expected.json
-tells whose they are and what they hold. They are never made again: a new format adds a folder.
+`golden/N/` holds files of format N: site a's message, the total of a, b and c, a's values, a's Grams, and the total of
+a secure sum, signed; expected.json tells whose they are and what they hold. They are never made again: a new format
+adds a folder.
 """
 
 import json
@@ -24,7 +25,7 @@ def test_every_format_has_its_files():
     assert list(range(1, FORMAT + 1)) == VERSIONS
     for version in VERSIONS:
         names = {path.name for path in (GOLDEN / str(version)).iterdir()}
-        assert names == {"a.message", "abc.total", "a.values", "expected.json"}
+        assert names == {"a.message", "abc.total", "a.values", "a.gram", "abc.masked", "expected.json"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -48,3 +49,12 @@ def test_files_of_every_format_are_read_or_refused_by_name(version):
     assert total.body.sites == ("a", "b", "c")
     assert total.body.sums.n.tolist() == [1200, 1200]
     assert [(one.method, one.value) for one in values.body.values] == [("FDTR", 1.25), ("LDTR", 1.25)]
+    gram, masked = told["gram"], told["masked"]
+    audit = small_study(disclosure={"payload": "gram"})
+    found = open_message(folder / "a.gram", audit, Round(gram["fingerprint"], gram["roster"], gram["round"]))
+    assert (found.verified, found.envelope.digest) == (True, gram["digest"])
+    assert found.body.digest == gram["summary"]
+    secure = small_study(disclosure={"secure_sum": True, "max_patients": 1000})
+    rounded = open_total(folder / "abc.masked", secure, Round(masked["fingerprint"], masked["roster"], masked["round"]))
+    assert (rounded.verified, rounded.envelope.digest) == (True, masked["digest"])
+    assert rounded.body.resolution == 2.0 ** -masked["bits"]

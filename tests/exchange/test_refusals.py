@@ -87,7 +87,7 @@ def test_every_flipped_byte_of_a_total_is_refused():
         changed = bytearray(total)
         changed[place] ^= 1
         with pytest.raises(FdtrError):
-            wire._total(container.decode(bytes(changed), "total", "x"), "x", STUDY, HERE, 0.0)
+            wire._total(container.decode(bytes(changed), "total", "x"), "x", STUDY, HERE)
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 2047, 2048, len(CONTENT) - 1, len(CONTENT) + 1, 10 * len(CONTENT)])

@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdtr.errors import InvalidSums, NotPositive, OtherShape
-from fdtr.exchange.validity import check_site, check_sound
+from fdtr.errors import Inconsistent, InvalidSums, NotPositive, OtherShape
+from fdtr.exchange.validity import check_grams, check_site, check_sound
 from fdtr.site import fit_local
-from fdtr.summary import Sums, stack_steps, summarize_step
+from fdtr.summary import Grams, Sums
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 KINDS = ["plain", "units", "rare", "twins", "near", "mixed", "flat", "constant", "large"]
 
 
-def honest(seed: int, kind: str, d0: int, d1: int, n: int, horizon: int) -> tuple[Sums, float]:
-    """Sums of random patients with awkward features, and the largest norm of their features."""
+def honest_grams(seed: int, kind: str, d0: int, d1: int, n: int, horizon: int) -> tuple[Grams, float]:
+    """Grams of random patients with awkward features, and the largest norm of their features."""
     rng = np.random.default_rng(seed)
     n = 20_000 if kind == "large" else n
     d, steps, bound = d0 + d1, [], 0.0
@@ -40,8 +40,14 @@ def honest(seed: int, kind: str, d0: int, d1: int, n: int, horizon: int) -> tupl
         reward = rng.random(n) if rng.random() < 0.7 else np.ones(n)
         following = (horizon - step - 1) * (rng.random(n) if rng.random() < 0.7 else np.ones(n))
         gram, moment = phi.T @ phi, phi.T @ (reward + following)
-        steps.append(summarize_step(gram, moment, phi.T @ reward, float(reward @ reward), n, d0))
-    return stack_steps(steps), bound
+        steps.append((gram, moment, phi.T @ reward, reward @ reward, float(n)))
+    return Grams(*(np.stack(arrays) for arrays in zip(*steps, strict=True))), bound
+
+
+def honest(seed: int, kind: str, d0: int, d1: int, n: int, horizon: int) -> tuple[Sums, float]:
+    """The sums that derive from them."""
+    grams, bound = honest_grams(seed, kind, d0, d1, n, horizon)
+    return grams.sums(d0), bound
 
 
 @settings(max_examples=600, deadline=None)
@@ -50,15 +56,18 @@ def honest(seed: int, kind: str, d0: int, d1: int, n: int, horizon: int) -> tupl
     st.integers(1, 5),
 )  # fmt: skip
 def test_every_honest_message_passes(seed, kind, d0, d1, n, horizon):
-    sums, bound = honest(seed, kind, d0, d1, n, horizon)
+    grams, bound = honest_grams(seed, kind, d0, d1, n, horizon)
+    check_grams(grams, bound)
+    sums = grams.sums(d0)
     check_site(sums, bound)
     check_sound(sums)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_wide_honest_messages_pass(kind):
-    sums, bound = honest(3, kind, 60, 20, 2000, 2)
-    check_site(sums, bound)
+    grams, bound = honest_grams(3, kind, 60, 20, 2000, 2)
+    check_grams(grams, bound)
+    check_site(grams.sums(60), bound)
 
 
 CONSTANT = [{"name": "u", "effect": "shared", "level": "site"}, {"name": "x"}]
@@ -120,6 +129,37 @@ def test_changes_are_caught(name, change, caught):
         except InvalidSums:
             found += 1
     assert found == caught * 200
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("gram", lambda a: -a),
+        ("gram", lambda a: 20 * a),
+        ("gram", lambda a: a / 100),  # then the moments are too large for it
+        ("moment", lambda a: 20 * a),
+        ("reward_moment", lambda a: 5 * a),
+        ("reward_square", lambda a: -a),
+        ("reward_square", lambda a: a / 10),
+        ("reward_square", lambda a: a + 1000),
+        ("n", lambda a: a + 0.5),
+        ("n", lambda a: 0 * a),
+    ],
+)
+def test_changes_of_grams_are_caught(name, change):
+    for seed in range(50):
+        grams, bound = honest_grams(seed, "plain", 3, 2, 100, 2)
+        check_grams(grams, bound)
+        with pytest.raises(InvalidSums):
+            check_grams(Grams(**{**vars(grams), name: change(getattr(grams, name))}), bound)
+
+
+def test_a_gram_knows_every_direction_of_its_moments():
+    grams, bound = honest_grams(0, "twins", 3, 2, 100, 1)
+    moved = grams.moment.copy()
+    moved[:, 0] += 1.0  # and not that of its twin
+    with pytest.raises(Inconsistent, match="step 0: ΦᵀY has a part in a direction about which ΦᵀΦ knows nothing"):
+        check_grams(Grams(**{**vars(grams), "moment": moved}), bound)
 
 
 def test_a_masked_total_may_be_a_little_below_zero():

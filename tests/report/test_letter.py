@@ -6,7 +6,7 @@ from html import escape
 import pytest
 
 from fdtr.report.letter import Shown, as_html, parts
-from fdtr.report.letter_texts import MEANINGS
+from fdtr.report.letter_texts import GRAM_MEANINGS, MEANINGS
 from fdtr.summary import SiteSummary, combine
 from letters import small_messages, small_study, small_values
 
@@ -44,6 +44,26 @@ def test_every_number_of_a_message_is_there_with_its_meaning(study, summaries):
     )
     html = as_html(shown(study, summaries[0]))
     assert all(f"<h2>{escape(part.title)}</h2>" in html for part in found.values())
+
+
+def test_a_gram_is_shown_whole_and_says_what_it_can_tell():
+    study = small_study(disclosure={"payload": "gram"})
+    summary = small_messages(study)["a"].summary
+    names = tuple(study.feature_map.names)
+    found = {part.name: part for part in parts(Shown("message", "a", summary, {}, names))}
+    assert list(GRAM_MEANINGS) == [name for name in found if name != "file"]
+    assert set(GRAM_MEANINGS) == set(summary.grams.packed())
+    for name, array in summary.grams.packed().items():
+        told = [cell for grid in found[name].grids for row in grid.rows for cell in row[1:]]
+        assert len(told) == array.size
+        assert all((f"{number:.6g}" in told) or f"{int(number):,}" in told for number in array.ravel())
+    assert all("It can tell" in found[name].sentences[1] for name in GRAM_MEANINGS if name != "n")
+    first, audit, *_ = found["file"].sentences
+    assert f"numbers about all {len(names)} features" in first
+    assert "This is an audit message" in audit
+    assert f"{names[0]} × {names[-1]}" in as_html(Shown("message", "a", summary, {}, names))
+    unnamed = parts(Shown("message", "a", summary, {}))[-3]
+    assert unnamed.grids[0].rows[-1][0] == f"feature {len(names)}"
 
 
 def test_totals_and_values_have_pages_too(study, summaries):

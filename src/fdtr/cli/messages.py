@@ -32,7 +32,7 @@ def show_message(
     out: Annotated[Path | None, typer.Option(help="Write a page (HTML) instead, for people to read.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")] = False,
 ) -> None:
-    """Every number in a message with its meaning, and what it cannot tell: for an ethics board. Sends nothing."""
+    """Every number in a message with its meaning, and what it can tell and what not: for an ethics board."""
     from fdtr.container import size_of, write_atomically
     from fdtr.exchange.wire import inspect
     from fdtr.report.letter import ABOUT, as_html, parts
@@ -67,6 +67,7 @@ def show_message(
 
 def _shown(letter: Letter[Any], study: Study | None, size: int) -> Shown:
     from fdtr.report.letter import Shown
+    from fdtr.summary import SiteSummary
 
     envelope = letter.envelope
     facts = {
@@ -79,7 +80,10 @@ def _shown(letter: Letter[Any], study: Study | None, size: int) -> Shown:
         "bytes": f"{size:,}",
         "written by": f"fdtr {letter.version}",
     }
-    features = tuple(study.feature_map.names[: study.feature_map.n_shared]) if study else ()
+    features: tuple[str, ...] = ()
+    if study is not None:
+        whole = isinstance(letter.body, SiteSummary) and letter.body.grams is not None
+        features = tuple(study.feature_map.names[: None if whole else study.feature_map.n_shared])
     return Shown(letter.kind, envelope.site, letter.body, facts, features)
 
 
@@ -95,9 +99,12 @@ def _signature(letter: Letter[Any]) -> str:
 
 def _machine(shown: Shown) -> dict[str, Any]:
     from fdtr.disclosure import SiteValues
+    from fdtr.report.letter import numbers_of
+    from fdtr.summary import Grams
 
     found: dict[str, Any] = {"kind": shown.kind, "site": shown.site, **shown.facts}
     if isinstance(shown.body, SiteValues):
         return {**found, "patients": shown.body.n, "values": [vars(one) for one in shown.body.values]}
-    arrays = {name: array.tolist() for name, array in shown.body.sums.packed().items()}
-    return {**found, "features": list(shown.features), "sums": arrays}
+    numbers = numbers_of(shown.body)
+    arrays = {name: array.tolist() for name, array in numbers.packed().items()}
+    return {**found, "features": list(shown.features), "grams" if isinstance(numbers, Grams) else "sums": arrays}

@@ -34,7 +34,12 @@ DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="This site's tabl
 Json = Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")]
 SiteName = Annotated[str | None, typer.Option("--site", help="This site's name; needed where the table has none.")]
 TotalPath = Annotated[Path, typer.Argument(metavar="TOTAL", help="The hub's answer.")]
-Own = Annotated[Path | None, typer.Option(help="This site's message as sent, where no copy was kept here.")]
+_ROUNDED = 1e-6
+"""How far, relative to the largest, sums that went into a secure sum may lie from those before they were rounded."""
+Own = Annotated[
+    Path | None,
+    typer.Option(help="This site's message as sent (or its rounded copy), if none was kept."),
+]
 
 
 @site_app.command()
@@ -92,20 +97,20 @@ def summarize(
 def _digest_of(path: Path) -> str:
     """The digest of a message's file, by which ledger and copies know it."""
     from fdtr.exchange.wire import inspect
-    from fdtr.summary import SiteSummary
+    from fdtr.summary import Total
 
     found = inspect(path, None, None).body
-    if not isinstance(found, SiteSummary):
-        raise FdtrError(f"{path} is no site's message. Name a message that was written here, or its digest.")
+    if isinstance(found, Total):
+        raise FdtrError(f"{path} is the hub's. Name a message or values that were written here, or their digest.")
     return found.digest
 
 
 @site_app.command()
 def withdraw(
-    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message's file, or its digest.")],
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The file that was written, or its digest.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask: it was never sent.")] = False,
 ) -> None:
-    """Strike a message that was never sent from this site's ledger, so that its patients may be released anew.
+    """Strike a message, or values, never sent from this site's ledger, so that its patients may be released anew.
 
     Only for messages that nobody else ever had: two messages of almost the same patients give away those in which they
     differ.
@@ -148,8 +153,8 @@ class _Answered(NamedTuple):
 
 def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path | None, number: int) -> _Answered:
     """Read everything, and find the message as it was sent: given, kept at home, or computed again."""
-    from fdtr.exchange.kept import find_kept
-    from fdtr.exchange.wire import read_message, read_total
+    from fdtr.exchange.kept import find_kept, read_own
+    from fdtr.exchange.wire import read_total
     from fdtr.site import fit_message, read_trajectories
     from fdtr.study import Study
 
@@ -158,8 +163,9 @@ def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path 
     answer = read_total(total, loaded, within)
     rows = read_trajectories(data, loaded, site)
     now = fit_message(loaded, rows).summary
-    sent = (read_message(own, loaded) if own else find_kept(answer, rows.site, loaded)) or now
-    if sent.digest != now.digest and sent.site == rows.site:
+    sent = (read_own(own, loaded) if own else find_kept(answer, rows.site, loaded)) or now
+    same = sent.sums.close_to(now.sums, _ROUNDED) if sent.sent_as else sent.digest == now.digest
+    if not same and sent.site == rows.site:
         show.note(
             f"This table is not the one that the message of {rows.site} was made from. The message as it was sent is "
             f"subtracted ({sent.sums.n.max():.0f} patients), and policies are fitted on this table ({rows.n_patients})."
@@ -208,12 +214,14 @@ def evaluate(
 ) -> None:
     """Value every method on this site's own patients, each by policies fitted without them, tuning included.
 
-    Writes nothing, unless --out names a file for the hub; then disclosure decides which values may leave.
+    Writes nothing, unless --out names a file for the hub; then disclosure decides which values may leave, and the
+    ledger refuses those of almost the same patients as before.
     """
     from fdtr.cli import valued
+    from fdtr.exchange.kept import ledger
     from fdtr.exchange.wire import write_values
     from fdtr.signing import require_own
-    from fdtr.site import evaluate_site, tell_values
+    from fdtr.site import evaluate_site, release_of_values, tell_values
 
     if out is not None:
         _spare_inputs(out, study, data, total, own, key)
@@ -227,12 +235,15 @@ def evaluate(
         valued.evaluation(given.study, found)
     message = None
     if out is not None:
-        message = tell_values(given.study, found)
+        message, releases = tell_values(given.study, found), ledger()
+        release = release_of_values(given.study, given.rows, message.values)
+        releases.require(release)
         if not json:
             valued.leaving(message)
         if not yes and not _agreed(f"Write this to {out}?"):
             raise FdtrError("Nothing was written.")
-        write_values(message, out, given.within, signer)
+        with releases.recording(release):
+            write_values(message, out, given.within, signer)
     if json:
         valued.evaluation_json(given.study, found, message, out)
     else:

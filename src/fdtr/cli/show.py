@@ -256,7 +256,7 @@ def message(study: Study, made: Message) -> None:
     line(f"  {numbers} sums over {patients}, {sums.n_shared} shared features.")
     line(f"  Nobody's leverage in them is more than {made.leverage:.2f}.")
     if summary.grams is not None:
-        line(f"  They are those of all {summary.grams.n_features} features, the site's own included.")
+        line(f"  They are those of all {summary.grams.n_features} features, the site's own included: an audit message.")
     told = [v for v in made.verdicts if v.withholds or v.warns]
     for verdict in told:
         line(f"  {'Withheld' if verdict.withholds else 'Note'}: {verdict.sentence}")

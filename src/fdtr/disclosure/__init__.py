@@ -1,12 +1,13 @@
 """What may leave a site: the rules, and the only makers of what may be sent."""
 
 from fdtr.disclosure.facts import measure
-from fdtr.disclosure.ledger import Ledger, Recorded, Release
+from fdtr.disclosure.ledger import VALUES, Ledger, Recorded, Release
 from fdtr.disclosure.messages import Message, release
 from fdtr.disclosure.rules import Payload, Rules, Smallest, StepFacts, Verdict, judge, require_sites, withheld_steps
 from fdtr.disclosure.values import MethodValue, SiteValues, ValueFacts, ValueMessage, Withheld, release_values
 
 __all__ = [
+    "VALUES",
     "Ledger",
     "Message",
     "MethodValue",

@@ -4,6 +4,12 @@ Two messages over nearly the same patients differ by the few in which they diffe
 when those are few. The ledger holds no id: patients are HMAC-SHA256 of their ids under a secret of the site's own, cut
 to 16 bytes, sorted.
 
+Values that leave after learning (`VALUES`) are held to the rule among themselves: two rounds of them over patients that
+differ by a few differ by what those few were worth. They are not held to the site's sums. A table often grows a little
+between message and evaluation, and a value, a weighted mean rounded to a twentieth of its error or coarser, cannot be
+subtracted from a sum over other features. Nor are two releases over the same patients refused when their numbers
+differ: another total, another split or another study changes the policies that are valued, and nobody joins or leaves.
+
 SQLite, because judging and recording have to be one act when two processes release at once, and because a crash in
 between must leave either the whole record or none. Lines appended to a file would need locks and repairs of our own.
 """
@@ -24,6 +30,8 @@ from fdtr.disclosure.messages import refusal
 from fdtr.disclosure.rules import Verdict
 from fdtr.errors import ForeignFile, ReleasedBefore, UnknownRelease, UnreadableFile, UnwritableFile
 
+VALUES = "values"
+"""What stands for the feature map of a release of values; a map's fingerprint has 64 digits."""
 _WIDTH = 16
 _WAIT_SECONDS = 30.0
 _FORMAT = 1
@@ -41,8 +49,8 @@ CREATE TABLE secret (proof BLOB NOT NULL);
 class Release:
     """What a site is about to release: a `message` by its digest, of `patients` by their ids.
 
-    `study` and `feature_map` are fingerprints, `content` is the digest of the numbers alone, and `margin` the study's
-    `once_margin`. No repr: it would print ids.
+    `study` and `feature_map` are fingerprints (`VALUES` for values), `content` is the digest of the numbers alone, and
+    `margin` the study's `once_margin`. No repr: it would print ids.
     """
 
     study: str
@@ -82,8 +90,14 @@ class Ledger:
         """Rule ONCE for a release. Reads only; where no ledger is, nothing was released."""
         with self._open() as ledger:
             if ledger is None:
-                return _verdict(release.margin, "no earlier release")
+                return _verdict(release, release.margin, "no earlier release")
             return _judge(ledger, release, self._hashed(ledger, release.patients))
+
+    def require(self, release: Release) -> None:
+        """Refuse what rule ONCE refuses, before anybody is asked or anything written."""
+        verdict = self.judge(release)
+        if not verdict.holds:
+            raise ReleasedBefore(_refusal(release, verdict))
 
     @contextmanager
     def recording(self, release: Release) -> Iterator[None]:
@@ -133,7 +147,7 @@ class Ledger:
             verdict = _judge(ledger, release, hashed)
             if not verdict.holds:
                 ledger.execute("ROLLBACK")
-                raise ReleasedBefore(refusal(release.site, [verdict]))
+                raise ReleasedBefore(_refusal(release, verdict))
             now = datetime.now(UTC).isoformat(timespec="seconds")
             row = (now, release.study, release.feature_map, release.site, release.message, release.content)
             done = ledger.execute(
@@ -217,8 +231,9 @@ def _judge(ledger: sqlite3.Connection, release: Release, hashed: bytes) -> Verdi
     n = len(hashed) // _WIDTH
     near = ledger.execute(
         "SELECT time, study, feature_map, content, MAX(margin, ?1), n, patients FROM releases WHERE state = 'released' "
-        "AND MAX(margin, ?1) > 0 AND ABS(n - ?2) <= MAX(margin, ?1) AND NOT (study = ?3 AND site <> ?4) ORDER BY id",
-        (release.margin, n, release.study, release.site),
+        "AND MAX(margin, ?1) > 0 AND ABS(n - ?2) <= MAX(margin, ?1) AND NOT (study = ?3 AND site <> ?4) "
+        "AND (feature_map = ?5) = ?6 ORDER BY id",
+        (release.margin, n, release.study, release.site, VALUES, release.feature_map == VALUES),
     )
     mine = np.frombuffer(hashed, f"S{_WIDTH}")
     for time, study, feature_map, content, margin, count, patients in near:
@@ -228,16 +243,24 @@ def _judge(ledger: sqlite3.Connection, release: Release, hashed: bytes) -> Verdi
         of = f"those released on {time[:10]} for the study {study[:12]}…"
         if 0 < differ <= margin:
             return _verdict(
-                margin, f"{differ} patient{'s differ' if differ > 1 else ' differs'} from {of}", holds=False
+                release, margin, f"{differ} patient{'s differ' if differ > 1 else ' differs'} from {of}", holds=False
             )
-        if differ == 0 and content != release.content and feature_map == release.feature_map:
-            return _verdict(margin, f"the patients are {of}, with other values of the same features", holds=False)
-    return _verdict(release.margin, "no earlier release of nearly the same patients")
+        if differ == 0 and content != release.content and feature_map == release.feature_map != VALUES:
+            return _verdict(
+                release, margin, f"the patients are {of}, with other values of the same features", holds=False
+            )
+    return _verdict(release, release.margin, "no earlier release of nearly the same patients")
 
 
-def _verdict(margin: int, measured: str, holds: bool = True) -> Verdict:
-    asked = f"more than {margin} that differ, or the same patients with the same values or other features"
-    return Verdict(ReleasedBefore, None, holds, measured, asked)
+def _verdict(release: Release, margin: int, measured: str, holds: bool = True) -> Verdict:
+    again = "" if release.feature_map == VALUES else " with the same values or other features"
+    return Verdict(
+        ReleasedBefore, None, holds, measured, f"more than {margin} that differ, or the same patients{again}"
+    )
+
+
+def _refusal(release: Release, verdict: Verdict) -> str:
+    return refusal(release.site, [verdict], "values" if release.feature_map == VALUES else "sums")
 
 
 def _proof(secret: bytes) -> bytes:

@@ -53,13 +53,15 @@ def release(summary: SiteSummary, facts: Sequence[StepFacts], rules: Rules, once
     return Message(summary.without(withheld) if withheld else summary, tuple(verdicts), leverage, _MADE_HERE)
 
 
-def refusal(site: str, broken: Sequence[Verdict]) -> str:
+def refusal(site: str, broken: Sequence[Verdict], what: str = "sums") -> str:
     """Everything, for the site's own eyes."""
     advice = "Merge levels, drop covariates or steps in the study, or wait for more patients"
+    if what != "sums":
+        advice = "Wait for more patients, or use the table as it was"
     if any(issubclass(verdict.rule, ReleasedBefore) for verdict in broken):
         advice += "; strike an earlier release that was never sent with `fdtr site withdraw`"
     return (
-        f"Site {site!r} may not release its sums:\n"
+        f"Site {site!r} may not release its {what}:\n"
         + "\n".join(f"  {verdict.sentence}" for verdict in broken)
         + f"\nNothing was written. {advice}. The thresholds stand under [disclosure] in the study file. "
         "Do not forward this message."

@@ -9,7 +9,12 @@ one patient more or less hardly shows.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import floor, isfinite, log10
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr import container
 from fdtr.errors import TooFewEffective, TooFewPatients
 
 _MADE_HERE = object()
@@ -42,6 +47,27 @@ class SiteValues:
     fingerprint: str
     n: int
     values: tuple[MethodValue, ...]
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """How many patients, and which methods by which estimators."""
+        return {
+            "n": self.n,
+            "methods": [one.method for one in self.values],
+            "estimators": [one.estimator for one in self.values],
+        }
+
+    def packed(self) -> dict[str, NDArray[np.float64]]:
+        """The numbers by name."""
+        return {
+            "value": np.array([one.value for one in self.values]),
+            "standard_error": np.array([one.standard_error for one in self.values]),
+        }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of site, study and all that is told: what the ledger remembers of it."""
+        return container.digest({"site": self.site, "fingerprint": self.fingerprint, **self.header}, self.packed())
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,15 @@
 import os
 from pathlib import Path
 
+from fdtr import container
 from fdtr.disclosure import Ledger, Message
-from fdtr.errors import UnwritableFile
+from fdtr.errors import DamagedFile, UnwritableFile
 from fdtr.exchange.wire import read_message, write_message
 from fdtr.signing import Key, Round
 from fdtr.study import Study
-from fdtr.summary import SiteSummary, Total
+from fdtr.summary import SiteSummary, Sums, Total
+
+_ROUNDED = "rounded"
 
 
 def state_folder() -> Path:
@@ -26,15 +29,22 @@ def ledger() -> Ledger:
 
 def keep(message: Message, within: Round | None = None, key: Key | None = None) -> Path:
     """Keep a copy under its digest, so that it is found again by what the total says went in."""
-    folder = state_folder() / "sent"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise UnwritableFile(
-            f"No copy of the message can be kept in {folder}: {error.strerror}. Set FDTR_STATE to a folder of your own."
-        ) from None
-    path = folder / f"{message.summary.digest}.fdtr"
+    path = _folder() / f"{message.summary.digest}.fdtr"
     write_message(message, path, within, key)
+    return path
+
+
+def keep_rounded(sent: SiteSummary) -> Path:
+    """Keep what a secure sum has of this site's message: `sent` is what `masking.as_sent` made of it.
+
+    The message as released is kept beside it (`keep`). A total names the masked message, so this one lies under that
+    digest. It is no message and was never sent; the hub would not read it.
+    """
+    if not sent.sent_as:
+        raise ValueError("Only a summary that went into a secure sum is kept as it was rounded.")
+    path = _folder() / f"{sent.sent_as}.fdtr"
+    header = {"site": sent.site, "fingerprint": sent.fingerprint, "sent_as": sent.sent_as}
+    container.write(path, _ROUNDED, header, sent.sums.packed(), private=True)
     return path
 
 
@@ -47,4 +57,31 @@ def find_copy(digest: str) -> Path | None:
 def find_kept(total: Total, site: str, study: Study) -> SiteSummary | None:
     """The summary of `site` as it went into `total`, where a copy was kept."""
     path = find_copy(dict(total.members).get(site, ""))
-    return read_message(path, study) if path else None
+    if path is None:
+        return None
+    found = read_own(path, study)
+    if found.digest != path.stem:
+        raise DamagedFile(f"{path} is the copy of another message than its name says. Restore it from a copy.")
+    return found
+
+
+def read_own(path: Path, study: Study) -> SiteSummary:
+    """A copy of this site's own: a message, or what a secure sum has of one."""
+    if container.kind_of(path) != _ROUNDED:
+        return read_message(path, study)
+    # Its checksum says that it is whole; rounding left of its sums less than what a message must hold.
+    file = container.read(path, _ROUNDED)
+    told = [file.header.get(key) for key in ("site", "fingerprint", "sent_as")]
+    site, fingerprint, sent_as = (one if isinstance(one, str) else "" for one in told)
+    return SiteSummary(site, fingerprint, Sums.unpacked(file.arrays), sent_as=sent_as)
+
+
+def _folder() -> Path:
+    folder = state_folder() / "sent"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise UnwritableFile(
+            f"No copy of the message can be kept in {folder}: {error.strerror}. Set FDTR_STATE to a folder of your own."
+        ) from None
+    return folder

@@ -5,12 +5,19 @@ For step h of a horizon H, counted from 0, with features of norm at most B, n pa
     S ⪰ 0,  tr S ≤ n B²,    s and s_r in the range of S,  sᵀS⁺s ≤ n (H − h)²,  s_rᵀS⁺s_r ≤ n
     W = ω S,  v = ω s_r,  u = ω s_rᵀS⁺s_r,  g = rank S  with 0 ≤ ω ≤ 1000;    n whole, and zeros where n = 0
 
-A total of several sites is a sum of different multiples, so that of all this only S ⪰ 0 and W ⪰ 0 are left of it.
+A total of several sites is a sum of different multiples, so that of all this only S ⪰ 0 and W ⪰ 0 are left of it. Where
+a study adds noise (differential privacy) one patient counts for as little, and no more than that is asked of a site.
+
+Of a site that sends Grams, with Λ = ΦᵀΦ,
+
+    Λ ⪰ 0,  tr Λ ≤ n B²,    ΦᵀY and Φᵀr in the range of Λ,  (ΦᵀY)ᵀΛ⁺ΦᵀY ≤ n (H − h)²,  (Φᵀr)ᵀΛ⁺Φᵀr ≤ rᵀr ≤ n
 
 Ranks are judged with S scaled to a unit diagonal. A site drops directions below 1e-10 of the scaled Gram
 (algebra.schur), so that what it keeps is above `_NOTHING` here and rounding, d0 · 1e-16, is far below. Dividing by such
 an eigenvalue costs five of sixteen digits, and the site's own elimination may have cost five before: sums of squares
-are compared with `_SQUARES`.
+are compared with `_SQUARES`. A Gram comes as it is, with directions of any size: along one whose eigenvalue is λ, of
+features scaled to length 1, a moment is at most √λ times the length of its target, so that `_FAINT` directions may hold
+that much.
 """
 
 from dataclasses import dataclass, fields
@@ -20,41 +27,58 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from fdtr.errors import Inconsistent, InvalidSums, NotFinite, NotPositive, NotWhole, OtherShape, TooLarge
-from fdtr.summary import VARIANCE_FLOOR, Sums
+from fdtr.summary import INFORMATION_COARSENESS, VARIANCE_FLOOR, Grams, Sums
 
 Array = NDArray[np.float64]
 
 EIGENVALUE_SLACK = 1e-8
-COARSER = 2.0**10
-"""W, v and u are a thousand times as large as the other sums, and in masked totals as much coarser."""
 _NOTHING = 1e-11
+_FAINT = 1e-10
 _ROUNDING = 1e-9
 _OUTSIDE = 1e-8
 _SQUARES = 1e-4
 _MOST_COUNTED = 2.0**53
 _MOST, _LEAST = 1e100, 1e-100  # far beyond any study; inside, nothing below overflows
+_MOST_DERIVED = 1e30  # the same for Grams, whose squares are scaled and inverted
 
 
-def check_sound(sums: Sums, slack: float = 0.0) -> None:
+def check_sound(found: Sums | Grams, slack: float = 0.0) -> None:
     """Refuse sums, of a site or of many, with numbers that are not finite or matrices that are no sums of squares.
 
     `slack` is how far below zero an eigenvalue may lie beside rounding: K · d0 · resolution in a masked total.
     """
-    for field in fields(sums):
-        array = getattr(sums, field.name)
+    for field in fields(found):
+        array = getattr(found, field.name)
         if not np.isfinite(array).all():
             raise NotFinite(f"{field.name} holds a number that is not finite")
         if np.abs(array).max(initial=0.0) > _MOST:
             raise TooLarge(f"{field.name} holds a number beyond any count of patients")
-    for name, allowed in (("schur", slack), ("information", COARSER * slack)):
-        matrices = getattr(sums, name)
-        if matrices.shape[1:] != (sums.n_shared,) * 2 or not np.array_equal(matrices, matrices.transpose(0, 2, 1)):
-            raise OtherShape(f"{name} is not symmetric")
-        values = np.linalg.eigvalsh(matrices) if sums.n_shared else np.zeros((sums.horizon, 1))
-        low = -(EIGENVALUE_SLACK * np.maximum(1.0, values[:, -1]) + allowed)
-        if (values[:, 0] < low).any():
-            step = int(np.argmax(values[:, 0] < low))
-            raise NotPositive(f"step {step}: {name} has a negative eigenvalue, which no sum of squares has")
+    if isinstance(found, Grams):
+        _check_derivable(found)
+        _check_positive("gram", found.gram, found.n_features, 0.0)
+        return
+    _check_positive("schur", found.schur, found.n_shared, slack)
+    _check_positive("information", found.information, found.n_shared, INFORMATION_COARSENESS * slack)
+
+
+def _check_derivable(grams: Grams) -> None:
+    """Refuse numbers so large or small that what is derived from them would overflow."""
+    for field in fields(grams):
+        if np.abs(getattr(grams, field.name)).max(initial=0.0) > _MOST_DERIVED:
+            raise TooLarge(f"{field.name} holds a number beyond any count of patients")
+    diagonal = np.diagonal(grams.gram, axis1=1, axis2=2)
+    if ((diagonal > 0) & (diagonal < 1 / _MOST_DERIVED)).any():
+        raise Inconsistent("gram holds a square that is smaller than any feature's")
+
+
+def _check_positive(name: str, matrices: Array, d: int, allowed: float) -> None:
+    if matrices.shape[1:] != (d, d) or not np.array_equal(matrices, matrices.transpose(0, 2, 1)):
+        raise OtherShape(f"{name} is not symmetric")
+    values = np.linalg.eigvalsh(matrices) if d else np.zeros((len(matrices), 1))
+    low = -(EIGENVALUE_SLACK * np.maximum(1.0, values[:, -1]) + allowed)
+    if (values[:, 0] < low).any():
+        step = int(np.argmax(values[:, 0] < low))
+        raise NotPositive(f"step {step}: {name} has a negative eigenvalue, which no sum of squares has")
 
 
 def check_site(sums: Sums, norm_bound: float | None) -> None:
@@ -67,6 +91,37 @@ def check_site(sums: Sums, norm_bound: float | None) -> None:
             _check_step(_Step.of(sums, step), sums.horizon - step, norm_bound)
         except InvalidSums as error:
             raise type(error)(f"step {step}: {error}") from None
+
+
+def check_grams(grams: Grams, norm_bound: float | None) -> None:
+    """Refuse Grams that no patients of one site could give. `norm_bound` is B, None where there is none."""
+    check_sound(grams)
+    if not _whole(grams.n).all():
+        raise NotWhole("a count is not a whole number from 0")
+    for step in range(grams.horizon):
+        try:
+            _check_gram_step(grams, step, norm_bound)
+        except InvalidSums as error:
+            raise type(error)(f"step {step}: {error}") from None
+
+
+def _check_gram_step(grams: Grams, step: int, norm_bound: float | None) -> None:
+    gram, n, square = grams.gram[step], int(grams.n[step]), float(grams.reward_square[step])
+    moment, reward = grams.moment[step], grams.reward_moment[step]
+    if n == 0 and (gram.any() or moment.any() or reward.any() or square):
+        raise Inconsistent("there are sums over no patients")
+    if norm_bound is not None and np.trace(gram) > n * norm_bound**2 * (1 + _ROUNDING):
+        raise TooLarge(f"ΦᵀΦ is larger than {n} patients with features of norm {norm_bound:g} can make it")
+    if not 0 <= square <= n * (1 + _ROUNDING):
+        raise TooLarge(f"rᵀr is not one of {n} patients with rewards from 0 to 1")
+    basis, _ = _scaled_range(gram, "ΦᵀΦ", _FAINT)
+    for name, target, most in (("ΦᵀY", moment, n * (grams.horizon - step) ** 2), ("Φᵀr", reward, square)):
+        inside = basis.coordinates(target)
+        if np.sum(inside**2) > most * (1 + _SQUARES) + _ROUNDING * n:
+            raise TooLarge(f"{name} is larger than {n} patients with targets inside their bounds can make it")
+        faint = len(target) - len(inside)
+        if basis.outside(target, inside) > np.sqrt(faint * _FAINT * most) + _OUTSIDE * np.sqrt(max(n, 1) * len(target)):
+            raise Inconsistent(f"{name} has a part in a direction about which ΦᵀΦ knows nothing")
 
 
 def _whole(counts: Array) -> NDArray[np.bool_]:
@@ -106,7 +161,7 @@ def _check_step(step: _Step, left: int, norm_bound: float | None) -> None:
         raise Inconsistent("there are sums over no patients")
     if norm_bound is not None and np.trace(step.schur) > step.n * norm_bound**2 * (1 + _ROUNDING):
         raise TooLarge(f"S is larger than {step.n} patients with features of norm {norm_bound:g} can make it")
-    basis, rank = _scaled_range(step.schur)
+    basis, rank = _scaled_range(step.schur, "S", _NOTHING)
     squares = []
     for name, moment, most in (("s", step.moment, step.n * left**2), ("s_r", step.reward, step.n)):
         inside = basis.coordinates(moment)
@@ -153,7 +208,7 @@ class _Range:
         return float(np.linalg.norm(scaled - self.vectors @ (coordinates * np.sqrt(self.values))))
 
 
-def _scaled_range(schur: Array) -> tuple[_Range, int]:
+def _scaled_range(schur: Array, name: str, nothing: float) -> tuple[_Range, int]:
     diagonal = np.diagonal(schur)
     some = diagonal > _LEAST
     scale = np.zeros(len(schur))
@@ -162,7 +217,7 @@ def _scaled_range(schur: Array) -> tuple[_Range, int]:
         return _Range(scale, np.zeros((0, 0)), np.zeros(0)), 0
     correlations = schur * np.outer(scale, scale)
     if schur[~some].any() or np.abs(correlations).max() > 1 + _OUTSIDE:
-        raise NotPositive("S has products larger than its squares allow")
+        raise NotPositive(f"{name} has products larger than its squares allow")
     values, vectors = eigh(correlations)
-    kept = values > _NOTHING
+    kept = values > nothing
     return _Range(scale, vectors[:, kept], values[kept]), int(kept.sum())

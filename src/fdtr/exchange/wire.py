@@ -1,12 +1,15 @@
 """Messages, totals and values as files.
 
 A message has exactly 2,048 + 8·H·(d0(d0+1) + 3·d0 + 3) bytes, a total of K sites 256·K more: everybody knows from the
-study how long a file has to be, and one of another length is not read. Every file carries the SHA-256 of all its bytes,
+study how long a file has to be, and one of another length is not read. Where the study asks for Grams, for an audit, a
+message has 2,048 + 8·H·(d(d+1)/2 + 2·d + 2); totals stay as they are. Every file carries the SHA-256 of all its bytes,
 and a signature where the study has a roster.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
+from math import frexp
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +19,23 @@ from numpy.typing import NDArray
 from fdtr import container
 from fdtr.container import Container
 from fdtr.disclosure import Message, MethodValue, SiteValues, ValueMessage
-from fdtr.errors import DamagedFile, InvalidSums, NotFinite, OtherArrays, OtherKind, UnreadableFile, WrongLength
+from fdtr.errors import (
+    DamagedFile,
+    InvalidSums,
+    NotFinite,
+    OtherArrays,
+    OtherKind,
+    OtherPayload,
+    UnreadableFile,
+    WrongLength,
+)
 from fdtr.exchange.letters import AGAIN, HEX, Letter, seal, unseal
-from fdtr.exchange.validity import check_site, check_sound
+from fdtr.exchange.validity import check_grams, check_site, check_sound
+from fdtr.masking import FEWEST_BITS
 from fdtr.signing import HUB, Envelope, Key, Round, check_site_name
 from fdtr.site import rules_of
 from fdtr.study import Study
-from fdtr.summary import SiteSummary, Sums, Total
+from fdtr.summary import Grams, SiteSummary, Sums, Total
 
 HEADER_BYTES = 2048
 MEMBER_BYTES = 256
@@ -34,8 +47,8 @@ MESSAGE, TOTAL, VALUES = "message", "total", "valuation"
 SUMS_PHASE, TOTAL_PHASE, VALUES_PHASE = "sums", "total", "values"
 
 
-def layout(horizon: int, n_shared: int) -> dict[str, tuple[int, ...]]:
-    """The arrays of a message by name, with their shapes: symmetric matrices as their upper triangles."""
+def sums_layout(horizon: int, n_shared: int) -> dict[str, tuple[int, ...]]:
+    """The arrays of sums by name, with their shapes: symmetric matrices as their upper triangles."""
     matrix, vector, number = (horizon, n_shared * (n_shared + 1) // 2), (horizon, n_shared), (horizon,)
     return {
         **dict.fromkeys(("schur", "information"), matrix),
@@ -44,9 +57,25 @@ def layout(horizon: int, n_shared: int) -> dict[str, tuple[int, ...]]:
     }
 
 
+def grams_layout(horizon: int, n_features: int) -> dict[str, tuple[int, ...]]:
+    """The same of Grams."""
+    vector, number = (horizon, n_features), (horizon,)
+    return {
+        "gram": (horizon, n_features * (n_features + 1) // 2),
+        **dict.fromkeys(("moment", "reward_moment"), vector),
+        **dict.fromkeys(("reward_square", "n"), number),
+    }
+
+
+def _bytes_of(layout: dict[str, tuple[int, ...]]) -> int:
+    return 8 * sum(int(np.prod(shape)) for shape in layout.values())
+
+
 def payload_size(study: Study) -> int:
-    """Bytes of a message's sums: 8·H·(d0(d0+1) + 3·d0 + 3)."""
-    return 8 * sum(int(np.prod(shape)) for shape in layout(study.horizon, study.feature_map.n_shared).values())
+    """Bytes of a message's numbers: 8·H·(d0(d0+1) + 3·d0 + 3), or those of Grams where the study asks for them."""
+    if study.disclosure.payload == "gram":
+        return _bytes_of(grams_layout(study.horizon, study.feature_map.n_features))
+    return _bytes_of(sums_layout(study.horizon, study.feature_map.n_shared))
 
 
 def message_size(study: Study) -> int:
@@ -56,7 +85,8 @@ def message_size(study: Study) -> int:
 
 def total_size(study: Study, n_sites: int) -> int:
     """Bytes of the file of a total over `n_sites`."""
-    return HEADER_BYTES + MEMBER_BYTES * n_sites + payload_size(study)
+    numbers = _bytes_of(sums_layout(study.horizon, study.feature_map.n_shared))  # of whatever payload they were made
+    return HEADER_BYTES + MEMBER_BYTES * n_sites + numbers
 
 
 def encode_message(message: Message, within: Round | None = None, key: Key | None = None) -> bytes:
@@ -64,7 +94,7 @@ def encode_message(message: Message, within: Round | None = None, key: Key | Non
     summary = message.summary
     check_site_name(summary.site)
     within = within or Round(summary.fingerprint)
-    return seal(MESSAGE, SUMS_PHASE, summary.site, {}, summary.sums.packed(), within, key, HEADER_BYTES)
+    return seal(MESSAGE, SUMS_PHASE, summary.site, {}, summary.payload.packed(), within, key, HEADER_BYTES)
 
 
 def write_message(message: Message, path: str | Path, within: Round | None = None, key: Key | None = None) -> None:
@@ -98,7 +128,9 @@ def read_message(path: str | Path, study: Study, expected: Round | None = None) 
 
 def encode_total(total: Total, within: Round | None = None, key: Key | None = None) -> bytes:
     """What the hub sends back, as bytes."""
-    header = {"members": [list(member) for member in total.members]}
+    header: dict[str, Any] = {"members": [list(member) for member in total.members]}
+    if total.resolution:
+        header["resolution"] = total.resolution
     within = within or Round(total.fingerprint)
     size = HEADER_BYTES + MEMBER_BYTES * len(total.members)
     return seal(TOTAL, TOTAL_PHASE, HUB, header, total.sums.packed(), within, key, size)
@@ -109,15 +141,15 @@ def write_total(total: Total, path: str | Path, within: Round | None = None, key
     container.write_atomically(path, encode_total(total, within, key))
 
 
-def open_total(path: str | Path, study: Study, expected: Round | None, slack: float = 0.0) -> Letter[Total]:
-    """Read the hub's answer with all that it says of itself; `slack` is K · d0 · resolution where it was masked."""
+def open_total(path: str | Path, study: Study, expected: Round | None) -> Letter[Total]:
+    """Read the hub's answer with all that it says of itself."""
     beyond = container.size_of(path) - total_size(study, 0)
     n_sites = max(beyond // MEMBER_BYTES, 1)
     words = f"a total of this study has {total_size(study, 0):,} and {MEMBER_BYTES} for each site"
     size = total_size(study, min(n_sites, MOST_SITES))
     header_bytes = HEADER_BYTES + MEMBER_BYTES * n_sites
     file = container.read_exactly(path, TOTAL, size, words, header_bytes=header_bytes)
-    letter = _total(file, path, study, expected, slack)
+    letter = _total(file, path, study, expected)
     if len(letter.body.members) != n_sites:
         raise DamagedFile(f"{path} has room for {n_sites} sites and names {len(letter.body.members)}. {AGAIN}")
     return letter
@@ -132,17 +164,9 @@ def write_values(message: ValueMessage, path: str | Path, within: Round | None =
     """Write what a site tells of its methods. Takes only what `disclosure.release_values` made."""
     told = message.values
     check_site_name(told.site)
-    header = {
-        "n": told.n,
-        "methods": [one.method for one in told.values],
-        "estimators": [one.estimator for one in told.values],
-    }
-    arrays = {
-        "value": np.array([one.value for one in told.values]),
-        "standard_error": np.array([one.standard_error for one in told.values]),
-    }
     within = within or Round(told.fingerprint)
-    container.write_atomically(path, seal(VALUES, VALUES_PHASE, told.site, header, arrays, within, key, None))
+    content = seal(VALUES, VALUES_PHASE, told.site, told.header, told.packed(), within, key, None)
+    container.write_atomically(path, content)
 
 
 def open_values(path: str | Path, expected: Round | None) -> Letter[SiteValues]:
@@ -170,28 +194,68 @@ def inspect(
     if study is not None:
         return open_message(path, study, expected) if kind == MESSAGE else open_total(path, study, expected)
     file = container.read(path, kind, most=MOST_BYTES_UNKNOWN, signed=True)
-    return _message(file, path, None, None) if kind == MESSAGE else _total(file, path, None, None, 0.0)
+    return _message(file, path, None, None) if kind == MESSAGE else _total(file, path, None, None)
 
 
 def _message(file: Container, source: str | Path, study: Study | None, expected: Round | None) -> Letter[SiteSummary]:
     def body(envelope: Envelope) -> SiteSummary:
         check_site_name(envelope.site)
-        bound = rules_of(study).norm_bound if study is not None else None
-        sums = _sums(file, source, study, f"the sums of site {envelope.site!r}", lambda found: check_site(found, bound))
+        what = f"the sums of site {envelope.site!r}"
+        if (study.disclosure.payload == "gram") if study else ("gram" in file.arrays):
+            grams = _grams(file, source, study, what)
+            # Which features are shared only the study tells; without it nothing is derived.
+            n_shared = study.feature_map.n_shared if study else 0
+            return SiteSummary.of_grams(envelope.site, envelope.fingerprint, grams, n_shared)
+        sums = _sums(file, source, study, what, lambda found: _check_one(found, study))
         return SiteSummary(envelope.site, envelope.fingerprint, sums)
 
     return unseal(file, source, SUMS_PHASE, frozenset(), expected, body)
 
 
-def _total(
-    file: Container, source: str | Path, study: Study | None, expected: Round | None, slack: float
-) -> Letter[Total]:
+def _check_one(found: Sums | Grams, study: Study | None) -> None:
+    """Whether patients of one site could give these; after noise, which only the study tells of, whether sound."""
+    if study is None or study.disclosure.epsilon is not None:
+        check_sound(found)
+        return
+    bound = rules_of(study).norm_bound
+    if isinstance(found, Grams):
+        check_grams(found, bound)
+    else:
+        check_site(found, bound)
+
+
+def _total(file: Container, source: str | Path, study: Study | None, expected: Round | None) -> Letter[Total]:
     def body(envelope: Envelope) -> Total:
         members = _members(file, source)
-        sums = _sums(file, source, study, "the total", lambda found: check_sound(found, slack))
-        return Total(envelope.fingerprint, members, sums)
+        resolution = _resolution(file, source, study)
+        # Rounding each of K matrices moves an eigenvalue of their sum by at most K·d0·resolution.
+        sums = _sums(
+            file, source, study, "the total",
+            lambda found: check_sound(found, len(members) * found.n_shared * resolution),
+        )  # fmt: skip
+        return Total(envelope.fingerprint, members, sums, resolution)
 
-    return unseal(file, source, TOTAL_PHASE, frozenset({"members"}), expected, body)
+    rounded = frozenset({"resolution"} & file.header.keys())
+    return unseal(file, source, TOTAL_PHASE, frozenset({"members"}) | rounded, expected, body)
+
+
+def _resolution(file: Container, source: str | Path, study: Study | None) -> float:
+    """To what unit a secure sum rounded; 0 where none did, and then the header has no word of it.
+
+    A power of two that leaves enough digits: a coarser one would excuse eigenvalues below zero and let whatever is
+    smaller count as nothing.
+    """
+    given = file.header.get("resolution", 0.0)
+    whole = isinstance(given, float) and frexp(given)[0] == 0.5 and given <= 2.0**-FEWEST_BITS
+    if "resolution" in file.header and not whole:
+        raise DamagedFile(f"{source} does not say to what unit its sums were rounded. Ask the hub for it again.")
+    if study is not None and study.disclosure.secure_sum != bool(given):
+        was, asked = ("a secure sum", "none") if given else ("no secure sum", "one")
+        raise OtherPayload(
+            f"{source} was made by {was}, and the study asks for {asked}. Nothing of it was used. Ask the hub how the "
+            "total came about."
+        )
+    return float(given)
 
 
 def _members(file: Container, source: str | Path) -> tuple[tuple[str, str], ...]:
@@ -212,21 +276,46 @@ def _members(file: Container, source: str | Path) -> tuple[tuple[str, str], ...]
 
 def _sums(file: Container, source: str | Path, study: Study | None, what: str, check: Callable[[Sums], None]) -> Sums:
     """The sums of a file, checked: names and shapes, finite, and what `check` asks."""
-    moment = file.arrays.get("schur_moment", np.zeros(0))
-    shape = moment.shape if moment.ndim == 2 else (0, 0)
-    expected = layout(*(shape if study is None else (study.horizon, study.feature_map.n_shared)))
+    given = _shape(file, "schur_moment") if study is None else (study.horizon, study.feature_map.n_shared)
+    _require_arrays(file, source, sums_layout(*given))
+    with _told(source, what):
+        sums = Sums.unpacked(file.arrays)
+        check(sums)
+    return sums
+
+
+def _grams(file: Container, source: str | Path, study: Study | None, what: str) -> Grams:
+    """The same for Grams."""
+    given = _shape(file, "moment") if study is None else (study.horizon, study.feature_map.n_features)
+    _require_arrays(file, source, grams_layout(*given))
+    with _told(source, what):
+        grams = Grams.unpacked(file.arrays)
+        _check_one(grams, study)
+    return grams
+
+
+def _shape(file: Container, name: str) -> tuple[int, int]:
+    """Steps and features, as an array of a file that comes without its study has them."""
+    shape = file.arrays[name].shape if name in file.arrays else ()
+    return (shape[0], shape[1]) if len(shape) == 2 else (0, 0)
+
+
+def _require_arrays(file: Container, source: str | Path, expected: dict[str, tuple[int, ...]]) -> None:
     if {name: array.shape for name, array in file.arrays.items()} != expected:
         raise OtherArrays(f"{source} does not hold the arrays of a message of this study, and those alone. {AGAIN}")
     _require_floats(file.arrays.values(), source)
+
+
+@contextmanager
+def _told(source: str | Path, what: str) -> Iterator[None]:
+    """Say of which file and of whose numbers a check speaks."""
     try:
-        sums = Sums.unpacked(file.arrays)
-        check(sums)
+        yield
     except InvalidSums as error:
         raise type(error)(
             f"{source}: {what} cannot come from patients of the study: {error}. Nothing of it was used. Ask for it "
             "again, made with the same study file and version of fdtr."
         ) from None
-    return sums
 
 
 def _require_floats(arrays: Any, source: str | Path) -> None:

@@ -7,7 +7,7 @@ sites learns the sum over the others, no more; at least three of those must be h
 wrong messages, or against what the same site sends in another study. No function here reads or writes a file.
 """
 
-from fdtr.masking.fixed_point import FixedPoint
+from fdtr.masking.fixed_point import FEWEST_BITS, FixedPoint
 from fdtr.masking.parts import (
     FEWEST_HONEST,
     Announcement,
@@ -24,6 +24,7 @@ from fdtr.masking.turns import SiteRound, confirm, mask, release, start
 from fdtr.masking.unmasking import as_sent, list_survivors, masked_total, unmask
 
 __all__ = [
+    "FEWEST_BITS",
     "FEWEST_HONEST",
     "Announcement",
     "Confirmation",

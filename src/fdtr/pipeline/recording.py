@@ -40,7 +40,12 @@ def record_of(results: Results) -> record.Record:
         heterogeneity=differences(results.total) if names else [],
         gains=gains(results.total, results.local, names),
         shared_coefficients={
-            name: record.Coefficient(identified=known, by_step=by_step) for name, known, by_step in coefficients
+            name: record.Coefficient(
+                identified=known,
+                by_step=by_step,
+                by_site={site: fit.shared_coefficients[:, j].tolist() for site, fit in results.federated.items()},
+            )
+            for j, (name, known, by_step) in enumerate(coefficients)
         },
         theorem3_bound=bound.tolist() if names else [],
     )

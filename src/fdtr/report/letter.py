@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.disclosure import SiteValues
-from fdtr.report.letter_texts import ALONE, MEANINGS, TOGETHER, VALUES
+from fdtr.report.letter_texts import ALONE, AUDIT, GRAM_MEANINGS, MEANINGS, TOGETHER, VALUES, Meaning
 from fdtr.report.page import contents, document, markup, paragraph, section, step_titles, table, tag
 from fdtr.report.texts import say
-from fdtr.summary import SiteSummary, Sums, Total
+from fdtr.summary import Grams, SiteSummary, Sums, Total
 
 ABOUT = "file"
 """The part that tells of the file itself."""
@@ -20,7 +20,7 @@ _KINDS = {"message": "The message of site {site}", "total": "The hub's total", "
 
 @dataclass(frozen=True)
 class Shown:
-    """What is known of a file: its `body`, and `facts` about the file itself. `features` name the shared ones."""
+    """What is known of a file: its `body`, and `facts` about the file itself. `features` name those it is about."""
 
     kind: str
     site: str
@@ -53,6 +53,11 @@ class Part:
     grids: tuple[Grid, ...]
 
 
+def numbers_of(body: SiteSummary | Total) -> Sums | Grams:
+    """What of it stands in the file; the rest is derived."""
+    return body.payload if isinstance(body, SiteSummary) else body.sums
+
+
 def parts(shown: Shown) -> list[Part]:
     """The whole page as plain text and tables, for a terminal or a browser."""
     about = Part(
@@ -62,13 +67,17 @@ def parts(shown: Shown) -> list[Part]:
         rows = tuple((v.method, v.estimator, _number(v.value), _number(v.standard_error)) for v in shown.body.values)
         columns = ("method", "estimator", "value", "standard error")
         return [about, Part("values", "Values", VALUES, (Grid("Every number in the file", columns, rows),))]
-    features = shown.features or tuple(f"shared feature {j + 1}" for j in range(shown.body.sums.n_shared))
+    numbers = numbers_of(shown.body)
+    audit = isinstance(numbers, Grams)
+    meanings = GRAM_MEANINGS if audit else MEANINGS
+    count = numbers.n_features if isinstance(numbers, Grams) else numbers.n_shared
+    features = shown.features or tuple(f"{'' if audit else 'shared '}feature {j + 1}" for j in range(count))
     members = []
     if isinstance(shown.body, Total):
         caption = "Sites, each with the checksum of its sums"
         grid = Grid(caption, ("site", "SHA-256 of its sums"), shown.body.members)
         members = [Part("sites", "Who is in it", (), (grid,))]
-    return [about, *members, *(_array(name, shown.body.sums, features) for name in MEANINGS)]
+    return [about, *members, *(_array(meanings[name], name, numbers, features) for name in meanings)]
 
 
 def as_html(shown: Shown) -> str:
@@ -98,31 +107,33 @@ def _summary(shown: Shown) -> tuple[str, ...]:
     """How many numbers, over how many patients; then what they do and do not tell together."""
     if isinstance(shown.body, SiteValues):
         return (f"{len(shown.body.values)} values with their standard errors, over {shown.body.n:,} patients.",)
-    sums = shown.body.sums
+    sums = numbers_of(shown.body)
+    audit = isinstance(sums, Grams)
+    about = f"all {sums.n_features}" if isinstance(sums, Grams) else f"{sums.n_shared} shared"
     count = sum(array.size for array in sums.packed().values())
     where = f"of {len(shown.body.sites)} sites" if isinstance(shown.body, Total) else "of one site"
     first = (
         f"{count:,} sums over {int(sums.n.max(initial=0)):,} patients {where}: for each of {sums.horizon} steps "
-        f"{count // max(sums.horizon, 1):,} numbers about {sums.n_shared} shared features. All of them stand below."
+        f"{count // max(sums.horizon, 1):,} numbers about {about} features. All of them stand below."
     )
     withheld = [str(h) for h, n in enumerate(sums.n) if n == 0]
     nothing = (f"Nothing is told of step {', '.join(withheld)}: too few patients, or none.",) if withheld else ()
-    return (first, *nothing, *(TOGETHER if isinstance(shown.body, Total) else ALONE))
+    return (first, *nothing, *(TOGETHER if isinstance(shown.body, Total) else AUDIT if audit else ALONE))
 
 
-def _array(name: str, sums: Sums, features: Sequence[str]) -> Part:
-    meaning, array = MEANINGS[name], getattr(sums, name)
-    return Part(name, f"{meaning.title} ({meaning.symbol})", (meaning.what, meaning.cannot), _grids(array, features))
+def _array(meaning: Meaning, name: str, numbers: Sums | Grams, features: Sequence[str]) -> Part:
+    grids = _grids(getattr(numbers, name), features)
+    return Part(name, f"{meaning.title} ({meaning.symbol})", (meaning.what, meaning.tells), grids)
 
 
 def _grids(array: NDArray[np.float64], features: Sequence[str]) -> tuple[Grid, ...]:
     """A row for each feature, or for each pair of them, or one in all; a column for each step."""
     labels, caption = ["all patients"], "By step"
     if array.ndim == 2:
-        labels, caption = list(features), "By shared feature and step"
+        labels, caption = list(features), "By feature and step"
     elif array.ndim == 3:
         labels = [f"{one} × {other}" for i, one in enumerate(features) for other in features[i:]]
-        caption = "By pair of shared features and step"
+        caption = "By pair of features and step"
         array = array[:, *np.triu_indices(len(features))]
     columns = array.reshape(len(array), -1)
     grids = []

@@ -1,15 +1,15 @@
-"""What each number of a message means, and what it cannot tell, for people who decide whether it may leave."""
+"""What each number of a message means, and what it tells, for people who decide whether it may leave."""
 
 from typing import NamedTuple
 
 
 class Meaning(NamedTuple):
-    """An array of a message: its symbol, what it is, and what it cannot tell."""
+    """An array of a message: its symbol, what it is, and what it tells or cannot tell."""
 
     symbol: str
     title: str
     what: str
-    cannot: str
+    tells: str
 
 
 MEANINGS = {
@@ -66,6 +66,52 @@ MEANINGS = {
     ),
 }
 
+GRAM_MEANINGS = {
+    "n": Meaning(
+        "n",
+        "Patients",
+        "How many patients had a decision at each step.",
+        "It does not tell who they are.",
+    ),
+    "gram": Meaning(
+        "ΦᵀΦ",
+        "How all covariates vary together",
+        "Each number is a sum over all patients of the product of two features, the site's own among them. A feature "
+        "is a covariate, scaled, times a power of the treatment's code. Nothing was taken out.",
+        "It can tell how many patients got each treatment; the means and the spread of every covariate, of any two "
+        "together, and all this within each treatment; for covariates that are yes or no, how many patients have one, "
+        "and how many have two of them. Where a treatment has as few patients as there are covariates, it tells "
+        "their rows; the rules ask for ten more.",
+    ),
+    "moment": Meaning(
+        "ΦᵀY",
+        "How all covariates go with what follows",
+        "The same sums, with the outcome from this step on in place of the second feature: this step's reward plus "
+        "what the site's own first rule expects of the later steps.",
+        "It can tell the mean outcome within each treatment, and for those with and without each covariate.",
+    ),
+    "reward_moment": Meaning(
+        "Φᵀr",
+        "How all covariates go with the reward",
+        "The same sums, with this step's reward, mapped onto [0, 1], in place of the second feature.",
+        "It can tell the mean reward within each treatment, and for those with and without each covariate.",
+    ),
+    "reward_square": Meaning(
+        "rᵀr",
+        "The size of the rewards",
+        "One sum for each step: of every patient's reward, mapped onto [0, 1], times itself.",
+        "It can tell, with the sums above, how far rewards spread, and of rewards that are 0 or 1 how many are 1.",
+    ),
+}
+
+AUDIT = (
+    "This is an audit message: it holds the sums of all features, from which the usual message can be computed again.",
+    "It tells more than the usual one, and whoever holds it sees this one site.",
+    "No patient's row, identifier, date or name is in it. Where few share a trait, it could give them away.",
+    "Stricter rules kept such sums at home; they prove nothing about what a reader knows already.",
+    "Two files of one site whose patients differ by one give away that patient's row and outcome, exactly.",
+    "A site's own records refuse a second file that differs by a few.",
+)
 ALONE = (
     "No patient's row, identifier, date or name is in this file, and no number in it belongs to one patient.",
     "Two files of one site whose patients differ by one, or by a few, tell those apart when one is subtracted.",

@@ -214,10 +214,11 @@ class Gain(Part):
 
 
 class Coefficient(Part):
-    """FDTR's own estimates of a shared coefficient, averaged over sites."""
+    """FDTR's own estimates of a shared coefficient: `by_step` averaged over sites, and `by_site` of each."""
 
     identified: bool
     by_step: Steps
+    by_site: dict[str, Steps] = {}
 
 
 class KnownValue(Part):

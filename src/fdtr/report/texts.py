@@ -163,7 +163,9 @@ TEXTS = {
     "They are drawn towards 0 and have no interval. Theorem 3 bounds how far they are from the truth, up to a constant "
     "it leaves open: a scale, not a promise.",
     "effects.fdtr-table": "FDTR's shared coefficients, averaged over sites",
-    "effects.bound": "Theorem 3's bound",
+    "effects.bound": "Theorem 3's bound, as for messages",
+    "effects.by-site": "The same at each site",
+    "effects.by-site-table": "FDTR's shared coefficients at each site",
     # Heterogeneity and gain
     "sharing.heading": "Heterogeneity and gain from sharing",
     "sharing.none": "The study has no shared feature, so there is nothing to compare.",

@@ -13,7 +13,7 @@ from fdtr.site.fits import (
     others_in,
 )
 from fdtr.site.own_check import check_total
-from fdtr.site.rules import map_fingerprint, release_of, rules_of
+from fdtr.site.rules import map_fingerprint, release_of, release_of_values, rules_of
 from fdtr.site.settings import (
     MESSAGE_RIDGE,
     choose_alone,
@@ -51,6 +51,7 @@ __all__ = [
     "others_in",
     "read_trajectories",
     "release_of",
+    "release_of_values",
     "rules_of",
     "score_together",
     "settings_of",

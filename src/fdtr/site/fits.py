@@ -77,6 +77,7 @@ class MessageFit:
 def fit_message(study: Study, rows: Trajectories) -> MessageFit:
     """The local fit behind a message, with the study's fixed settings or those of every message."""
     require_rows(study, rows)
+    log.info("site %s: computing its sums", rows.site)
     fit = local.fit_local(rows, study.feature_map, message_settings(study))
     return MessageFit(_summary(study, rows, fit), fit)
 

@@ -1,7 +1,7 @@
 """What the study asks before a site's sums may leave it."""
 
 from fdtr import container
-from fdtr.disclosure import Release, Rules
+from fdtr.disclosure import VALUES, Release, Rules, SiteValues
 from fdtr.study import Study
 from fdtr.summary import SiteSummary
 from fdtr.trajectories import Trajectories
@@ -32,6 +32,19 @@ def release_of(study: Study, rows: Trajectories, summary: SiteSummary) -> Releas
         site=summary.site,
         message=summary.digest,
         content=container.digest({}, summary.payload.packed()),
+        margin=study.disclosure.once_margin,
+        patients=rows.patients.to_pylist(),
+    )
+
+
+def release_of_values(study: Study, rows: Trajectories, told: SiteValues) -> Release:
+    """Values as the ledger knows them: of every patient of the table, for those not valued were fitted to."""
+    return Release(
+        study=study.fingerprint,
+        feature_map=VALUES,
+        site=told.site,
+        message=told.digest,
+        content=container.digest({}, told.packed()),
         margin=study.disclosure.once_margin,
         patients=rows.patients.to_pylist(),
     )

@@ -262,7 +262,9 @@ def test_a_total_that_is_not_the_sum_is_refused(tmp_path):
         parties.hub()
         board = parties.board
         assert board.total is not None
-        wrong = Total(board.total.fingerprint, board.total.members, board.total.sums + board.total.sums)
+        wrong = Total(
+            board.total.fingerprint, board.total.members, board.total.sums + board.total.sums, board.total.resolution
+        )
         path = board.hub_path(TOTAL)
         path.unlink()
         path.write_bytes(encode_total(wrong, board.within, key_of(HUB)))

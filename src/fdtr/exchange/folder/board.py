@@ -138,7 +138,7 @@ class Board:
         if not self.is_masked and any(site not in self.sums for site in posted.sites):
             return posted  # a message was taken away since; the hub's signature is what is left to go by
         own = self.add_up(posted.sites)
-        if own.members != posted.members or own.sums != posted.sums:
+        if own != posted:
             raise OtherTotal(
                 f"{self.hub_path(TOTAL)} is not the sum of the sites' messages in this folder. Do not use it, and ask "
                 "the hub; nothing was fitted."

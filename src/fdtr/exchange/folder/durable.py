@@ -144,9 +144,9 @@ def _lies_there(path: Path, content: bytes) -> bool:
     return True
 
 
-def sweep(path: Path) -> None:
+def sweep(path: Path, ending: str = _PART) -> None:
     """Remove what a crash of its only writer left half-written of a file."""
-    _unlink(path.parent.glob(f".{_literal(path.name)}.*{_PART}"))
+    _unlink(path.parent.glob(f".{_literal(path.name)}.*{ending}"))
 
 
 def sweep_folder(folder: Path, pattern: str = f".*{_PART}") -> None:

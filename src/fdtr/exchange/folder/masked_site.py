@@ -7,9 +7,11 @@ A crash before a state is saved repeats its step; one after it posts the saved b
 
 from fdtr.errors import OtherSurvivors, OutOfTurn, RoundClosed, Unsigned
 from fdtr.exchange.folder.board import SUMS, Board
+from fdtr.exchange.folder.durable import sweep
 from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED, seal_masked, seal_part
 from fdtr.exchange.folder.player import Player
 from fdtr.exchange.folder.turns import Step, names
+from fdtr.exchange.kept import keep_rounded
 from fdtr.exchange.wire import encode_message, read_message
 from fdtr.masking import Sign, SiteRound, as_sent, confirm, mask, release, start
 
@@ -60,6 +62,8 @@ def _mask(player: Player, board: Board, state: SiteRound) -> Step:
     masked = mask(state, board.keys.values(), vector, board.verify)
 
     def keep() -> None:
+        rounded = as_sent(player.message.summary, board.scale, masked.masked_digest)
+        sweep(keep_rounded(rounded), ending="")
         player.mine.save_outgoing(SUMS, encode_message(player.message, player.within, player.key))
         sealed = seal_masked(masked.masked(vector, _sign(player)), player.within, player.key)
         player.mine.save_outgoing(MASKED, sealed)

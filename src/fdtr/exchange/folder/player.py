@@ -8,11 +8,10 @@ from pathlib import Path
 from fdtr.disclosure import Message
 from fdtr.errors import FdtrError
 from fdtr.exchange import kept
-from fdtr.exchange.folder.board import SUFFIX, SUMS, Board, read_board
+from fdtr.exchange.folder.board import SUMS, Board, read_board
 from fdtr.exchange.folder.durable import post, save, sweep
 from fdtr.exchange.folder.home import Home, RoundHome
 from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED
-from fdtr.exchange.wire import encode_message
 from fdtr.signing import Key, Round
 from fdtr.site import check_total, fit_federated, fit_message, read_trajectories, release_of, summarize
 from fdtr.study import Study
@@ -66,8 +65,7 @@ class Player:
         if not self.agree(self.message):
             raise FdtrError("Nothing was posted.")
         with kept.ledger().recording(release_of(self.study, self.rows, self.message.summary)):
-            copy = kept.state_folder() / "sent" / f"{self.message.summary.digest}{SUFFIX}"
-            save(copy, encode_message(self.message, self.within, self.key))  # as kept.keep does, swept after a crash
+            sweep(kept.keep(self.message, self.within, self.key), ending="")
             keep()
 
     def sweep(self, board: Board) -> None:

@@ -43,6 +43,7 @@ def effects(found: Record, asked: Study) -> list[Html]:
         tag("h3", say("effects.fdtr")),
         paragraph(say("effects.fdtr-how")),
         _own(found, asked.horizon),
+        *_own_by_site(found, asked.horizon),
     ]
 
 
@@ -86,6 +87,18 @@ def _own(found: Record, horizon: int) -> Html:
     ]
     rows.append([say("effects.bound"), *(number(x) for x in found.theorem3_bound)])
     return table(say("effects.fdtr-table"), [say("effects.feature"), *step_titles(range(horizon))], rows)
+
+
+def _own_by_site(found: Record, horizon: int) -> list[Html]:
+    groups = {
+        name: [[site, *(number(x, places(steps)) for x in steps)] for site, steps in one.by_site.items()]
+        for name, one in found.shared_coefficients.items()
+        if one.by_site
+    }
+    if not groups:
+        return []
+    shown = grouped_table(say("effects.by-site-table"), [say("data.site"), *step_titles(range(horizon))], groups)
+    return [folded(say("effects.by-site"), shown)]
 
 
 def sharing(found: Record, _asked: Study) -> list[Html]:
