@@ -76,15 +76,13 @@ def join(
     Compare the fingerprints that it prints by telephone: from here on, another roster in the folder is refused.
     """
     from fdtr.exchange.folder import join as remember
-    from fdtr.site import read_trajectories
     from fdtr.study import Study
 
     home = remember(folder, site, data, key, load_key(key), Study.load(study) if study else None)
-    rows = read_trajectories(home.data, home.study, site)
     if json:
         show.as_json({"site": site, "study": home.study.name, "fingerprint": home.study.fingerprint})
         return
-    show.line(f"Joined {folder} as {site}: {rows.n_patients:,} patients. Nothing was posted.")
+    show.line(f"Joined {folder} as {site}. Nothing was posted.")
     _accepted(home)
     show.line(f"Next: {show.program()} site next {folder} --site {site}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ from fdtr.signing import HUB
 from fdtr.site import fit_federated, fit_local, read_trajectories
 from fdtr.study import Study
 from fdtr.study.roster import set_roster
-from fdtr.summary import Total, combine
+from fdtr.summary import combine
 from folder_parties import Parties, key_of, study_of
 
 
@@ -262,9 +263,7 @@ def test_a_total_that_is_not_the_sum_is_refused(tmp_path):
         parties.hub()
         board = parties.board
         assert board.total is not None
-        wrong = Total(
-            board.total.fingerprint, board.total.members, board.total.sums + board.total.sums, board.total.resolution
-        )
+        wrong = replace(board.total, sums=board.total.sums + board.total.sums)
         path = board.hub_path(TOTAL)
         path.unlink()
         path.write_bytes(encode_total(wrong, board.within, key_of(HUB)))

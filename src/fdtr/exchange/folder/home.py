@@ -21,6 +21,7 @@ from fdtr.exchange.folder.parts import OPENED
 from fdtr.exchange.kept import state_folder
 from fdtr.masking import History, SiteRound
 from fdtr.signing import Key, Round, check_site_name, require_own
+from fdtr.site import read_trajectories
 from fdtr.study import Study
 
 _JOINED = "joined.json"
@@ -154,6 +155,7 @@ def join(folder: Path, site: str, data: Path, key: Path | None, signer: Key | No
                 f"site's is {own.fingerprint[:12]}…). Nothing was written. Take the folder's; change only [columns]."
             )
         study = Study.model_validate({**study.model_dump(), "columns": own.columns.model_dump()})
+    read_trajectories(data, study, site)  # what is wrong with the table is better known now
     home = Home(_place(study, site), folder.absolute(), site, data.absolute(), key and key.absolute(), study)
     told = {
         "folder": str(home.folder),

@@ -39,7 +39,8 @@ def open_folder(folder: Path, study_file: Path, key: Key | None) -> Turn:
         made = post(_begun(folder, 1), seal_begun(within, key))
     done = f"Opened {folder} with round 1. Give every site access to it." if made else ""
     sites = names(sites_of(study.roster)) or "the sites"
-    return Turn(1, (done,) if done else (), f"Messages of {sites}: `fdtr site join`, then `fdtr site next`.")
+    waits = f"Messages of {sites}: `fdtr site join`, then `fdtr site next`."
+    return Turn(1, (done,) if done else (), waits, _unsigned(study))
 
 
 def new_round(folder: Path, key: Key | None) -> Turn:
@@ -160,6 +161,14 @@ def _untouched(folder: Path, study: Study) -> int:
     except NoStudyFolder:
         return 0
     return 0 if any((board.sums, board.keys, board.masked, board.survivors, board.total)) else board.number
+
+
+def _unsigned(study: Study) -> tuple[str, ...]:
+    if not study.roster:
+        return ("unsigned: the study has no [roster], so nobody can tell who made a file. See `fdtr keys new`.",)
+    if HUB not in study.roster:
+        return ("the roster has no key of the hub: whoever writes into the folder can begin a round in its name.",)
+    return ()
 
 
 def _begun(folder: Path, number: int) -> Path:
