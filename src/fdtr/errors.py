@@ -50,6 +50,7 @@
     │   ├── Implausible             numbers that no site's patients can have
     │   ├── NoStudyFolder           a folder without a study, or without a round of it
     │   ├── NotJoined               this site joined no such folder
+    │   ├── Exposed                 what is a site's own lies where all can read it
     │   ├── Busy                    another process of the same party is at work
     │   ├── RoundClosed             the round went on without this site
     │   ├── OtherTotal              the hub's total is not the sum of what lies in the folder
@@ -291,6 +292,10 @@ class NoStudyFolder(ExchangeError):
 
 class NotJoined(ExchangeError):
     """No such folder was joined at this site."""
+
+
+class Exposed(ExchangeError):
+    """What is a site's own lies where all can read it."""
 
 
 class Busy(ExchangeError):

@@ -12,6 +12,7 @@ import pytest
 
 from fdtr.errors import (
     Busy,
+    Exposed,
     FdtrError,
     NoStudyFolder,
     NotASurvivor,
@@ -32,9 +33,10 @@ from fdtr.errors import (
 from fdtr.exchange.folder import durable, find_home, join, progress_of
 from fdtr.exchange.folder.board import TOTAL, file_name
 from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED, SURVIVORS, seal_part
-from fdtr.exchange.kept import ledger
-from fdtr.exchange.wire import encode_total
+from fdtr.exchange.kept import find_kept, ledger
+from fdtr.exchange.wire import encode_total, read_total
 from fdtr.masking import SiteRound, SurvivorList
+from fdtr.policy import Policy
 from fdtr.signing import HUB
 from fdtr.site import fit_federated, fit_local, read_trajectories
 from fdtr.study import Study
@@ -389,3 +391,31 @@ def test_study_columns_may_be_a_sites_own(tmp_path):
     with parties.at_home("a"):
         join(parties.folder, "a", tmp_path / "a.csv", tmp_path / "a.key", key_of("a"), own)
     parties.play()
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
+def test_after_the_round_the_policy_and_the_copy_are_there_for_other_commands(tmp_path, masked):
+    parties = ready(tmp_path, masked=masked)
+    parties.play()
+    out = tmp_path / "again.policy"
+    assert parties.site("a", out=out).policy == out
+    np.testing.assert_array_equal(Policy.load(out).theta, parties.policy("a").theta)
+    board = parties.board
+    total = read_total(board.hub_path(TOTAL), board.study, board.within)
+    with parties.at_home("a"):
+        sent = find_kept(total, "a", board.study)
+    assert sent is not None
+    assert (total - sent).sites == ("b", "c")
+
+
+def test_what_is_a_sites_own_may_not_lie_in_the_folder(tmp_path):
+    parties = ready(tmp_path, masked=False)
+    shared = parties.folder / "a.csv"
+    shared.write_bytes((tmp_path / "a.csv").read_bytes())
+    with parties.at_home("a"), pytest.raises(Exposed, match="The table"):
+        join(parties.folder, "a", shared, None, key_of("a"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FDTR_STATE", str(parties.folder / "state"))
+        with pytest.raises(Exposed, match="The state folder"):
+            join(parties.folder, "a", tmp_path / "a.csv", None, key_of("a"))
+    assert not (parties.folder / "state").exists()

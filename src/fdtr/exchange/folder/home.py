@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fdtr.errors import DamagedFile, InvalidStudy, MalformedPart, NotJoined, OtherRoster, OtherStudy
+from fdtr.errors import DamagedFile, Exposed, InvalidStudy, MalformedPart, NotJoined, OtherRoster, OtherStudy
 from fdtr.exchange.folder.board import SUFFIX, file_name, read_study
 from fdtr.exchange.folder.durable import locked, remove, save
 from fdtr.exchange.folder.parts import OPENED
@@ -146,6 +146,12 @@ def join(folder: Path, site: str, data: Path, key: Path | None, signer: Key | No
     `own` is a study file with the site's own [columns].
     """
     check_site_name(site)
+    for what, path in (("The state folder", state_folder()), ("The table", data), ("The key", key)):
+        if path is not None and path.resolve().is_relative_to(folder.resolve()):
+            raise Exposed(
+                f"{what} {path} lies in the folder that all share. Nothing was written. Keep it where only this site "
+                "reads, and see who could read it so far."
+            )
     study = read_study(folder)
     require_own(signer, site, study.roster)
     if own is not None:
