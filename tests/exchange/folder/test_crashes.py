@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from crash_points import crash_at
-from fdtr.exchange.folder import masked_site, player
+from fdtr.exchange.folder import home, masked_site, player
 from fdtr.exchange.kept import ledger
 from fdtr.masking import start
 from fdtr.policy import Policy
@@ -95,7 +95,7 @@ def require_same_ending(parties: Parties, expected: dict[str, Policy], total: To
 
 @pytest.fixture
 def repeatable(monkeypatch):
-    """Tables are read once, since what crashes here are writes; and the same site draws the same keys again."""
+    """Tables are read once, and nobody waits for the disk, which survives a process; the same keys are drawn again."""
     seen: dict[str, Any] = {}
     read = player.read_trajectories
 
@@ -105,6 +105,8 @@ def repeatable(monkeypatch):
         return seen[str(path)]
 
     monkeypatch.setattr(player, "read_trajectories", once)
+    monkeypatch.setattr(home, "read_trajectories", once)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(
         masked_site, "start", lambda agreed, site, history: start(agreed, site, history, entropy(site, agreed.context))
     )

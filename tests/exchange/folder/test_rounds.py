@@ -338,7 +338,7 @@ def test_joining_checks_site_key_and_study(tmp_path):
         with pytest.raises(OtherStudy, match=r"change only \[columns\]"):
             join(parties.folder, "a", tmp_path / "a.csv", None, key_of("a"), other)
         with pytest.raises(NoStudyFolder, match=r"no study\.toml"):
-            join(tmp_path / "homes", "a", tmp_path / "a.csv", None, key_of("a"))
+            join(tmp_path / "nowhere", "a", tmp_path / "a.csv", None, key_of("a"))
 
 
 def test_another_study_in_the_folder_is_refused(tmp_path):
