@@ -22,6 +22,7 @@
     │   │   ├── DisguisedFile       another format under our name: a pickle, an archive
     │   │   ├── OtherKind           a message where a policy is needed
     │   │   └── OtherFormat         a version of the format that is not known here
+    │   ├── OtherPosting            another file lies where one is to be posted
     │   └── OutputExists            would overwrite something this command did not make
     ├── ExchangeError
     │   ├── OtherStudy              fingerprints differ
@@ -47,6 +48,12 @@
     │   ├── OtherPayload            a message holds other sums than the study asks for
     │   ├── ChangedSummary          the site's summary is not the one it sent
     │   ├── Implausible             numbers that no site's patients can have
+    │   ├── NoStudyFolder           a folder without a study, or without a round of it
+    │   ├── NotJoined               this site joined no such folder
+    │   ├── Exposed                 what is a site's own lies where all can read it
+    │   ├── Busy                    another process of the same party is at work
+    │   ├── RoundClosed             the round went on without this site
+    │   ├── OtherTotal              the hub's total is not the sum of what lies in the folder
     │   └── UnknownRelease          the ledger holds no such release
     ├── DisclosureError
     │   ├── TooFewPatients          rule N
@@ -175,6 +182,10 @@ class OtherFormat(ForeignFile):
     """A file of ours in a version of the format that is not known here."""
 
 
+class OtherPosting(FileError):
+    """Another file lies where one is to be posted."""
+
+
 class OutputExists(FileError):
     """Writing would overwrite something this command did not make."""
 
@@ -273,6 +284,30 @@ class ChangedSummary(ExchangeError):
 
 class Implausible(ExchangeError):
     """Numbers that no site's patients can have."""
+
+
+class NoStudyFolder(ExchangeError):
+    """A folder holds no study, or no round of it."""
+
+
+class NotJoined(ExchangeError):
+    """No such folder was joined at this site."""
+
+
+class Exposed(ExchangeError):
+    """What is a site's own lies where all can read it."""
+
+
+class Busy(ExchangeError):
+    """Another process of the same party is at work."""
+
+
+class RoundClosed(ExchangeError):
+    """A round went on without this site."""
+
+
+class OtherTotal(ExchangeError):
+    """The hub's total is not the sum of what lies in the folder."""
 
 
 class UnknownRelease(ExchangeError):

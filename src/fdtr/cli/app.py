@@ -8,6 +8,7 @@ import typer
 from fdtr import __version__
 from fdtr.cli import show, studies
 from fdtr.cli.experiments import reproduce_app, simulate
+from fdtr.cli.folder import status
 from fdtr.cli.keys import keys_app, roster_app
 from fdtr.cli.messages import message_app
 from fdtr.cli.roles import Json, StudyPath, hub_app, policy_app, site_app
@@ -71,6 +72,7 @@ def demo(
 
 
 app.command()(simulate)
+app.command()(status)
 
 
 @app.command()

@@ -142,20 +142,21 @@ def verify(envelope: Envelope, signature: str, expected: Round, phase: str, sour
         return False
     if signature == UNSIGNED:
         raise Unsigned(f"{source} is not signed, and the roster has a key of {sender}. Ask for it with a signature.")
-    if not _signed(public, envelope.statement, signature):
+    if not is_signed(public, envelope.statement, signature):
         raise WrongSignature(
             f"{source} is not signed by {sender}, or was changed since. Do not use it; ask {sender} over another way."
         )
     return True
 
 
-def _signed(public: str, statement: bytes, signature: str) -> bool:
+def is_signed(public: str, statement: bytes, signature: str) -> bool:
+    """Whether `signature`, in hex, is that of the public key under the statement."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
         Ed25519PublicKey.from_public_bytes(public_bytes(public)).verify(bytes.fromhex(signature), statement)
-    except InvalidSignature:
+    except (InvalidSignature, ValueError):
         return False
     return True
 

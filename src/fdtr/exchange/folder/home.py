@@ -1,0 +1,215 @@
+"""What a site keeps at home of the folders it joined: where they are, its secrets, and what it posts, before it does.
+
+Under STATE/studies/FINGERPRINT-SITE lie
+
+- joined.json: folder, table, key, and the study as the site accepted it, its roster included;
+- history.json: rounds of secure sums that the site took part in, under any roster;
+- ROUND/state.json: its masks in a round; ROUND/….fdtr: the bytes of everything it posts there.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fdtr.errors import DamagedFile, Exposed, InvalidStudy, MalformedPart, NotJoined, OtherRoster, OtherStudy
+from fdtr.exchange.folder.board import SUFFIX, file_name, read_study
+from fdtr.exchange.folder.durable import locked, remove, save
+from fdtr.exchange.folder.parts import OPENED
+from fdtr.exchange.kept import state_folder
+from fdtr.masking import History, SiteRound
+from fdtr.signing import Key, Round, check_site_name, require_own
+from fdtr.site import read_trajectories
+from fdtr.study import Study
+
+_JOINED = "joined.json"
+
+
+@dataclass(frozen=True)
+class RoundHome:
+    """A site's part in one round: its secrets, and what it posts."""
+
+    place: Path
+
+    @property
+    def state(self) -> SiteRound | None:
+        """The masks; None where the site did not begin."""
+        path = self.place / "state.json"
+        try:
+            return SiteRound.from_json(path.read_bytes()) if path.exists() else None
+        except MalformedPart as error:
+            raise MalformedPart(f"{path}: {error}") from None
+
+    def save_state(self, state: SiteRound) -> None:
+        """Before anything that follows from it is posted."""
+        save(self.place / "state.json", state.to_json().encode())
+
+    def outgoing(self, part: str) -> bytes | None:
+        """The bytes that the site posts, or posted."""
+        path = self.path(part)
+        return path.read_bytes() if path.exists() else None
+
+    def save_outgoing(self, part: str, content: bytes) -> None:
+        """Before they are posted: after a crash the very same go out again."""
+        save(self.path(part), content)
+
+    def path(self, part: str) -> Path:
+        """Where they lie."""
+        return self.place / f"{part}{SUFFIX}"
+
+    @property
+    def policy(self) -> Path | None:
+        """Where the finished policy was written."""
+        path = self.place / "finished.json"
+        return Path(json.loads(path.read_bytes())["policy"]) if path.exists() else None
+
+    def finish(self, policy: Path) -> None:
+        """Remember that the round is through."""
+        save(self.place / "finished.json", json.dumps({"policy": str(policy)}).encode())
+
+    def destroy(self) -> bool:
+        """Forget the masks; whether there were any left."""
+        state = self.state
+        if state is None or state == state.destroyed():
+            return False
+        remove(self.path(OPENED))  # first: a crash in between finds the state as it was, and comes here again
+        self.save_state(state.destroyed())
+        return True
+
+
+@dataclass(frozen=True)
+class Home:
+    """A site that joined a folder: `study` is as it accepted it."""
+
+    place: Path
+    folder: Path
+    site: str
+    data: Path
+    key: Path | None
+    study: Study
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process of the site at a time."""
+        with locked(self.place / "lock", f"site {self.site!r}"):
+            yield
+
+    def round(self, within: Round) -> RoundHome:
+        """The site's part in a round."""
+        return RoundHome(self.place / within.context[:32])
+
+    @property
+    def history(self) -> History:
+        """Every round of this study that the site took part in."""
+        path = self.place / "history.json"
+        try:
+            return History.from_json(path.read_bytes()) if path.exists() else History()
+        except MalformedPart as error:
+            raise MalformedPart(f"{path}: {error}") from None
+
+    def save_history(self, history: History) -> None:
+        """Before anything that follows from it is posted."""
+        save(self.place / "history.json", history.to_json().encode())
+
+    def give_up_others(self, within: Round) -> bool:
+        """Destroy the masks of every other round; whether any were left."""
+        kept = self.round(within).place
+        others = [path.parent for path in self.place.glob("*/state.json") if path.parent != kept]
+        destroyed = [RoundHome(place).destroy() for place in others]
+        return any(destroyed)
+
+    def require_same(self, found: Study) -> None:
+        """Refuse a study or a roster that the site did not accept."""
+        if found.fingerprint != self.study.fingerprint:
+            raise OtherStudy(
+                f"{self.folder} holds another study than the one that site {self.site!r} joined (fingerprint "
+                f"{found.fingerprint[:12]}…, joined was {self.study.fingerprint[:12]}…). Nothing was done. Ask the hub."
+            )
+        if found.roster != self.study.roster:
+            changed = sorted(
+                site
+                for site in {*found.roster, *self.study.roster}
+                if found.roster.get(site) != self.study.roster.get(site)
+            )
+            raise OtherRoster(
+                f"The roster in {self.folder} is not the one that site {self.site!r} joined with: {', '.join(changed)} "
+                "changed. Nothing was done. Compare `fdtr roster show` by telephone; if all agree, run `fdtr site "
+                "join` again."
+            )
+
+
+def join(folder: Path, site: str, data: Path, key: Path | None, signer: Key | None, own: Study | None = None) -> Home:
+    """Remember a folder, and the study in it as this site accepts it. Nothing is posted.
+
+    `own` is a study file with the site's own [columns].
+    """
+    check_site_name(site)
+    for what, path in (("The state folder", state_folder()), ("The table", data), ("The key", key)):
+        if path is not None and path.resolve().is_relative_to(folder.resolve()):
+            raise Exposed(
+                f"{what} {path} lies in the folder that all share. Nothing was written. Keep it where only this site "
+                "reads, and see who could read it so far."
+            )
+    study = read_study(folder)
+    require_own(signer, site, study.roster)
+    if own is not None:
+        if own.fingerprint != study.fingerprint:
+            raise OtherStudy(
+                f"The study in {folder} is another than this site's (fingerprint {study.fingerprint[:12]}…, this "
+                f"site's is {own.fingerprint[:12]}…). Nothing was written. Take the folder's; change only [columns]."
+            )
+        study = Study.model_validate({**study.model_dump(), "columns": own.columns.model_dump()})
+    read_trajectories(data, study, site)  # what is wrong with the table is better known now
+    home = Home(_place(study, site), folder.absolute(), site, data.absolute(), key and key.absolute(), study)
+    told = {
+        "folder": str(home.folder),
+        "site": site,
+        "data": str(home.data),
+        "key": str(home.key) if home.key else None,
+        "study": study.model_dump(mode="json"),
+    }
+    with home.locked():
+        save(home.place / _JOINED, json.dumps(told).encode())
+    return home
+
+
+def find_home(folder: Path | None = None, site: str | None = None) -> Home:
+    """The one folder that was joined here, or the one that is meant."""
+    found = [_read(path) for path in sorted((state_folder() / "studies").glob(f"*/{_JOINED}"))]
+    meant = [
+        home
+        for home in found
+        if (folder is None or home.folder.resolve() == folder.resolve()) and site in (None, home.site)
+    ]
+    if len(meant) == 1:
+        return meant[0]
+    joined = "; ".join(f"{home.folder} as {home.site}" for home in found) or "none"
+    if not meant:
+        raise NotJoined(f"No such folder was joined here. Run `fdtr site join FOLDER` first. Joined are: {joined}.")
+    raise NotJoined(f"Several folders were joined here: {joined}. Name the folder, and the site with --site.")
+
+
+def hub_lock(study: Study) -> Path:
+    """Where the hub's processes wait for each other."""
+    return state_folder() / "studies" / f"{study.fingerprint[:16]}-hub" / "lock"
+
+
+def _place(study: Study, site: str) -> Path:
+    return state_folder() / "studies" / f"{study.fingerprint[:16]}-{file_name(site).removesuffix(SUFFIX)}"
+
+
+def _read(path: Path) -> Home:
+    try:
+        told: dict[str, Any] = json.loads(path.read_bytes())
+        return Home(
+            path.parent,
+            Path(told["folder"]),
+            told["site"],
+            Path(told["data"]),
+            Path(told["key"]) if told["key"] else None,
+            Study.model_validate(told["study"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, InvalidStudy):
+        raise DamagedFile(f"{path} cannot be read. Run `fdtr site join FOLDER` again.") from None

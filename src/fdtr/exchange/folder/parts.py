@@ -1,0 +1,126 @@
+"""The parts of a round as files: letters like messages, so that the same checks hold for all that travels."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from fdtr import container
+from fdtr.container import Container
+from fdtr.errors import MalformedPart, OtherArrays, OtherSite
+from fdtr.exchange.letters import AGAIN, seal, unseal
+from fdtr.exchange.wire import HEADER_BYTES, MEMBER_BYTES
+from fdtr.masking import Announcement, Confirmation, MaskedMessage, Opening, SurvivorList
+from fdtr.signing import HUB, Envelope, Key, Round
+
+BEGUN, KEYS, MASKED, SURVIVORS, CONFIRMED, OPENED = "begun", "keys", "masked", "survivors", "confirmed", "opened"
+_SIGNATURE = "proof"
+
+Body = TypeVar("Body")
+
+
+class _Text(Protocol):
+    def to_json(self) -> str: ...
+
+
+class _Sent(Protocol):
+    @property
+    def site(self) -> str: ...
+
+
+Sent = TypeVar("Sent", bound=_Sent)
+
+
+def seal_begun(within: Round, key: Key | None) -> bytes:
+    """The hub's word that a round is open."""
+    return seal(BEGUN, BEGUN, HUB, {"part": {}}, {}, within, key, HEADER_BYTES)
+
+
+def seal_part(kind: str, site: str, part: _Text, within: Round, key: Key | None) -> bytes:
+    """A key, a list, a confirmation or an opening."""
+    header = {"part": json.loads(part.to_json())}
+    return seal(kind, kind, site, header, {}, within, key, _header_bytes(kind, within))
+
+
+def seal_masked(message: MaskedMessage, within: Round, key: Key | None) -> bytes:
+    """A masked message, with the signature that the list of survivors relies on."""
+    header = {"part": {_SIGNATURE: message.signature.hex()}}
+    return seal(MASKED, MASKED, message.site, header, {"vector": message.vector}, within, key, HEADER_BYTES)
+
+
+def read_begun(path: Path, within: Round) -> None:
+    """Refuse a round that the hub did not open."""
+    _read(path, BEGUN, HUB, within, 0, lambda _file, _part: None)
+
+
+def read_keys(path: Path, site: str, within: Round) -> Announcement:
+    """A site's key for the round."""
+    return _of(_read(path, KEYS, site, within, 0, lambda _, part: Announcement.from_json(part)), site, path)
+
+
+def read_confirmed(path: Path, site: str, within: Round) -> Confirmation:
+    """A site's signature under a list of survivors."""
+    return _of(_read(path, CONFIRMED, site, within, 0, lambda _, part: Confirmation.from_json(part)), site, path)
+
+
+def read_opened(path: Path, site: str, within: Round) -> Opening:
+    """What takes a site's masks off the sum."""
+    return _of(_read(path, OPENED, site, within, 0, lambda _, part: Opening.from_json(part)), site, path)
+
+
+def read_survivors(path: Path, within: Round) -> SurvivorList:
+    """The hub's list."""
+    return _read(path, SURVIVORS, HUB, within, 0, lambda _, part: SurvivorList.from_json(part))
+
+
+def read_masked(path: Path, site: str, within: Round, length: int) -> MaskedMessage:
+    """A masked message of `length` numbers."""
+
+    def body(file: Container, part: str) -> MaskedMessage:
+        vector = file.arrays.get("vector")
+        if len(file.arrays) != 1 or vector is None or vector.dtype != np.uint64 or vector.shape != (length,):
+            raise OtherArrays(f"{path} does not hold {length} whole numbers, and those alone. {AGAIN}")
+        return MaskedMessage(site, vector, bytes.fromhex(json.loads(part)[_SIGNATURE]))
+
+    return _read(path, MASKED, site, within, 8 * length, body)
+
+
+def sites_of(roster: Mapping[str, str]) -> tuple[str, ...]:
+    """Those of the roster who have patients."""
+    return tuple(sorted(site for site in roster if site != HUB))
+
+
+def _header_bytes(kind: str, within: Round) -> int:
+    """Lists and openings name sites; the roster tells how many there may be."""
+    return HEADER_BYTES + MEMBER_BYTES * (len(sites_of(within.roster)) if kind in (SURVIVORS, OPENED) else 0)
+
+
+def _read(
+    path: Path, kind: str, sender: str, within: Round, payload: int, read: Callable[[Container, str], Body]
+) -> Body:
+    header_bytes = _header_bytes(kind, within)
+    size = header_bytes + payload
+    file = container.read_exactly(
+        path, kind, size, f"this part of the round has {size:,}", header_bytes=header_bytes
+    )  # fmt: skip
+
+    def body(envelope: Envelope) -> Body:
+        if envelope.site != sender:
+            raise OtherSite(f"{path} is of {envelope.site!r} and lies under the name of {sender!r}.")
+        try:
+            return read(file, json.dumps(file.header["part"]))
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            if isinstance(error, MalformedPart | OtherArrays):
+                raise type(error)(f"{path}: {error}" if isinstance(error, MalformedPart) else str(error)) from None
+            raise MalformedPart(f"{path} does not hold what its kind has. {AGAIN}") from None
+
+    return unseal(file, path, kind, frozenset({"part"}), within, body).body
+
+
+def _of(part: Sent, site: str, path: Path) -> Sent:
+    """A part inside a letter must be of the letter's sender."""
+    if part.site != site:
+        raise OtherSite(f"{path} holds a part of {part.site!r} and lies under the name of {site!r}.")
+    return part

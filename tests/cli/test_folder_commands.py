@@ -1,0 +1,76 @@
+"""What the commands of a shared folder say to a person."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from fdtr.cli.app import app
+from fdtr.errors import FdtrError
+from folder_parties import Parties, study_of
+
+
+@pytest.fixture
+def parties(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return Parties(tmp_path).set_up(study_of(masked=True))
+
+
+def said(parties: Parties, name: str, *arguments: str) -> str:
+    with parties.at_home(name):
+        done = CliRunner().invoke(app, arguments)
+    if done.exception is not None:
+        raise done.exception
+    return done.stdout
+
+
+def join(parties: Parties, site: str) -> str:
+    known = ("--data", f"{site}.csv", "--key", f"{site}.key")
+    return said(parties, site, "site", "join", "shared", "--site", site, *known)
+
+
+def hub(parties: Parties, *arguments: str) -> str:
+    return said(parties, "hub", "hub", *arguments, "--key", "hub.key")
+
+
+def test_a_person_is_told_what_was_done_and_what_is_waited_for(parties):
+    assert hub(parties, "open", "shared", "study.toml").startswith("Opened shared with round 1.")
+    assert "Who may speak: compare by telephone" in join(parties, "a")
+    join(parties, "b")
+    join(parties, "c")
+    assert "Waiting for: Keys of b and c." in said(parties, "a", "site", "next")
+    said(parties, "b", "site", "next")
+    assert "sums over 120 patients" in said(parties, "c", "site", "next", "--yes")
+    seen = said(parties, "x", "status", "shared")
+    assert "test: round 1, masked, signed" in seen
+    assert "Next: Masked messages of a and b: `fdtr site next`." in seen
+    told = json.loads(hub(parties, "next", "shared", "--json"))
+    assert told["waits"].startswith("Masked messages of a and b")
+    with pytest.raises(FdtrError, match="Add --yes"):
+        said(parties, "a", "site", "next")
+    for name in "ab":
+        said(parties, name, "site", "next", "--yes")
+    hub(parties, "next", "shared")
+    with pytest.raises(FdtrError, match="Add --yes"):
+        hub(parties, "new-round", "shared")
+    assert hub(parties, "new-round", "shared", "--yes").startswith("Began round 2.")
+    assert "its masks are destroyed" in said(parties, "a", "site", "next", "--yes")
+
+
+def test_joining_with_a_table_that_cannot_be_read_remembers_nothing(parties):
+    hub(parties, "open", "shared", "study.toml")
+    (parties.root / "a.csv").write_text("nonsense")
+    with pytest.raises(FdtrError):
+        join(parties, "a")
+    with pytest.raises(FdtrError, match="site join"):
+        said(parties, "a", "site", "next")
+
+
+def test_a_policy_is_not_written_over_a_strangers_file(parties):
+    hub(parties, "open", "shared", "study.toml")
+    join(parties, "a")
+    with pytest.raises(FdtrError, match="did not write"):
+        said(parties, "a", "site", "next", "--out", "a.csv")

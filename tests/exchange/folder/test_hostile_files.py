@@ -1,0 +1,185 @@
+"""Strangers' files in a study's folder: named, left out, and harmless."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from fdtr.errors import BadAnnouncement, NoStudyFolder, OtherPosting, WrongLength
+from fdtr.exchange.folder import read_board
+from fdtr.exchange.folder.board import SUMS, file_name
+from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED, seal_begun, seal_part
+from fdtr.masking import Announcement
+from fdtr.signing import HUB, Key, numbered_round
+from folder_parties import Parties, key_of, study_of
+
+
+def begun(root: Path, *, masked: bool) -> Parties:
+    parties = Parties(root).set_up(study_of(masked=masked))
+    parties.open()
+    return parties.join_all()
+
+
+def put(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def test_each_is_ignored_with_its_own_reason(tmp_path):
+    parties = begun(tmp_path, masked=False)
+    parties.all("a", "b")
+    board = parties.board
+    good = board.path(SUMS, "a").read_bytes()
+    target = board.path(SUMS, "c")
+    cases = {
+        good: "is of 'a' and lies under the name of 'c'",
+        good[:-8]: "was not read",
+        good + b"\0": "was not read",
+        bytes(len(good)): "has a header of 8 bytes",
+        pickle.dumps({"a": 1}): "Python pickle",
+        good[:-1] + bytes([good[-1] ^ 1]): "checksum differs",
+        b"": "was not read",
+    }
+    for content, reason in cases.items():
+        put(target, content)
+        found = parties.board
+        assert "c" not in found.sums
+        [fault] = found.faults
+        assert fault.startswith(f"Ignored: {target}")
+        assert reason in fault
+        turn = parties.hub()
+        assert turn.notes == (fault,)
+        assert "Messages of c" in turn.waits
+        with pytest.raises(OtherPosting, match=r"there already, with other content"):
+            parties.site("c")
+        assert target.read_bytes() == content
+    target.unlink()
+    parties.play()
+
+
+def test_huge_files_links_pipes_and_folders_are_not_read(tmp_path):
+    parties = begun(tmp_path, masked=False)
+    target = parties.board.path(SUMS, "c")
+    target.parent.mkdir(exist_ok=True)
+    with target.open("wb") as file:
+        file.truncate(2**30)
+    assert "1,073,741,824 bytes" in parties.board.faults[0]
+    target.unlink()
+    secret = put(tmp_path / "secret", b"x" * 100)
+    target.symlink_to(secret)
+    assert "is a link" in parties.board.faults[0]
+    target.unlink()
+    os.mkfifo(target)
+    assert "a pipe" in parties.board.faults[0]
+    target.unlink()
+    target.mkdir()
+    assert "is a folder" in parties.board.faults[0]
+    with pytest.raises(OtherPosting):
+        parties.site("c")
+    target.rmdir()
+    with (parties.folder / "study.toml").open("r+b") as file:
+        file.truncate(2**30)
+    with pytest.raises(WrongLength, match="too long for a study file"):
+        read_board(parties.folder)
+
+
+def test_names_of_nobody_and_copies_of_a_synced_folder_are_named(tmp_path):
+    parties = begun(tmp_path, masked=True)
+    parties.all()
+    keys = parties.board.path(KEYS, "a")
+    copy = put(keys.with_name(f"{keys.stem} (conflicted copy).fdtr"), keys.read_bytes())
+    put(keys.with_name(".a.fdtr.0123abcd.part"), b"half")
+    put(parties.folder / ".sync/journal", b"")
+    put(parties.folder / "README.md", b"ours")
+    [fault] = parties.board.faults
+    assert fault == f"Ignored: {copy} is under no name of this study's sites."
+    parties.play()
+
+
+def test_parts_of_another_round_or_key_or_sender_are_left_out(tmp_path):
+    parties = begun(tmp_path, masked=True)
+    parties.site("a")
+    board = parties.board
+    mine = board.keys["a"]
+    stranger, later = Key.new(), numbered_round(board.study.fingerprint, board.study.roster, 2)
+    forged = Announcement("b", mine.public_key, mine.signature)
+    target = board.path(KEYS, "b")
+    other_roster = numbered_round(board.study.fingerprint, {**board.study.roster, "b": stranger.public}, 1)
+    cases = {
+        seal_part(KEYS, "b", forged, later, key_of("b")): "is of round '2'",
+        seal_part(KEYS, "b", forged, other_roster, stranger): "another list of keys",
+        seal_part(KEYS, "a", mine, board.within, key_of("a")): "lies under the name of 'b'",
+        seal_part(KEYS, "b", mine, board.within, key_of("b")): "holds a part of 'a'",
+        seal_part(CONFIRMED, "b", forged, board.within, key_of("b")): "holds a confirmed, not a keys",
+    }
+    for content, reason in cases.items():
+        put(target, content)
+        [fault] = parties.board.faults
+        assert reason in fault
+        assert "b" not in parties.board.keys
+    # Signed as a letter, but not as the secure sum asks: the site that would mask with it refuses.
+    put(target, seal_part(KEYS, "b", forged, board.within, key_of("b")))
+    for site in "ca":
+        with pytest.raises(BadAnnouncement, match="'b' announced is not signed"):
+            parties.site(site)
+    assert parties.board.masked == {}
+
+
+def test_a_round_that_the_hub_did_not_begin_is_ignored(tmp_path):
+    parties = begun(tmp_path, masked=True)
+    parties.all("a")
+    later = numbered_round(parties.board.study.fingerprint, parties.board.study.roster, 2)
+    place = parties.folder / "rounds/2/hub/begun.fdtr"
+    forged = seal_begun(numbered_round(later.fingerprint, {}, 2), None)
+    for content in (b"", forged, (parties.folder / "rounds/1/hub/begun.fdtr").read_bytes()):
+        put(place, content)
+        board = parties.board
+        assert board.number == 1
+        assert str(place) in board.faults[0]
+    put(parties.folder / "rounds/../rounds/-3/hub/begun.fdtr", forged)
+    put(parties.folder / "rounds/99999/hub/begun.fdtr", forged)
+    assert parties.board.number == 1
+    put(place, seal_begun(later, key_of(HUB)))
+    assert parties.board.number == 2
+
+
+def test_a_folder_without_a_round_says_so(tmp_path):
+    parties = begun(tmp_path, masked=False)
+    begun_file = parties.folder / "rounds/1/hub/begun.fdtr"
+    put(begun_file, b"x" * 2048)
+    with pytest.raises(NoStudyFolder, match="has no round that the hub opened"):
+        read_board(parties.folder)
+
+
+def test_an_opening_or_confirmation_that_is_damaged_counts_as_absent(tmp_path):
+    parties = begun(tmp_path, masked=True)
+    parties.all()
+    parties.all()
+    parties.hub()
+    parties.all()
+    path = parties.board.path(CONFIRMED, "b")
+    right = path.read_bytes()
+    put(path, right[:-1] + b"!")
+    assert "of b" in parties.site("a").waits
+    put(path, right)
+    parties.all()
+    for part in (OPENED, MASKED):
+        path = parties.board.path(part, "b")
+        right = path.read_bytes()
+        put(path, bytes(len(right)))
+        assert parties.board.total is None
+        if part == OPENED:
+            assert "Openings of b" in parties.hub().waits
+        put(path, right)
+    parties.play()
+
+
+def test_site_names_cannot_leave_the_folder():
+    names = ["../../etc/passwd", "a/b", "..", "CON", "con", "é", "e\u0301", "a" * 64, "Ä", "ä"]
+    files = [file_name(name) for name in names]
+    assert len({file.lower() for file in files}) == len(names)
+    assert all(Path(file).name == file and file.isascii() and not file.startswith(".") for file in files)

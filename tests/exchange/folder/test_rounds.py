@@ -1,0 +1,421 @@
+"""Rounds through a folder: who does what when, what is recovered, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fdtr.errors import (
+    Busy,
+    Exposed,
+    FdtrError,
+    NoStudyFolder,
+    NotASurvivor,
+    NotJoined,
+    OtherKey,
+    OtherPosting,
+    OtherRoster,
+    OtherStudy,
+    OtherSurvivors,
+    OtherTotal,
+    OutOfTurn,
+    RoundClosed,
+    TooFewSites,
+    TooFewSurvivors,
+    UnknownSender,
+    Unsigned,
+)
+from fdtr.exchange.folder import durable, find_home, join, progress_of
+from fdtr.exchange.folder.board import TOTAL, file_name
+from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED, SURVIVORS, seal_part
+from fdtr.exchange.kept import find_kept, ledger
+from fdtr.exchange.wire import encode_total, read_total
+from fdtr.masking import SiteRound, SurvivorList
+from fdtr.policy import Policy
+from fdtr.signing import HUB
+from fdtr.site import fit_federated, fit_local, read_trajectories
+from fdtr.study import Study
+from fdtr.study.roster import set_roster
+from fdtr.summary import combine
+from folder_parties import Parties, key_of, study_of
+
+
+def ready(root: Path, sites: str = "abc", *, masked: bool, **options) -> Parties:
+    parties = Parties(root, tuple(sites)).set_up(study_of(tuple(sites), masked=masked, **options))
+    parties.open()
+    return parties.join_all()
+
+
+def listed(parties: Parties) -> Parties:
+    """A masked round up to the hub's list."""
+    parties.all()
+    parties.all()
+    parties.hub()
+    return parties
+
+
+def test_an_open_round_gives_the_policies_of_one_table(tmp_path):
+    parties = ready(tmp_path, masked=False)
+    first = parties.site("a")
+    assert first.done == ("Posted this site's message: sums over its patients, never a row.",)
+    assert parties.hub().waits == "Messages of b and c. Here: a. Go on without them with --close."
+    parties.play()
+    study = parties.board.study
+    rows = {site: read_trajectories(tmp_path / f"{site}.csv", study) for site in parties.sites}
+    total = combine([fit_local(study, one).summary for one in rows.values()])
+    for site, one in rows.items():
+        policy = parties.policy(site)
+        fitted = fit_federated(study, one, total)
+        np.testing.assert_array_equal(policy.theta, fitted.theta)
+        np.testing.assert_array_equal(policy.precision, fitted.policy.precision)
+
+
+def test_a_masked_round_gives_the_same_within_its_resolution(tmp_path):
+    parties = ready(tmp_path, masked=True, learning={"ridge": 1e-5})
+    parties.play()
+    study = parties.board.study
+    rows = {site: read_trajectories(tmp_path / f"{site}.csv", study) for site in parties.sites}
+    total = combine([fit_local(study, one).summary for one in rows.values()])
+    for site, one in rows.items():
+        expected = fit_federated(study, one, total).theta
+        assert np.abs(parties.policy(site).theta - expected).max() <= 1e-7 * np.abs(expected).max()
+
+
+def test_nothing_but_sums_and_masks_is_in_the_folder(tmp_path):
+    parties = ready(tmp_path, masked=True)
+    parties.play()
+    posted = sorted(str(path.relative_to(parties.folder)) for path in parties.folder.rglob("*") if path.is_file())
+    hub = [f"rounds/1/hub/{name}.fdtr" for name in ("begun", "survivors", "total")]
+    site = [f"rounds/1/{part}/{file_name(s)}" for part in (KEYS, MASKED, CONFIRMED, OPENED) for s in "abc"]
+    assert posted == sorted([*hub, *site, "study.toml"])
+
+
+def test_each_phase_is_resumed_by_a_fresh_home_and_the_round_remembers(tmp_path):
+    parties = ready(tmp_path, masked=True)
+    seen = []
+    for _ in range(5):
+        for name in (*parties.sites, HUB):
+            seen.append(progress_of(parties.board).next)
+            turn = parties.turn(name)
+            again = parties.turn(name)  # nothing is done twice
+            assert again.done == ()
+            assert again.waits == turn.waits
+    assert len(dict.fromkeys(seen)) >= 10
+    assert seen[-1].startswith("The total is there: a, b and c finish")
+
+
+def test_a_site_that_says_no_posts_nothing(tmp_path):
+    parties = ready(tmp_path, masked=False)
+    with pytest.raises(FdtrError, match="Nothing was posted"):
+        parties.site("a", says=False)
+    assert parties.board.sums == {}
+    with parties.at_home("a"):
+        assert ledger().recorded() == []
+
+
+def test_a_posting_is_in_the_ledger_even_where_the_share_fails(tmp_path, monkeypatch):
+    parties = ready(tmp_path, masked=False)
+    place = parties.folder / "rounds/1/sums"
+    place.write_text("in the way")  # no folder can be made here
+    with pytest.raises(FdtrError, match="could not be written"):
+        parties.site("a")
+    with parties.at_home("a"):
+        assert len(ledger().recorded()) == 1  # it is what goes out next, whatever the table is then
+    place.unlink()
+    (tmp_path / "a.csv").unlink()
+    assert parties.site("a").done == ("Posted this site's message: sums over its patients, never a row.",)
+
+
+def test_a_site_that_may_not_release_announces_nothing(tmp_path):
+    parties = Parties(tmp_path).set_up(study_of(masked=True), n=30)
+    parties.open()
+    parties.join_all()
+    with pytest.raises(FdtrError, match="Do not forward this message"):
+        parties.site("a")
+    assert not (parties.folder / "rounds/1/keys").exists()
+
+
+def test_the_hub_goes_on_without_a_site_only_when_told(tmp_path):
+    parties = ready(tmp_path, "abcd", masked=False)
+    parties.all("a", "b", "c")
+    assert "Messages of d" in parties.hub().waits
+    with pytest.raises(UnknownSender, match="no site 'x'"):
+        parties.hub(without=["x"])
+    assert parties.hub(without=["d"]).done == ("Added the messages of a, b and c and posted the total.",)
+    with pytest.raises(RoundClosed, match="closed without site 'd'"):
+        parties.site("d")
+    assert not (parties.folder / "rounds/1/sums" / file_name("d")).exists()
+    assert parties.site("a").policy is not None
+
+
+def test_too_few_sites_are_never_added(tmp_path):
+    parties = ready(tmp_path, masked=False)
+    parties.all("a", "b")
+    with pytest.raises(TooFewSites):
+        parties.hub(close=True)
+    assert parties.board.total is None
+    masked = ready(tmp_path / "masked", masked=True)
+    masked.all()
+    masked.all("a")  # c came last and masked at once
+    with pytest.raises(TooFewSurvivors):
+        masked.hub(close=True)
+
+
+def test_a_site_lost_before_the_list_is_recovered(tmp_path):
+    parties = ready(tmp_path, "abcd", masked=True)
+    parties.all()
+    parties.all("a", "b")  # c never masks; d came last and did
+    assert "Masked messages of c" in parties.hub().waits
+    assert parties.hub(close=True).done == ("Posted the list of survivors: a, b and d, without c.",)
+    parties.play("a", "b", "d")
+    with pytest.raises(RoundClosed):
+        parties.site("c")
+    study = parties.board.study
+    total = combine([fit_local(study, read_trajectories(tmp_path / f"{s}.csv", study)).summary for s in "abd"])
+    assert parties.board.checked_total().sums.close_to(total.sums, 1e-9)
+
+
+def test_a_site_lost_after_the_list_needs_a_new_round_and_masks_are_destroyed(tmp_path):
+    parties = listed(ready(tmp_path, "abcd", masked=True))
+    parties.all("a", "b", "d")  # c does not sign
+    parties.all("a", "b", "d")
+    assert "of c" in parties.hub().waits
+    assert parties.board.opened == {}
+    [state] = parties.home_of("a").glob("*/state.json")
+    assert SiteRound.from_json(state.read_bytes()).self_mask
+    set_roster(parties.folder / "study.toml", {k: v for k, v in parties.board.study.roster.items() if k != "c"})
+    parties.new_round()
+    assert parties.new_round().done == ()  # asked twice, one is begun
+    with pytest.raises(OtherRoster, match="c changed"):
+        parties.site("a")
+    for site in "abd":
+        parties.join(site)
+    assert parties.site("a").done[0] == "Gave an earlier round up: its masks are destroyed."
+    kept = SiteRound.from_json(state.read_bytes())
+    assert not kept.self_mask
+    assert not kept.pair_keys
+    parties.play("a", "b", "d")
+    assert parties.board.number == 2
+    assert parties.board.checked_total().sites == ("a", "b", "d")
+
+
+def test_a_round_that_comes_back_is_not_played_again(tmp_path):
+    parties = listed(ready(tmp_path, masked=True))
+    parties.new_round()
+    parties.all()
+    for path in sorted((parties.folder / "rounds/2").rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    with pytest.raises(OutOfTurn, match="gave round 1 up"):
+        parties.site("a")
+
+
+def test_a_hub_that_shows_two_lists_gets_nothing(tmp_path):
+    parties = ready(tmp_path, "abcde", masked=True)
+    parties.all()
+    parties.all()
+    board = parties.board
+    members = {site: message.digest(board.agreed) for site, message in board.masked.items()}
+    path = board.hub_path(SURVIVORS)
+
+    def show(sites: str) -> None:
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(exist_ok=True)
+        shown = SurvivorList(tuple((site, members[site]) for site in sites))
+        path.write_bytes(seal_part(SURVIVORS, HUB, shown, board.within, key_of(HUB)))
+
+    show("abcde")
+    parties.all("a", "b", "c")
+    show("abcd")
+    hidden = {site: board.path(CONFIRMED, site).read_bytes() for site in "abc"}
+    for site in "abc":  # a hub may hide, too
+        board.path(CONFIRMED, site).unlink()
+    assert parties.site("d").waits == "Signatures under the list of survivors, of a, b and c."
+    for site, content in hidden.items():
+        board.path(CONFIRMED, site).write_bytes(content)
+    for site in "abd":
+        with pytest.raises(OtherSurvivors):
+            parties.site(site)
+    show("abcde")
+    for site in "abcd":
+        with pytest.raises(OtherSurvivors):
+            parties.site(site)
+    with pytest.raises(OtherSurvivors, match="new-round"):
+        parties.hub()
+    show("bcde")  # a list without the site itself
+    with pytest.raises(OtherSurvivors):
+        parties.site("a")
+    assert parties.board.opened == {}
+    assert not list(parties.root.rglob(f"homes/*/studies/*/*/{OPENED}.fdtr"))
+
+
+def test_a_total_that_is_not_the_sum_is_refused(tmp_path):
+    for masked in (False, True):
+        parties = ready(tmp_path / str(masked), masked=masked)
+        if masked:
+            listed(parties)
+            parties.all()
+            parties.all()
+        else:
+            parties.all()
+        parties.hub()
+        board = parties.board
+        assert board.total is not None
+        wrong = replace(board.total, sums=board.total.sums + board.total.sums)
+        path = board.hub_path(TOTAL)
+        path.unlink()
+        path.write_bytes(encode_total(wrong, board.within, key_of(HUB)))
+        for party in ("a", HUB):
+            with pytest.raises(OtherTotal):
+                parties.turn(party)
+        assert not list(parties.home_of("a").rglob("*.policy"))
+
+
+def test_two_turns_at_once_do_it_once(tmp_path, monkeypatch):
+    parties = ready(tmp_path, masked=False)
+    with parties.at_home("a"):
+        home = find_home()
+        with home.locked():
+            monkeypatch.setattr(durable, "_wait_for", _impatient(durable._wait_for))
+            with pytest.raises(Busy, match="at work for site 'a'"):
+                parties.site("a")
+    assert parties.board.sums == {}
+
+
+def _impatient(wait):
+    return lambda descriptor, who, _until: wait(descriptor, who, 0.0)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
+def test_everybody_at_once_and_twice(tmp_path, masked):
+    parties = ready(tmp_path, masked=masked)
+    for _ in range(4 if masked else 2):
+        children = []
+        for party in (*parties.sites, HUB) * 2:
+            child = os.fork()
+            if child == 0:
+                try:
+                    parties.turn(party)
+                except BaseException:
+                    os._exit(1)
+                os._exit(0)
+            children.append(child)
+        assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * len(children)
+        assert parties.board.faults == ()
+    parties.play()
+    assert not list(parties.root.rglob(".*.part"))
+
+
+def test_a_share_without_links_is_written_by_renaming(tmp_path, monkeypatch):
+    def no_links(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("os.link", no_links)
+    path = tmp_path / "x" / "file"
+    assert durable.post(path, b"one")
+    assert not durable.post(path, b"one")
+    with pytest.raises(OtherPosting):
+        durable.post(path, b"two")
+    assert [p.name for p in path.parent.iterdir()] == ["file"]
+
+
+def test_joining_checks_site_key_and_study(tmp_path):
+    parties = ready(tmp_path, masked=False)
+    with parties.at_home("x"), pytest.raises(NotJoined, match="site join"):
+        find_home(parties.folder)
+    with parties.at_home("x"):
+        with pytest.raises(UnknownSender):
+            join(parties.folder, "x", tmp_path / "a.csv", None, None)
+        with pytest.raises(Unsigned):
+            join(parties.folder, "a", tmp_path / "a.csv", None, None)
+        with pytest.raises(OtherKey):
+            join(parties.folder, "a", tmp_path / "a.csv", None, key_of("b"))
+        other = study_of(masked=False, name="other")
+        with pytest.raises(OtherStudy, match=r"change only \[columns\]"):
+            join(parties.folder, "a", tmp_path / "a.csv", None, key_of("a"), other)
+        with pytest.raises(NoStudyFolder, match=r"no study\.toml"):
+            join(tmp_path / "nowhere", "a", tmp_path / "a.csv", None, key_of("a"))
+
+
+def test_another_study_in_the_folder_is_refused(tmp_path):
+    parties = ready(tmp_path, masked=False)
+    study_of(masked=False, name="other").save(parties.folder / "study.toml")
+    with pytest.raises(OtherStudy, match="holds another study"):
+        parties.site("a")
+
+
+def test_without_a_roster_the_hub_says_when_all_are_here(tmp_path):
+    parties = ready(tmp_path, masked=False, roster=False)
+    parties.all()
+    assert "say with --close" in parties.hub().waits
+    parties.hub(close=True)
+    parties.play()
+    with pytest.raises(NoStudyFolder, match="has no \\[roster\\]"):
+        Parties(tmp_path / "m").set_up(study_of(masked=True, roster=False)).open()
+
+
+def test_progress_is_for_anybody(tmp_path):
+    parties = listed(ready(tmp_path, masked=True))
+    found = progress_of(parties.board)
+    assert found.sites["a"] == {"keys": True, "masked": True, "confirmed": False, "opened": False}
+    assert found.survivors == ("a", "b", "c")
+    assert found.next == "Signatures under the list of survivors of a, b and c: `fdtr site next`."
+    assert json.dumps(vars(found))
+
+
+def test_a_site_left_out_of_the_list_keeps_its_masks(tmp_path):
+    parties = ready(tmp_path, "abcd", masked=True)
+    parties.all()
+    parties.all()
+    path = parties.board.path(MASKED, "d")
+    hidden = path.read_bytes()
+    path.unlink()
+    parties.hub(close=True)
+    path.write_bytes(hidden)
+    with pytest.raises(NotASurvivor):
+        parties.site("d")
+    parties.play("a", "b", "c")
+    assert parties.board.checked_total().sites == ("a", "b", "c")
+
+
+def test_study_columns_may_be_a_sites_own(tmp_path):
+    parties = ready(tmp_path, masked=False)
+    study = parties.board.study
+    own = Study.model_validate({**study.model_dump(), "columns": {**study.columns.model_dump(), "u": "u_here"}})
+    text = (tmp_path / "a.csv").read_text().replace('"u"', '"u_here"', 1)
+    (tmp_path / "a.csv").write_text(text)
+    with parties.at_home("a"):
+        join(parties.folder, "a", tmp_path / "a.csv", tmp_path / "a.key", key_of("a"), own)
+    parties.play()
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
+def test_after_the_round_the_policy_and_the_copy_are_there_for_other_commands(tmp_path, masked):
+    parties = ready(tmp_path, masked=masked)
+    parties.play()
+    out = tmp_path / "again.policy"
+    assert parties.site("a", out=out).policy == out
+    np.testing.assert_array_equal(Policy.load(out).theta, parties.policy("a").theta)
+    board = parties.board
+    total = read_total(board.hub_path(TOTAL), board.study, board.within)
+    with parties.at_home("a"):
+        sent = find_kept(total, "a", board.study)
+    assert sent is not None
+    assert (total - sent).sites == ("b", "c")
+
+
+def test_what_is_a_sites_own_may_not_lie_in_the_folder(tmp_path):
+    parties = ready(tmp_path, masked=False)
+    shared = parties.folder / "a.csv"
+    shared.write_bytes((tmp_path / "a.csv").read_bytes())
+    with parties.at_home("a"), pytest.raises(Exposed, match="The table"):
+        join(parties.folder, "a", shared, None, key_of("a"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FDTR_STATE", str(parties.folder / "state"))
+        with pytest.raises(Exposed, match="The state folder"):
+            join(parties.folder, "a", tmp_path / "a.csv", None, key_of("a"))
+    assert not (parties.folder / "state").exists()

@@ -1,0 +1,144 @@
+"""A small study through a folder: a hub and sites that take their turns, each with a home of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+from fdtr.exchange.folder import (
+    Board,
+    Turn,
+    find_home,
+    join,
+    new_round,
+    open_folder,
+    read_board,
+    take_hub_turn,
+    take_site_turn,
+)
+from fdtr.policy import Policy
+from fdtr.signing import HUB, Key
+from fdtr.study import Study
+from letters import small_study
+from worlds import make_table
+
+SITES = ("a", "b", "c")
+
+
+@cache
+def key_of(name: str) -> Key:
+    return Key.new()
+
+
+def study_of(sites: tuple[str, ...] = SITES, *, masked: bool, roster: bool = True, **changes: Any) -> Study:
+    asked: dict[str, Any] = {"secure_sum": True, "max_patients": 1000} if masked else {}
+    keys = {name: key_of(name).public for name in (*sites, HUB)} if roster else {}
+    study = small_study(disclosure=asked, **changes)
+    return Study.model_validate({**study.model_dump(), "roster": keys})
+
+
+@dataclass
+class Parties:
+    """Everything under `root`: the shared folder, and for each party a home, its table and its key."""
+
+    root: Path
+    sites: tuple[str, ...] = SITES
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "shared"
+
+    @property
+    def board(self) -> Board:
+        return read_board(self.folder)
+
+    def set_up(self, study: Study, n: int = 120) -> Parties:
+        self.root.mkdir(parents=True, exist_ok=True)
+        study.save(self.root / "study.toml")
+        table = make_table(study, dict.fromkeys(self.sites, n))
+        for site in self.sites:
+            own = table.filter(pa.compute.equal(table["site"], site))
+            pa.csv.write_csv(own, self.root / f"{site}.csv")
+        for name in (*self.sites, HUB):
+            if study.roster and not (self.root / f"{name}.key").exists():
+                key_of(name).save(self.root / f"{name}.key")
+        return self
+
+    def key(self, name: str) -> Key | None:
+        return key_of(name) if (self.root / f"{name}.key").exists() else None
+
+    @contextmanager
+    def at_home(self, name: str) -> Iterator[None]:
+        before = os.environ.get("FDTR_STATE")
+        os.environ["FDTR_STATE"] = str(self.root / "homes" / name)
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["FDTR_STATE"]
+            else:
+                os.environ["FDTR_STATE"] = before
+
+    def open(self) -> Turn:
+        with self.at_home(HUB):
+            return open_folder(self.folder, self.root / "study.toml", self.key(HUB))
+
+    def join(self, site: str) -> None:
+        with self.at_home(site):
+            key = self.root / f"{site}.key"
+            join(self.folder, site, self.root / f"{site}.csv", key if key.exists() else None, self.key(site))
+
+    def join_all(self) -> Parties:
+        for site in self.sites:
+            self.join(site)
+        return self
+
+    def hub(self, **options: Any) -> Turn:
+        with self.at_home(HUB):
+            return take_hub_turn(self.folder, self.key(HUB), **options)
+
+    def site(self, site: str, *, says: bool = True, out: Path | None = None) -> Turn:
+        with self.at_home(site):
+            return take_site_turn(find_home(self.folder, site), self.key(site), lambda _: says, out)
+
+    def new_round(self) -> Turn:
+        with self.at_home(HUB):
+            return new_round(self.folder, self.key(HUB))
+
+    def turn(self, what: str) -> Turn | None:
+        """One act of one party: "open", "join a", "a", "hub"."""
+        if what == "open":
+            return self.open()
+        if what.startswith("join "):
+            return self.join(what.removeprefix("join "))
+        return self.hub() if what == HUB else self.site(what)
+
+    def all(self, *sites: str) -> list[Turn]:
+        return [self.site(site) for site in sites or self.sites]
+
+    def play(self, *sites: str) -> None:
+        """To the end, whatever was done before."""
+        for _ in range(6):
+            turns = self.all(*sites)
+            if not any(turn.waits for turn in turns):
+                break
+            self.hub()
+        assert not any(turn.waits for turn in turns)
+        assert all(turn.policy is not None for turn in turns)
+
+    def policy(self, site: str) -> Policy:
+        path = self.site(site).policy
+        assert path is not None
+        return Policy.load(path)
+
+    def home_of(self, site: str) -> Path:
+        with self.at_home(site):
+            return find_home(self.folder, site).place
