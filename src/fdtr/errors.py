@@ -22,6 +22,7 @@
     │   ├── OtherSite               rows and summary belong to different sites
     │   ├── OtherPayload            a message holds other sums than the study asks for
     │   ├── ChangedSummary          the site's summary is not the one it sent
+    │   ├── NotRepeatable           a noised summary cannot be computed again
     │   └── UnknownRelease          the ledger holds no such release
     ├── DisclosureError
     │   ├── TooFewPatients          rule N
@@ -35,6 +36,7 @@
     │   ├── NothingShared           rule COLLINEAR, which only warns
     │   ├── ReleasedBefore          rule ONCE
     │   ├── TooFewEffective         rule ESS
+    │   ├── NotNoised               values without noise, in a study with differential privacy
     │   └── TooFewSites             rule SITES
     ├── MissingExtra                an optional part of the software is not installed
     ├── Unfetchable                 something to be downloaded could not be had
@@ -136,6 +138,10 @@ class ChangedSummary(ExchangeError):
     """A site's summary is not the one that went into the total."""
 
 
+class NotRepeatable(ExchangeError):
+    """A summary with noise cannot be computed again; only the one that was sent will do."""
+
+
 class UnknownRelease(ExchangeError):
     """The ledger holds no such release."""
 
@@ -222,6 +228,12 @@ class TooFewEffective(DisclosureError):
     """Rule ESS."""
 
     rule = "ESS"
+
+
+class NotNoised(DisclosureError):
+    """Something would leave without the noise that the study promises."""
+
+    rule = "NOISE"
 
 
 class TooFewSites(DisclosureError):

@@ -8,7 +8,7 @@ import typer
 from fdtr import __version__
 from fdtr.cli import show, studies
 from fdtr.cli.experiments import reproduce_app, simulate
-from fdtr.cli.roles import Json, StudyPath, hub_app, policy_app, site_app
+from fdtr.cli.roles import Json, LikeSites, StudyPath, hub_app, policy_app, site_app
 
 app = typer.Typer(
     name="fdtr",
@@ -94,6 +94,7 @@ def check(
     study: StudyPath,
     data: DataPath,
     site: Annotated[str | None, typer.Option(help="Check this site only, or name the table's one site.")] = None,
+    sites: LikeSites = None,
     json: Json = False,
 ) -> None:
     """What the table holds, what it can identify, and what disclosure would say. Writes and sends nothing."""
@@ -104,7 +105,7 @@ def check(
 
     loaded = Study.load(study)
     rows = read_trajectories(data, loaded, site).by_site()
-    show.checks(loaded, [check_site(loaded, part, ledger=ledger()) for part in rows.values()], json)
+    show.checks(loaded, [check_site(loaded, part, ledger=ledger(), n_sites=sites) for part in rows.values()], json)
 
 
 @app.command()

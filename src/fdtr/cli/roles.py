@@ -23,6 +23,10 @@ DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="This site's tabl
 Json = Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")]
 SiteName = Annotated[str | None, typer.Option("--site", help="This site's name; needed where the table has none.")]
 TotalPath = Annotated[Path, typer.Argument(metavar="TOTAL", help="The hub's answer.")]
+LikeSites = Annotated[
+    int | None,
+    typer.Option("--sites", min=1, help="Tell the cost of differential privacy at so many sites like this one."),
+]
 Own = Annotated[Path | None, typer.Option(help="This site's message as sent, where no copy was kept here.")]
 
 
@@ -33,16 +37,19 @@ def summarize(
     out: Annotated[Path, typer.Option(help="The message to write.")],
     site: SiteName = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before writing.")] = False,
+    sites: LikeSites = None,
     json: Json = False,
 ) -> None:
     """Compute this site's message and write one file: sums over patients, never a row. Nothing is sent.
 
     Refuses where a disclosure rule does, and then writes nothing. A copy is kept at home, because the site has to
     subtract exactly what it sent, and a line in the ledger, because almost the same patients must not be sent again.
+    Where the study asks for differential privacy (experimental), says first what the noise costs; asked again for the
+    same patients, it writes the kept message, not another one.
     """
     from fdtr.exchange.kept import find_copy, keep, ledger
     from fdtr.exchange.wire import write_message
-    from fdtr.site import read_trajectories, release_of
+    from fdtr.site import cost_of, fit_local, read_trajectories, release_of
     from fdtr.site import summarize as summarize_site
     from fdtr.study import Study
 
@@ -54,9 +61,13 @@ def summarize(
             "written. Take part through the study's folder instead."
         )
     rows, releases = read_trajectories(data, loaded, site), ledger()
-    message = summarize_site(loaded, rows, releases)
+    if loaded.disclosure.epsilon is not None and _written_again(loaded, rows, out, yes, json):
+        return
+    fitted = fit_local(loaded, rows)
+    message = summarize_site(loaded, rows, releases, fitted)
+    cost = cost_of(loaded, fitted.fit, sites)
     if not json:
-        show.message(loaded, message)
+        show.message(loaded, message, cost)
     if not yes and not _agreed(f"Write this to {out}?"):
         raise FdtrError("Nothing was written.")
     before = find_copy(message.summary.digest)
@@ -68,7 +79,30 @@ def summarize(
             if before is None:  # else it is the copy of the same message, made earlier
                 kept.unlink()
             raise
-    show.message_written(message.summary, out, kept, json)
+    show.message_written(message.summary, out, kept, cost, json)
+
+
+def _written_again(study: "Study", rows: "Trajectories", out: Path, yes: bool, json: bool) -> bool:
+    """Write the kept copy where these patients were released with noise before: other noise would tell more of them."""
+    from fdtr.container import write_atomically
+    from fdtr.exchange.kept import find_copy, ledger
+    from fdtr.exchange.wire import read_message
+    from fdtr.site import release_of
+
+    before = ledger().repeated(release_of(study, rows, None))
+    kept = find_copy(before) if before else None
+    if kept is None:
+        return False
+    if not json:
+        show.line(
+            f"The message {str(before)[:12]}… of these patients was made before. Noise is drawn once, because every "
+            "other draw would spend ε again: it is used as it is, even if the table's values have changed since."
+        )
+    if not yes and not _agreed(f"Write this to {out}?"):
+        raise FdtrError("Nothing was written.")
+    write_atomically(out, kept.read_bytes())
+    show.message_written(read_message(kept), out, kept, None, json)
+    return True
 
 
 @site_app.command()
@@ -121,14 +155,17 @@ def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path 
     """Read everything, and find the message as it was sent: given, kept at home, or computed again."""
     from fdtr.exchange.kept import find_kept
     from fdtr.exchange.wire import read_message, read_total
-    from fdtr.site import fit_local, read_trajectories
+    from fdtr.site import read_trajectories, recomputed
     from fdtr.study import Study
 
     loaded = Study.load(study)
     answer = read_total(total)
     rows = read_trajectories(data, loaded, site)
-    now = fit_local(loaded, rows).summary
-    sent = (read_message(own) if own else find_kept(answer, rows.site)) or now
+    sent = read_message(own) if own else find_kept(answer, rows.site)
+    if sent is not None and loaded.disclosure.epsilon is not None:
+        return _Answered(loaded, rows, answer, sent)
+    now = recomputed(loaded, rows)
+    sent = sent or now
     if sent.digest != now.digest:
         show.note(
             f"This table is not the one that the message of {rows.site} was made from. The message as it was sent is "
@@ -176,10 +213,12 @@ def evaluate(
     """
     from fdtr.cli import valued
     from fdtr.exchange.wire import write_values
-    from fdtr.site import evaluate_site, tell_values
+    from fdtr.site import evaluate_site, refuse_values, tell_values
+    from fdtr.study import Study
 
     if out is not None:
         _spare_inputs(out, study, data, total, own)
+        refuse_values(Study.load(study))  # before the work, not after it
     given = _answered(study, data, total, site, own)
     with show.progress() as progress:
         found = evaluate_site(given.study, given.rows, given.total, given.sent, progress=progress)

@@ -2,7 +2,8 @@
 
 from fdtr.site.checks import SiteCheck, check, summarize
 from fdtr.site.evaluating import SiteEvaluation, Voters, evaluate, evaluate_site, tell_values
-from fdtr.site.fits import FederatedFit, LocalFit, fit_federated, fit_local, fit_q_learning, others_in
+from fdtr.site.fits import FederatedFit, LocalFit, fit_federated, fit_local, fit_q_learning, others_in, recomputed
+from fdtr.site.private import cost_of, noise_of, refuse_values
 from fdtr.site.rules import map_fingerprint, release_of, rules_of
 from fdtr.site.settings import (
     MESSAGE_RIDGE,
@@ -27,6 +28,7 @@ __all__ = [
     "check",
     "choose_alone",
     "choose_together",
+    "cost_of",
     "evaluate",
     "evaluate_site",
     "fit_federated",
@@ -35,8 +37,11 @@ __all__ = [
     "judge_pessimism",
     "map_fingerprint",
     "message_settings",
+    "noise_of",
     "others_in",
     "read_trajectories",
+    "recomputed",
+    "refuse_values",
     "release_of",
     "rules_of",
     "score_together",

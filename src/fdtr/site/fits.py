@@ -1,6 +1,7 @@
 """A site's policies: alone, with the others, and by Q-learning."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -9,10 +10,12 @@ from numpy.typing import NDArray
 
 from fdtr import __version__
 from fdtr.disclosure import judge, measure, withheld_steps
-from fdtr.errors import OtherSite, OtherStudy
+from fdtr.errors import NotRepeatable, OtherSite, OtherStudy
 from fdtr.learners import federated, local, qlearning
 from fdtr.learners.backward import Fit, Settings, grams_of, sums_of
+from fdtr.learners.private import Noise, fit_private
 from fdtr.policy import Policy
+from fdtr.site.private import noise_of
 from fdtr.site.rules import rules_of
 from fdtr.site.settings import choose_alone, choose_together, message_settings, nobody, settings_for
 from fdtr.site.tables import require_rows
@@ -30,13 +33,18 @@ log = logging.getLogger("fdtr.site")
 class LocalFit:
     """LDTR at one site: its `policy`, the `summary` it could send, and `theta` (H, d).
 
-    `fit` is the fit that the summary comes from; `chosen` the settings of the policy.
+    `fit` is the fit that the summary comes from, exact where the study adds noise; `chosen` the settings of the policy.
     """
 
     policy: Policy
-    summary: SiteSummary
     chosen: Candidate
     fit: Fit = field(repr=False)
+    summarized: Callable[[], SiteSummary] = field(repr=False, compare=False)
+
+    @cached_property
+    def summary(self) -> SiteSummary:
+        """What the site could send, made when it is first asked for; with differential privacy noised, once."""
+        return self.summarized()
 
     @property
     def theta(self) -> Array:
@@ -66,8 +74,11 @@ class FederatedFit:
         return self.fit.theta[:, : self.policy.features.n_shared]
 
 
-def fit_local(study: Study, rows: Trajectories) -> LocalFit:
-    """LDTR (Algorithm 1) on one site's patients."""
+def fit_local(study: Study, rows: Trajectories, noise: Noise | None = None) -> LocalFit:
+    """LDTR (Algorithm 1) on one site's patients.
+
+    `noise` is what a study with differential privacy adds to the summary; OpenDP's where it is None.
+    """
     require_rows(study, rows)
     features = study.feature_map
     log.info("site %s: fitting alone", rows.site)
@@ -77,19 +88,22 @@ def fit_local(study: Study, rows: Trajectories) -> LocalFit:
     fit = message if settings == message_settings(study) else local.fit_local(rows, features, settings)
     return LocalFit(
         as_policy(study, rows.site, "LDTR", fit, chosen, settings),
-        _summary(study, rows, message),
         chosen,
         message,
+        lambda: _summary(study, rows, message, noise),
     )
 
 
-def _summary(study: Study, rows: Trajectories, fit: Fit) -> SiteSummary:
-    """What the site could send: sums or Grams, without the steps that the study withholds."""
+def _summary(study: Study, rows: Trajectories, fit: Fit, noise: Noise | None) -> SiteSummary:
+    """What the site could send: sums or Grams, noised or not, without the steps that the study withholds."""
     asked, n_shared = study.disclosure, study.feature_map.n_shared
+    noised = asked.epsilon is not None
+    grams = fit_private(rows, study.feature_map, message_settings(study), noise or noise_of(study)) if noised else None
     if asked.payload == "gram":
-        summary = SiteSummary.of_grams(rows.site, study.fingerprint, grams_of(fit), n_shared)
+        summary = SiteSummary.of_grams(rows.site, study.fingerprint, grams or grams_of(fit), n_shared, noised)
     else:
-        summary = SiteSummary(rows.site, study.fingerprint, sums_of(fit, n_shared))
+        sums = grams.sums(n_shared) if grams else sums_of(fit, n_shared)
+        summary = SiteSummary(rows.site, study.fingerprint, sums, noised=noised)
     if asked.small_step == "refuse":
         return summary
     return summary.without(withheld_steps(judge(measure(rows, study.feature_map, fit, asked.payload), rules_of(study))))
@@ -100,8 +114,8 @@ def fit_federated(
 ) -> FederatedFit:
     """FDTR (Algorithm 2) for one site, from the total of all sites' messages.
 
-    `own` is the site's summary as it was sent; where it is None it is computed again from `rows`. `rows` may be a
-    part of the site's patients while `own` stays what was sent.
+    `own` is the site's summary as it was sent; where it is None it is computed again from `rows`, which noise does not
+    allow. `rows` may be a part of the site's patients while `own` stays what was sent.
     """
     require_rows(study, rows)
     if isinstance(total, SiteSummary):
@@ -111,7 +125,7 @@ def fit_federated(
             f"The total belongs to another study (fingerprint {total.fingerprint[:12]}…, this study's is "
             f"{study.fingerprint[:12]}…). Use the study file that the messages were made with."
         )
-    own = own or fit_local(study, rows).summary
+    own = own or recomputed(study, rows)
     if own.site != rows.site:
         raise OtherSite(f"The rows are those of site {rows.site!r}, the summary to subtract is that of {own.site!r}.")
     study.check_shape(total.sums.horizon, total.sums.n_shared)
@@ -121,6 +135,17 @@ def fit_federated(
     settings = settings_for(study, rows, others, chosen)
     fit = federated.fit_federated(rows, study.feature_map, settings, others, sharing=chosen.sharing, share=chosen.share)
     return FederatedFit(as_policy(study, rows.site, "FDTR", fit, chosen, settings), chosen, fit)
+
+
+def recomputed(study: Study, rows: Trajectories) -> SiteSummary:
+    """The summary of a site as it was sent, where that can be computed again."""
+    if study.disclosure.epsilon is not None:
+        raise NotRepeatable(
+            f"The message of site {rows.site!r} carries noise (epsilon in the study) and cannot be computed again. "
+            "Nothing was written. Use the message as it was sent: the copy kept at home is found by itself, any other "
+            "copy is given as `own`, --own FILE."
+        )
+    return fit_local(study, rows).summary
 
 
 def others_in(total: Total, own: SiteSummary) -> federated.Others:
