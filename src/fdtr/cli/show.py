@@ -104,7 +104,7 @@ def checks(study: Study, found: Sequence[SiteCheck], machine: bool) -> None:
     _identified(study, found)
     _transitions(found)
     _disclosure(found)
-    _privacy(found)
+    privacy_costs(found)
 
 
 def _disclosure(found: Sequence[SiteCheck]) -> None:
@@ -122,7 +122,8 @@ def _disclosure(found: Sequence[SiteCheck]) -> None:
         line("Disclosure: every site may release its sums.")
 
 
-def _privacy(found: Sequence[SiteCheck]) -> None:
+def privacy_costs(found: Sequence[SiteCheck]) -> None:
+    """What differential privacy costs each site, where the study asks for it."""
     costs = [(check.site, check.cost) for check in found if check.cost is not None]
     if costs:
         line()
