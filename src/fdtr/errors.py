@@ -47,6 +47,7 @@
     │   ├── OtherPayload            a message holds other sums than the study asks for
     │   ├── ChangedSummary          the site's summary is not the one it sent
     │   ├── Implausible             numbers that no site's patients can have
+    │   ├── NotRepeatable           a noised summary cannot be computed again
     │   └── UnknownRelease          the ledger holds no such release
     ├── DisclosureError
     │   ├── TooFewPatients          rule N
@@ -60,6 +61,7 @@
     │   ├── NothingShared           rule COLLINEAR, which only warns
     │   ├── ReleasedBefore          rule ONCE
     │   ├── TooFewEffective         rule ESS
+    │   ├── NotNoised               values without noise, in a study with differential privacy
     │   └── TooFewSites             rule SITES
     ├── MaskingError                the secure sum
     │   ├── OutOfRange              a sum is larger than its patients allow
@@ -275,6 +277,10 @@ class Implausible(ExchangeError):
     """Numbers that no site's patients can have."""
 
 
+class NotRepeatable(ExchangeError):
+    """A summary with noise cannot be computed again; only the one that was sent will do."""
+
+
 class UnknownRelease(ExchangeError):
     """The ledger holds no such release."""
 
@@ -361,6 +367,12 @@ class TooFewEffective(DisclosureError):
     """Rule ESS."""
 
     rule = "ESS"
+
+
+class NotNoised(DisclosureError):
+    """Something would leave without the noise that the study promises."""
+
+    rule = "NOISE"
 
 
 class TooFewSites(DisclosureError):
