@@ -54,6 +54,7 @@
     │   ├── Busy                    another process of the same party is at work
     │   ├── RoundClosed             the round went on without this site
     │   ├── OtherTotal              the hub's total is not the sum of what lies in the folder
+    │   ├── NotRepeatable           a noised summary cannot be computed again
     │   └── UnknownRelease          the ledger holds no such release
     ├── DisclosureError
     │   ├── TooFewPatients          rule N
@@ -67,6 +68,7 @@
     │   ├── NothingShared           rule COLLINEAR, which only warns
     │   ├── ReleasedBefore          rule ONCE
     │   ├── TooFewEffective         rule ESS
+    │   ├── NotNoised               values without noise, in a study with differential privacy
     │   └── TooFewSites             rule SITES
     ├── MaskingError                the secure sum
     │   ├── OutOfRange              a sum is larger than its patients allow
@@ -310,6 +312,10 @@ class OtherTotal(ExchangeError):
     """The hub's total is not the sum of what lies in the folder."""
 
 
+class NotRepeatable(ExchangeError):
+    """A summary with noise cannot be computed again; only the one that was sent will do."""
+
+
 class UnknownRelease(ExchangeError):
     """The ledger holds no such release."""
 
@@ -396,6 +402,12 @@ class TooFewEffective(DisclosureError):
     """Rule ESS."""
 
     rule = "ESS"
+
+
+class NotNoised(DisclosureError):
+    """Something would leave without the noise that the study promises."""
+
+    rule = "NOISE"
 
 
 class TooFewSites(DisclosureError):

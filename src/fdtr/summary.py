@@ -14,7 +14,7 @@ A study may ask for the Grams themselves (`Grams`), for audits; the hub then der
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -199,7 +199,8 @@ class SiteSummary:
     """The sums of one site. Adding two makes a `Total`; nothing here is checked for disclosure.
 
     Where the study asks for `grams`, the sums are derived from them (`of_grams`), by whoever holds them.
-    `sent_as` is the digest of the masked message that carried them, where they went into a secure sum.
+    `sent_as` is the digest of the masked message that carried them, where they went into a secure sum. `noised` says
+    at the site that made them whether they carry the noise of differential privacy; elsewhere the study says so.
     """
 
     site: str
@@ -207,11 +208,12 @@ class SiteSummary:
     sums: Sums
     grams: Grams | None = None
     sent_as: str = ""
+    noised: bool = field(default=False, compare=False)
 
     @classmethod
-    def of_grams(cls, site: str, fingerprint: str, grams: Grams, n_shared: int) -> Self:
+    def of_grams(cls, site: str, fingerprint: str, grams: Grams, n_shared: int, noised: bool = False) -> Self:
         """The summary of a site that sends its Grams; `n_shared` is d0."""
-        return cls(site, fingerprint, grams.sums(n_shared), grams)
+        return cls(site, fingerprint, grams.sums(n_shared), grams, noised=noised)
 
     @property
     def payload(self) -> Sums | Grams:
@@ -229,7 +231,7 @@ class SiteSummary:
     def without(self, steps: Sequence[int]) -> "SiteSummary":
         """The same with zeros, no patients among them, at `steps`."""
         grams = None if self.grams is None else self.grams.without(steps)
-        return SiteSummary(self.site, self.fingerprint, self.sums.without(steps), grams)
+        return SiteSummary(self.site, self.fingerprint, self.sums.without(steps), grams, noised=self.noised)
 
     def __repr__(self) -> str:
         return f"<SiteSummary of {self.site!r}: {_size(self.sums)}>"

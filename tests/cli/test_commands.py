@@ -583,3 +583,39 @@ def test_an_open_message_is_not_written_for_a_secure_sum(place):
     arguments = ["secure.toml", "table.csv", "--site", "north", "--out", "a.fdtr", "--yes"]
     refused(fdtr("site", "summarize", *arguments, cwd=place), "asks for a secure sum")
     assert not list(place.glob("*.fdtr"))
+
+
+def test_noised_messages_are_made_once_and_cannot_be_recomputed(place):
+    make_study(disclosure={"epsilon": 10.0, "delta": 1e-6}).save(place / "study.toml")
+    checked = fdtr("check", "study.toml", "table.csv", "--sites", "9", cwd=place)
+    assert checked.returncode == 0, checked.stderr
+    assert "Differential privacy (experimental): ε = 10, δ = 1e-06" in checked.stdout
+    assert "At 9 sites like this one" in checked.stdout
+    summarize = ("site", "summarize", "study.toml", "table.csv", "--yes")
+    for site in SITES:
+        done = fdtr(*summarize, "--site", site, "--out", f"{site}.fdtr", cwd=place)
+        assert done.returncode == 0, done.stderr
+        assert "At 3 sites like this one the shared effects have" in done.stdout
+        assert "Do not forward these lines." in done.stdout
+    again = fdtr(*summarize, "--site", "north", "--out", "again.fdtr", cwd=place)
+    assert again.returncode == 0, again.stderr
+    assert "Noise is drawn once" in again.stdout
+    assert (place / "again.fdtr").read_bytes() == (place / "north.fdtr").read_bytes()
+    done = fdtr("hub", "combine", "study.toml", *(f"{site}.fdtr" for site in SITES), "--out", "total.fdtr", cwd=place)
+    assert done.returncode == 0, done.stderr
+    fit = ("site", "fit", "study.toml", "table.csv", "total.fdtr", "--site", "north", "--out", "north.policy")
+    done = fdtr(*fit, cwd=place)
+    assert done.returncode == 0, done.stderr
+    evaluate = ("site", "evaluate", "study.toml", "table.csv", "total.fdtr", "--site", "north", "--yes")
+    refused(
+        fdtr(*evaluate, "--out", "values.fdtr", cwd=place), "values of policies would leave this site without noise"
+    )
+    assert not (place / "values.fdtr").exists()
+    for kept in (place / "state" / "sent").iterdir():
+        kept.unlink()
+    refused(fdtr(*fit, cwd=place), "cannot be computed again")
+    assert fdtr(*fit, "--own", "north.fdtr", cwd=place).returncode == 0
+    refused(
+        fdtr(*summarize, "--site", "north", "--out", "third.fdtr", cwd=place), "other noise", "Use that message again"
+    )
+    assert not (place / "third.fdtr").exists()

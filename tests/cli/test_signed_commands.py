@@ -15,7 +15,7 @@ import pytest
 from fdtr.signing import Key
 from fdtr.study import Study
 from letters import small_study
-from worlds import make_table
+from worlds import make_study, make_table
 
 pytestmark = pytest.mark.slow  # a process for every command
 SITES = {"north": 400, "south": 420, "west": 440}
@@ -109,6 +109,44 @@ def test_a_signed_study_from_keys_to_policy(place):
     refused("roster", "remove", "study.toml", "south", cwd=place, says="The roster has no 'south'")
     refused("roster", "add", "study.toml", "south", "ed25519:x", cwd=place, says="a public key is")
     refused(*summarize("south", "--key", "south.key"), cwd=place, says="has no site 'south'")
+
+
+def test_noised_sums_are_signed_again_for_a_new_round_until_they_are_withdrawn(place):
+    study = make_study(disclosure={"epsilon": 100.0, "delta": 1e-6})
+    study.save(place / "study.toml")
+    pa.csv.write_csv(make_table(study, SITES), place / "table.csv")
+    for name in SITES:
+        made = json.loads(done("keys", "new", "--out", f"{name}.key", "--json", cwd=place))
+        done("roster", "add", "study.toml", name, made["public_key"], cwd=place)
+    for site in SITES:
+        done(*summarize(site, "--key", f"{site}.key"), cwd=place)
+    combine = ("hub", "combine", "study.toml", *(f"{site}.fdtr" for site in SITES), "--out", "total.fdtr")
+    done(*combine, cwd=place)
+
+    # South loses its key; everybody sends the same sums in a second round.
+    made = json.loads(done("keys", "new", "--out", "south-2.key", "--json", cwd=place))
+    done("roster", "replace", "study.toml", "south", made["public_key"], cwd=place)
+    second = ("--round", "2")
+    first = {site: json.loads(done("message", "show", f"{site}.fdtr", "--json", cwd=place)) for site in SITES}
+    refused(*summarize("south", *second, "--key", "south.key"), cwd=place, says="not the one that the roster has")
+    for site, key in zip(SITES, ("north.key", "south-2.key", "west.key"), strict=True):
+        assert "Noise is drawn once" in done(*summarize(site, *second, "--key", key), cwd=place)
+        again = json.loads(done("message", "show", f"{site}.fdtr", "--json", cwd=place))
+        assert again["sums"] == first[site]["sums"]
+        assert again["round"] != first[site]["round"]
+    refused(*combine, cwd=place, says="is of round .2.; this is round .1.")
+    done(*combine, *second, cwd=place)
+    answered = ("study.toml", "table.csv", "total.fdtr", "--site", "south", *second)
+    done("site", "fit", *answered, "--out", "south.policy", cwd=place)
+    refused(
+        "site", "evaluate", *answered, "--out", "v", "--key", "south-2.key", "--yes", cwd=place, says="without noise"
+    )
+    done("site", "evaluate", *answered, cwd=place)
+
+    # Struck, the patients are noised anew.
+    assert "Struck" in done("site", "withdraw", "north.fdtr", "--yes", cwd=place)
+    assert "Noise is drawn once" not in done(*summarize("north", "--key", "north.key"), cwd=place)
+    assert json.loads(done("message", "show", "north.fdtr", "--json", cwd=place))["sums"] != first["north"]["sums"]
 
 
 def test_without_a_roster_everything_works_unsigned_and_says_so(place):

@@ -5,7 +5,6 @@ import pytest
 
 from fdtr.errors import (
     ChangedSummary,
-    MissingExtra,
     OtherPayload,
     OtherShape,
     OutOfBounds,
@@ -176,9 +175,3 @@ def test_withheld_steps_of_grams_are_zeros_too():
     summary = summarize(study, make_sites(study, {"a": 240}, ragged=True)["a"]).summary
     assert not any(array[2].any() for array in summary.payload.packed().values())
     assert Grams.unpacked(summary.grams.packed()).sums(study.feature_map.n_shared) == summary.sums
-
-
-def test_noise_that_is_not_there_is_not_promised():
-    study = make_study(disclosure={"epsilon": 3.0, "delta": 1e-6})
-    with pytest.raises(MissingExtra, match="adds no noise"):
-        summarize(study, make_sites(study, {"a": 400})["a"])

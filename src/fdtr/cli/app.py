@@ -11,7 +11,7 @@ from fdtr.cli.experiments import reproduce_app, simulate
 from fdtr.cli.folder import status
 from fdtr.cli.keys import keys_app, roster_app
 from fdtr.cli.messages import message_app
-from fdtr.cli.roles import Json, StudyPath, hub_app, policy_app, site_app
+from fdtr.cli.roles import Json, LikeSites, StudyPath, hub_app, policy_app, site_app
 from fdtr.cli.signed import RoundNumber, round_of
 
 app = typer.Typer(
@@ -102,6 +102,7 @@ def check(
     study: StudyPath,
     data: DataPath,
     site: Annotated[str | None, typer.Option(help="Check this site only, or name the table's one site.")] = None,
+    sites: LikeSites = None,
     json: Json = False,
 ) -> None:
     """What the table holds, what it can identify, and what disclosure would say. Writes and sends nothing."""
@@ -112,7 +113,7 @@ def check(
 
     loaded = Study.load(study)
     rows = read_trajectories(data, loaded, site).by_site()
-    show.checks(loaded, [check_site(loaded, part, ledger=ledger()) for part in rows.values()], json)
+    show.checks(loaded, [check_site(loaded, part, ledger=ledger(), n_sites=sites) for part in rows.values()], json)
 
 
 @app.command()

@@ -12,7 +12,8 @@ from fdtr.cli.signed import KeyPath, RoundNumber, load_key, round_of
 from fdtr.errors import FdtrError, InvalidStates, OutputExists
 
 if TYPE_CHECKING:
-    from fdtr.signing import Round
+    from fdtr.disclosure import Ledger
+    from fdtr.signing import Key, Round
     from fdtr.study import Study
     from fdtr.summary import SiteSummary, Total
     from fdtr.trajectories import Trajectories
@@ -34,6 +35,10 @@ DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="This site's tabl
 Json = Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")]
 SiteName = Annotated[str | None, typer.Option("--site", help="This site's name; needed where the table has none.")]
 TotalPath = Annotated[Path, typer.Argument(metavar="TOTAL", help="The hub's answer.")]
+LikeSites = Annotated[
+    int | None,
+    typer.Option("--sites", min=1, help="Tell the cost of differential privacy at so many sites like this one."),
+]
 _ROUNDED = 1e-6
 """How far, relative to the largest, sums that went into a secure sum may lie from those before they were rounded."""
 Own = Annotated[
@@ -51,18 +56,20 @@ def summarize(
     key: KeyPath = None,
     round_number: RoundNumber = 1,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before writing.")] = False,
+    sites: LikeSites = None,
     json: Json = False,
 ) -> None:
     """Compute this site's message and write one file: sums over patients, never a row. Nothing is sent.
 
     Refuses where a disclosure rule does, and then writes nothing. A copy is kept at home, because the site has to
     subtract exactly what it sent, and a line in the ledger, because almost the same patients must not be sent again. It
-    is signed with --key where the study has a roster.
+    is signed with --key where the study has a roster. Where the study asks for differential privacy (experimental),
+    says first what the noise costs; asked again for the same patients, it writes the kept sums, not others.
     """
     from fdtr.exchange.kept import find_copy, keep, ledger
     from fdtr.exchange.wire import write_message
     from fdtr.signing import check_site_name, require_own
-    from fdtr.site import read_trajectories, release_of
+    from fdtr.site import cost_of, fit_message, read_trajectories, release_of
     from fdtr.site import summarize as summarize_site
     from fdtr.study import Study
 
@@ -77,9 +84,16 @@ def summarize(
     rows, releases = read_trajectories(data, loaded, site), ledger()
     check_site_name(rows.site)
     require_own(signer, rows.site, loaded.roster)
-    message = summarize_site(loaded, rows, releases)
+    if loaded.disclosure.epsilon is not None:
+        made = _made_before(loaded, rows, releases)
+        if made is not None:
+            _write_again(made, loaded, out, within, signer, yes, json)
+            return
+    fitted = fit_message(loaded, rows)
+    message = summarize_site(loaded, rows, releases, fitted)
+    cost = cost_of(loaded, fitted.fit, sites)
     if not json:
-        show.message(loaded, message)
+        show.message(loaded, message, cost)
     if not yes and not _agreed(f"Write this to {out}?"):
         raise FdtrError("Nothing was written.")
     before = find_copy(message.summary.digest)
@@ -91,7 +105,32 @@ def summarize(
             if before is None:  # else it is the copy of the same message, made earlier
                 kept.unlink()
             raise
-    show.message_written(message.summary, out, kept, json)
+    show.message_written(message.summary, out, kept, cost, json)
+
+
+def _made_before(study: "Study", rows: "Trajectories", releases: "Ledger") -> Path | None:
+    """The copy of the message by which these very patients were released for the study, where there is one."""
+    from fdtr.exchange.kept import find_copy
+    from fdtr.site import release_of
+
+    before = releases.repeated(release_of(study, rows, None))
+    return find_copy(before) if before else None
+
+
+def _write_again(
+    kept: Path, study: "Study", out: Path, within: "Round", signer: "Key | None", yes: bool, json: bool
+) -> None:
+    """Write the kept sums for this round: other noise on the same patients would tell more of them."""
+    from fdtr.exchange.kept import write_again
+
+    if not json:
+        show.line(
+            f"The message {kept.stem[:12]}… of these patients was made before. Noise is drawn once, because every "
+            "other draw would spend ε again: its sums are used as they are, even if the table's values have changed."
+        )
+    if not yes and not _agreed(f"Write this to {out}?"):
+        raise FdtrError("Nothing was written.")
+    show.message_written(write_again(kept, out, study, within, signer), out, kept, None, json)
 
 
 def _digest_of(path: Path) -> str:
@@ -155,15 +194,18 @@ def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path 
     """Read everything, and find the message as it was sent: given, kept at home, or computed again."""
     from fdtr.exchange.kept import find_kept, read_own
     from fdtr.exchange.wire import read_total
-    from fdtr.site import fit_message, read_trajectories
+    from fdtr.site import read_trajectories, recomputed
     from fdtr.study import Study
 
     loaded = Study.load(study)
     within = round_of(loaded, number)
     answer = read_total(total, loaded, within)
     rows = read_trajectories(data, loaded, site)
-    now = fit_message(loaded, rows).summary
-    sent = (read_own(own, loaded) if own else find_kept(answer, rows.site, loaded)) or now
+    found = read_own(own, loaded) if own else find_kept(answer, rows.site, loaded)
+    if found is not None and loaded.disclosure.epsilon is not None:  # nothing computed again could be compared with it
+        return _Answered(loaded, rows, answer, found, within)
+    now = recomputed(loaded, rows)
+    sent = found or now
     same = sent.sums.close_to(now.sums, _ROUNDED) if sent.sent_as else sent.digest == now.digest
     if not same and sent.site == rows.site:
         show.note(
@@ -221,10 +263,12 @@ def evaluate(
     from fdtr.exchange.kept import ledger
     from fdtr.exchange.wire import write_values
     from fdtr.signing import require_own
-    from fdtr.site import evaluate_site, release_of_values, tell_values
+    from fdtr.site import evaluate_site, refuse_values, release_of_values, tell_values
+    from fdtr.study import Study
 
     if out is not None:
         _spare_inputs(out, study, data, total, own, key)
+        refuse_values(Study.load(study))  # before the work, not after it
     given = _answered(study, data, total, site, own, round_number)
     signer = load_key(key) if out is not None else None
     if out is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
     import numpy as np
     from numpy.typing import NDArray
 
-    from fdtr.disclosure import Message
+    from fdtr.disclosure import Cost, Message
     from fdtr.inference import Suspicion
     from fdtr.pipeline.curves import Curves, Judged
     from fdtr.pipeline.reproduce.finding import Finding
@@ -105,6 +105,7 @@ def checks(study: Study, found: Sequence[SiteCheck], machine: bool) -> None:
     _identified(study, found)
     _transitions(found)
     _disclosure(found)
+    privacy_costs(found)
 
 
 def _disclosure(found: Sequence[SiteCheck]) -> None:
@@ -120,6 +121,16 @@ def _disclosure(found: Sequence[SiteCheck]) -> None:
         line("This table is for the site's own eyes. Do not forward it.")
     if not any(verdict.refuses for _, verdict in verdicts):
         line("Disclosure: every site may release its sums.")
+
+
+def privacy_costs(found: Sequence[SiteCheck]) -> None:
+    """What differential privacy costs each site, where the study asks for it."""
+    costs = [(check.site, check.cost) for check in found if check.cost is not None]
+    if costs:
+        line()
+        line(costs[0][1].sentences[0])
+        table("What the noise costs (experimental)", ["site", "expected"], [[s, c.sentences[1]] for s, c in costs])
+        line("This comes from exact sums, for the site's own eyes. Do not forward it.")
 
 
 def _sizes(check: SiteCheck) -> list[str]:
@@ -206,6 +217,7 @@ def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:
             }
             for v in check.verdicts
         ],
+        **({"differential_privacy": privacy(check.cost)} if check.cost else {}),
     }
 
 
@@ -246,7 +258,7 @@ def _judged(found: Judged) -> list[str]:
     return [c.share if c.sharing else "nothing", f"{c.ridge:g}", f"{c.sharing:g}", *(f"{x:.3g}" for x in numbers)]
 
 
-def message(study: Study, made: Message) -> None:
+def message(study: Study, made: Message, cost: Cost | None = None) -> None:
     """What a message holds, before it is written."""
     summary = made.summary
     sums = summary.sums
@@ -257,14 +269,16 @@ def message(study: Study, made: Message) -> None:
     line(f"  Nobody's leverage in them is more than {made.leverage:.2f}.")
     if summary.grams is not None:
         line(f"  They are those of all {summary.grams.n_features} features, the site's own included: an audit message.")
+    for sentence in cost.sentences if cost else ():
+        line(f"  {sentence}")
     told = [v for v in made.verdicts if v.withholds or v.warns]
     for verdict in told:
         line(f"  {'Withheld' if verdict.withholds else 'Note'}: {verdict.sentence}")
-    if told:
+    if told or cost:
         line("  Do not forward these lines.")
 
 
-def message_written(summary: SiteSummary, out: Path, kept: Path, machine: bool) -> None:
+def message_written(summary: SiteSummary, out: Path, kept: Path, cost: Cost | None, machine: bool) -> None:
     """Where a message went."""
     if machine:
         patients = int(summary.sums.n.max())
@@ -275,11 +289,17 @@ def message_written(summary: SiteSummary, out: Path, kept: Path, machine: bool) 
                 "message": str(out),
                 "digest": summary.digest,
                 "copy": str(kept),
+                **({"differential_privacy": privacy(cost)} if cost else {}),
             }
         )
         return
     line(f"Wrote {out}. Give it to the hub. A copy stays at home: {kept}")
     line(f"If it is never sent, strike it: {program()} site withdraw {summary.digest[:12]}")
+
+
+def privacy(cost: Cost) -> dict[str, Any]:
+    """What noise costs, for machines."""
+    return {"experimental": True, **vars(cost), "verdict": cost.verdict}
 
 
 def policy_written(policy: Policy, found: Total, out: Path, machine: bool) -> None:

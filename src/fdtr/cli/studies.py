@@ -72,6 +72,7 @@ def results(found: Results, folder: Path, machine: bool) -> None:
     show.coefficients_table(
         "Shared coefficients, averaged over sites", found.shared_names, found.shared_coefficients, found.identified
     )
+    show.privacy_costs(list(found.checks.values()))
     show.line(f"Policies, values, coefficients and report are in {folder}/.")
 
 

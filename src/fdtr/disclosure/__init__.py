@@ -1,6 +1,8 @@
 """What may leave a site: the rules, and the only makers of what may be sent."""
 
+from fdtr.disclosure.cost import Cost, expected_ratio
 from fdtr.disclosure.facts import measure
+from fdtr.disclosure.gaussian import gaussian_noise, noise_scale
 from fdtr.disclosure.ledger import VALUES, Ledger, Recorded, Release
 from fdtr.disclosure.messages import Message, release
 from fdtr.disclosure.rules import Payload, Rules, Smallest, StepFacts, Verdict, judge, require_sites, withheld_steps
@@ -8,6 +10,7 @@ from fdtr.disclosure.values import MethodValue, SiteValues, ValueFacts, ValueMes
 
 __all__ = [
     "VALUES",
+    "Cost",
     "Ledger",
     "Message",
     "MethodValue",
@@ -22,8 +25,11 @@ __all__ = [
     "ValueMessage",
     "Verdict",
     "Withheld",
+    "expected_ratio",
+    "gaussian_noise",
     "judge",
     "measure",
+    "noise_scale",
     "release",
     "release_values",
     "require_sites",

@@ -99,6 +99,18 @@ class Ledger:
         if not verdict.holds:
             raise ReleasedBefore(_refusal(release, verdict))
 
+    def repeated(self, release: Release) -> str | None:
+        """The latest message by which a site released these very patients for this study; None where none did."""
+        with self._open() as ledger:
+            if ledger is None:
+                return None
+            found = ledger.execute(
+                "SELECT message FROM releases WHERE state = 'released' AND study = ? AND site = ? AND patients = ? "
+                "AND feature_map <> ? ORDER BY id DESC",
+                (release.study, release.site, self._hashed(ledger, release.patients), VALUES),
+            ).fetchone()
+            return None if found is None else str(found[0])
+
     @contextmanager
     def recording(self, release: Release) -> Iterator[None]:
         """Record a release before the body writes it, and take the record back where the body fails.

@@ -46,6 +46,8 @@ def release(summary: SiteSummary, facts: Sequence[StepFacts], rules: Rules, once
         raise ValueError("The facts are not those of the summary's own steps.")
     if (summary.grams is not None) != (rules.payload == "gram"):
         raise ValueError("The rules are not those of what the summary would send.")
+    if rules.noised and not summary.noised:
+        raise ValueError("The study asks for noise that the summary does not carry.")
     broken = [verdict for verdict in verdicts if verdict.refuses or (verdict.withholds and not kept)]
     if broken:
         raise broken[0].rule(refusal(summary.site, broken))

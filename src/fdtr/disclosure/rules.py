@@ -38,7 +38,8 @@ ACTION_MARGIN = 10
 class Rules:
     """What leaves the site, and the thresholds, from the study's [disclosure].
 
-    `norm_bound` is the largest ‖φ‖ allowed, None where none is stated; `max_patients` may be None.
+    `norm_bound` is the largest ‖φ‖ allowed, None where none is stated; `max_patients` may be None; `noised` asks
+    for the noise of differential privacy.
     """
 
     payload: Payload
@@ -50,6 +51,7 @@ class Rules:
     norm_bound: float | None
     max_patients: int | None = None
     small_step: Literal["refuse", "withhold"] = "refuse"
+    noised: bool = False
 
 
 @dataclass(frozen=True)

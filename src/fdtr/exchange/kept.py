@@ -6,7 +6,7 @@ from pathlib import Path
 from fdtr import container
 from fdtr.disclosure import Ledger, Message
 from fdtr.errors import DamagedFile, UnwritableFile
-from fdtr.exchange.wire import read_message, write_message
+from fdtr.exchange.wire import read_message, rewrite_message, write_message
 from fdtr.signing import Key, Round
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Sums, Total
@@ -57,8 +57,17 @@ def find_copy(digest: str) -> Path | None:
 def find_kept(total: Total, site: str, study: Study) -> SiteSummary | None:
     """The summary of `site` as it went into `total`, where a copy was kept."""
     path = find_copy(dict(total.members).get(site, ""))
-    if path is None:
-        return None
+    return None if path is None else _read_copy(path, study)
+
+
+def write_again(copy: Path, path: str | Path, study: Study, within: Round, key: Key | None = None) -> SiteSummary:
+    """Write the message of a kept `copy` to `path`, for the round `within`: the same sums, sealed and signed anew."""
+    _read_copy(copy, study)
+    return rewrite_message(copy, path, study, within, key)
+
+
+def _read_copy(path: Path, study: Study) -> SiteSummary:
+    """A copy that holds the message after which it is named."""
     found = read_own(path, study)
     if found.digest != path.stem:
         raise DamagedFile(f"{path} is the copy of another message than its name says. Restore it from a copy.")

@@ -26,6 +26,7 @@ from fdtr.errors import (
     OtherArrays,
     OtherKind,
     OtherPayload,
+    OtherStudy,
     UnreadableFile,
     WrongLength,
 )
@@ -91,7 +92,10 @@ def total_size(study: Study, n_sites: int) -> int:
 
 def encode_message(message: Message, within: Round | None = None, key: Key | None = None) -> bytes:
     """What a site sends, as bytes. Takes only what `disclosure.release` made."""
-    summary = message.summary
+    return _sealed(message.summary, within, key)
+
+
+def _sealed(summary: SiteSummary, within: Round | None, key: Key | None) -> bytes:
     check_site_name(summary.site)
     within = within or Round(summary.fingerprint)
     return seal(MESSAGE, SUMS_PHASE, summary.site, {}, summary.payload.packed(), within, key, HEADER_BYTES)
@@ -100,6 +104,22 @@ def encode_message(message: Message, within: Round | None = None, key: Key | Non
 def write_message(message: Message, path: str | Path, within: Round | None = None, key: Key | None = None) -> None:
     """Write what a site sends, for the round `within`, signed with the site's `key` where it has one."""
     container.write_atomically(path, encode_message(message, within, key))
+
+
+def rewrite_message(
+    source: str | Path, path: str | Path, study: Study, within: Round, key: Key | None = None
+) -> SiteSummary:
+    """Write a message for another round, sealed and signed anew: the sums of the file `source`, to the last bit.
+
+    Takes only what is a message of the study already, so that nothing leaves that `disclosure.release` did not let.
+    """
+    summary = read_message(source, study)
+    if not summary.fingerprint == study.fingerprint == within.fingerprint:
+        raise OtherStudy(
+            f"{source} belongs to another study. Nothing was written. Use the study file it was made with."
+        )
+    container.write_atomically(path, _sealed(summary, within, key))
+    return summary
 
 
 def open_message(path: str | Path, study: Study, expected: Round | None) -> Letter[SiteSummary]:

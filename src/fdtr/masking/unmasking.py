@@ -73,7 +73,7 @@ def masked_total(survivors: SurvivorList, numbers: Words, scale: FixedPoint, fin
 def as_sent(summary: SiteSummary, scale: FixedPoint, masked_digest: str) -> SiteSummary:
     """A site's summary as it is in a masked total: rounded, and known there by the digest of the masked message."""
     quantised: Sums = scale.quantised(summary.sums)
-    return SiteSummary(summary.site, summary.fingerprint, quantised, sent_as=masked_digest)
+    return SiteSummary(summary.site, summary.fingerprint, quantised, sent_as=masked_digest, noised=summary.noised)
 
 
 def _by_site(messages: Iterable[MaskedMessage]) -> dict[str, MaskedMessage]:

@@ -11,8 +11,10 @@ from fdtr.site.fits import (
     fit_message,
     fit_q_learning,
     others_in,
+    recomputed,
 )
 from fdtr.site.own_check import check_total
+from fdtr.site.private import cost_of, noise_of, refuse_values
 from fdtr.site.rules import map_fingerprint, release_of, release_of_values, rules_of
 from fdtr.site.settings import (
     MESSAGE_RIDGE,
@@ -39,6 +41,7 @@ __all__ = [
     "check_total",
     "choose_alone",
     "choose_together",
+    "cost_of",
     "evaluate",
     "evaluate_site",
     "fit_federated",
@@ -48,8 +51,11 @@ __all__ = [
     "judge_pessimism",
     "map_fingerprint",
     "message_settings",
+    "noise_of",
     "others_in",
     "read_trajectories",
+    "recomputed",
+    "refuse_values",
     "release_of",
     "release_of_values",
     "rules_of",

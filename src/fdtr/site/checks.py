@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.disclosure import Ledger, Message, Verdict, judge, measure, release
-from fdtr.errors import MissingExtra
+from fdtr.disclosure import Cost, Ledger, Message, Verdict, judge, measure, release
+from fdtr.errors import ReleasedBefore
 from fdtr.inference import FTest, Identified, identify, transition_test
 from fdtr.site.fits import LocalFit, MessageFit, fit_message
+from fdtr.site.private import cost_of
 from fdtr.site.rules import release_of, rules_of
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
@@ -20,7 +21,8 @@ class SiteCheck:
 
     `action_counts` (H, A) counts patients; `clipped` and `filled` count values by covariate; `identified` says what
     the shared features can contribute; `transitions` holds the F test of every step but the last; `verdicts` what
-    disclosure would say. `n_clusters` is None where the study names no cluster column.
+    disclosure would say; `cost` what differential privacy costs, None without it. `n_clusters` is None where the
+    study names no cluster column.
     """
 
     site: str
@@ -33,12 +35,20 @@ class SiteCheck:
     identified: list[Identified]
     transitions: list[FTest]
     verdicts: list[Verdict]
+    cost: Cost | None = None
 
 
 def check(
-    study: Study, rows: Trajectories, fitted: LocalFit | MessageFit | None = None, ledger: Ledger | None = None
+    study: Study,
+    rows: Trajectories,
+    fitted: LocalFit | MessageFit | None = None,
+    ledger: Ledger | None = None,
+    n_sites: int | None = None,
 ) -> SiteCheck:
-    """Everything there is to know about a site's table before it takes part; with a `ledger`, rule ONCE too."""
+    """Everything there is to know about a site's table before it takes part; with a `ledger`, rule ONCE too.
+
+    `n_sites` is with how many sites the cost of differential privacy is told, the study's `min_sites` by default.
+    """
     features = study.feature_map
     fitted = fitted or fit_message(study, rows)
     sums = fitted.fit.statistics
@@ -56,22 +66,48 @@ def check(
             transition_test(step.gram, step.value_moment, step.value_square, step.n, features.n_shared)
             for step in sums[:-1]
         ],
-        verdicts=verdicts + ([ledger.judge(release_of(study, rows, fitted.summary))] if ledger else []),
+        verdicts=verdicts + ([_judge_once(study, rows, fitted, ledger)] if ledger else []),
+        cost=cost_of(study, fitted.fit, n_sites),
     )
 
 
-def summarize(study: Study, rows: Trajectories, ledger: Ledger | None = None) -> Message:
+def _judge_once(study: Study, rows: Trajectories, fitted: LocalFit | MessageFit, ledger: Ledger) -> Verdict:
+    """Rule ONCE. A noised message is never made twice: where it was made before, it is the one to use again."""
+    if study.disclosure.epsilon is None:
+        return ledger.judge(release_of(study, rows, fitted.summary))
+    release = release_of(study, rows, None)
+    before = ledger.repeated(release)
+    if before is None:
+        return ledger.judge(release)
+    measured = f"these patients were released in the message {before[:12]}…, which is used again"
+    return Verdict(ReleasedBefore, None, True, measured, "one noised message of the same patients")
+
+
+def summarize(
+    study: Study, rows: Trajectories, ledger: Ledger | None = None, fitted: LocalFit | MessageFit | None = None
+) -> Message:
     """The message of one site, checked by disclosure; refuses with every reason.
 
     `ledger` is what the site released before. It is read here; whoever writes the message records it
-    (`Ledger.recording`).
+    (`Ledger.recording`). `fitted` is the fit behind the message, where it is at hand. With differential privacy every
+    other fit draws other noise and would spend ε again, which the ledger refuses for the same patients.
     """
-    if study.disclosure.epsilon is not None:
-        raise MissingExtra(
-            "The study asks for differential privacy (epsilon), and this version adds no noise. Nothing was written. "
-            "Leave epsilon and delta out of [disclosure], at all sites."
-        )
-    fitted = fit_message(study, rows)
+    fitted = fitted or fit_message(study, rows)
     facts = measure(rows, study.feature_map, fitted.fit, study.disclosure.payload)
-    once = ledger.judge(release_of(study, rows, fitted.summary)) if ledger else None
+    once = None
+    if ledger:
+        if study.disclosure.epsilon is not None:
+            _refuse_repeated(study, rows, ledger)
+        once = ledger.judge(release_of(study, rows, fitted.summary))
     return release(fitted.summary, facts, rules_of(study), once)
+
+
+def _refuse_repeated(study: Study, rows: Trajectories, ledger: Ledger) -> None:
+    before = ledger.repeated(release_of(study, rows, None))
+    if before is not None:
+        raise ReleasedBefore(
+            f"Site {rows.site!r} has released these patients for this study before, in the message {before[:12]}…. "
+            "Another message would carry other noise, and two of them tell more than epsilon allows. Nothing was "
+            "written. Use that message again; if it was never sent, strike it with `fdtr site withdraw`. Do not "
+            "forward this message."
+        )

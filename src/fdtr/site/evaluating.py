@@ -29,6 +29,7 @@ from fdtr.policy import Policy
 from fdtr.progress import Progress, ignore_progress
 from fdtr.site.fits import fit_federated, fit_local, fit_q_learning
 from fdtr.site.folds import evaluation_folds
+from fdtr.site.private import refuse_values
 from fdtr.site.tables import require_rows
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
@@ -166,6 +167,7 @@ def evaluate_site(
 
 def tell_values(study: Study, found: SiteEvaluation) -> ValueMessage:
     """Every method's value and standard error, as far as disclosure lets them leave the site."""
+    refuse_values(study)
     facts = [
         ValueFacts(
             MethodValue(name, estimator, one.value, one.standard_error),

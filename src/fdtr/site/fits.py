@@ -1,18 +1,21 @@
 """A site's policies: alone, with the others, and by Q-learning."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import __version__
 from fdtr.disclosure import judge, measure, withheld_steps
-from fdtr.errors import OtherSite, OtherStudy
+from fdtr.errors import NotRepeatable, OtherSite, OtherStudy
 from fdtr.learners import federated, local, qlearning
 from fdtr.learners.backward import Fit, Settings, grams_of, sums_of
+from fdtr.learners.private import Noise, fit_private
 from fdtr.policy import Policy
+from fdtr.site.private import noise_of
 from fdtr.site.rules import rules_of
 from fdtr.site.settings import choose_alone, choose_together, message_settings, nobody, settings_for
 from fdtr.site.tables import require_rows
@@ -27,16 +30,38 @@ log = logging.getLogger("fdtr.site")
 
 
 @dataclass(frozen=True)
-class LocalFit:
-    """LDTR at one site: its `policy`, the `summary` it could send, and `theta` (H, d).
+class MessageFit:
+    """The `fit` that a message comes from, nothing in it tuned, and the `summary` that a site could send of it.
 
-    `fit` is the fit that the summary comes from; `chosen` the settings of the policy.
+    `fit` is exact also where the study adds noise: it is for the site's own eyes.
     """
 
-    policy: Policy
-    summary: SiteSummary
-    chosen: Candidate
     fit: Fit = field(repr=False)
+    summarized: Callable[[], SiteSummary] = field(repr=False, compare=False)
+
+    @cached_property
+    def summary(self) -> SiteSummary:
+        """What the site could send, made when it is first asked for; with differential privacy noised, once."""
+        return self.summarized()
+
+
+@dataclass(frozen=True)
+class LocalFit:
+    """LDTR at one site: its `policy`, the settings `chosen` for it, `theta` (H, d); `message` is what it could send."""
+
+    policy: Policy
+    chosen: Candidate
+    message: MessageFit = field(repr=False)
+
+    @property
+    def fit(self) -> Fit:
+        """The fit that the summary comes from, exact where the study adds noise."""
+        return self.message.fit
+
+    @property
+    def summary(self) -> SiteSummary:
+        """What the site could send, the same at every look."""
+        return self.message.summary
 
     @property
     def theta(self) -> Array:
@@ -66,40 +91,39 @@ class FederatedFit:
         return self.fit.theta[:, : self.policy.features.n_shared]
 
 
-@dataclass(frozen=True)
-class MessageFit:
-    """The `summary` a site could send, and the `fit` that it comes from; nothing in it is tuned."""
+def fit_message(study: Study, rows: Trajectories, noise: Noise | None = None) -> MessageFit:
+    """The local fit behind a message, with the study's fixed settings or those of every message.
 
-    summary: SiteSummary
-    fit: Fit = field(repr=False)
-
-
-def fit_message(study: Study, rows: Trajectories) -> MessageFit:
-    """The local fit behind a message, with the study's fixed settings or those of every message."""
+    `noise` is what a study with differential privacy adds to the summary; OpenDP's where it is None. A summary with
+    noise is another one at every call: `recomputed` is for those that have to be what was sent.
+    """
     require_rows(study, rows)
     log.info("site %s: computing its sums", rows.site)
     fit = local.fit_local(rows, study.feature_map, message_settings(study))
-    return MessageFit(_summary(study, rows, fit), fit)
+    return MessageFit(fit, partial(_summary, study, rows, fit, noise))
 
 
-def fit_local(study: Study, rows: Trajectories) -> LocalFit:
-    """LDTR (Algorithm 1) on one site's patients."""
-    message = fit_message(study, rows)
+def fit_local(study: Study, rows: Trajectories, noise: Noise | None = None) -> LocalFit:
+    """LDTR (Algorithm 1) on one site's patients; `noise` as for `fit_message`."""
+    message = fit_message(study, rows, noise)
     log.info("site %s: fitting alone", rows.site)
     chosen = choose_alone(study, rows)
     settings = settings_for(study, rows, nobody(study), chosen)
     same = settings == message_settings(study)
     fit = message.fit if same else local.fit_local(rows, study.feature_map, settings)
-    return LocalFit(as_policy(study, rows.site, "LDTR", fit, chosen, settings), message.summary, chosen, message.fit)
+    return LocalFit(as_policy(study, rows.site, "LDTR", fit, chosen, settings), chosen, message)
 
 
-def _summary(study: Study, rows: Trajectories, fit: Fit) -> SiteSummary:
-    """What the site could send: sums or Grams, without the steps that the study withholds."""
+def _summary(study: Study, rows: Trajectories, fit: Fit, noise: Noise | None) -> SiteSummary:
+    """What the site could send: sums or Grams, noised or not, without the steps that the study withholds."""
     asked, n_shared = study.disclosure, study.feature_map.n_shared
+    noised = asked.epsilon is not None
+    grams = fit_private(rows, study.feature_map, message_settings(study), noise or noise_of(study)) if noised else None
     if asked.payload == "gram":
-        summary = SiteSummary.of_grams(rows.site, study.fingerprint, grams_of(fit), n_shared)
+        summary = SiteSummary.of_grams(rows.site, study.fingerprint, grams or grams_of(fit), n_shared, noised)
     else:
-        summary = SiteSummary(rows.site, study.fingerprint, sums_of(fit, n_shared))
+        sums = grams.sums(n_shared) if grams else sums_of(fit, n_shared)
+        summary = SiteSummary(rows.site, study.fingerprint, sums, noised=noised)
     if asked.small_step == "refuse":
         return summary
     return summary.without(withheld_steps(judge(measure(rows, study.feature_map, fit, asked.payload), rules_of(study))))
@@ -110,8 +134,8 @@ def fit_federated(
 ) -> FederatedFit:
     """FDTR (Algorithm 2) for one site, from the total of all sites' messages.
 
-    `own` is the site's summary as it was sent; where it is None it is computed again from `rows`. `rows` may be a
-    part of the site's patients while `own` stays what was sent.
+    `own` is the site's summary as it was sent; where it is None it is computed again from `rows`, which noise does not
+    allow. `rows` may be a part of the site's patients while `own` stays what was sent.
     """
     require_rows(study, rows)
     if isinstance(total, SiteSummary):
@@ -121,7 +145,7 @@ def fit_federated(
             f"The total belongs to another study (fingerprint {total.fingerprint[:12]}…, this study's is "
             f"{study.fingerprint[:12]}…). Use the study file that the messages were made with."
         )
-    own = own or fit_message(study, rows).summary
+    own = own or recomputed(study, rows)
     if own.site != rows.site:
         raise OtherSite(f"The rows are those of site {rows.site!r}, the summary to subtract is that of {own.site!r}.")
     study.check_shape(total.sums.horizon, total.sums.n_shared)
@@ -131,6 +155,17 @@ def fit_federated(
     settings = settings_for(study, rows, others, chosen)
     fit = federated.fit_federated(rows, study.feature_map, settings, others, sharing=chosen.sharing, share=chosen.share)
     return FederatedFit(as_policy(study, rows.site, "FDTR", fit, chosen, settings), chosen, fit)
+
+
+def recomputed(study: Study, rows: Trajectories) -> SiteSummary:
+    """The summary of a site as it was sent, where that can be computed again."""
+    if study.disclosure.epsilon is not None:
+        raise NotRepeatable(
+            f"The message of site {rows.site!r} carries noise (epsilon in the study) and cannot be computed again. "
+            "Nothing was written. Use the message as it was sent: the copy kept at home is found by itself, any other "
+            "copy is given as `own`, --own FILE."
+        )
+    return fit_message(study, rows).summary
 
 
 def others_in(total: Total, own: SiteSummary) -> federated.Others:

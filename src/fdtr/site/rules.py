@@ -21,17 +21,18 @@ def rules_of(study: Study) -> Rules:
         norm_bound=bound,
         max_patients=asked.max_patients,
         small_step=asked.small_step,
+        noised=asked.epsilon is not None,
     )
 
 
-def release_of(study: Study, rows: Trajectories, summary: SiteSummary) -> Release:
-    """A summary as the ledger knows it."""
+def release_of(study: Study, rows: Trajectories, summary: SiteSummary | None) -> Release:
+    """A summary as the ledger knows it; None: one whose noise is not drawn yet."""
     return Release(
         study=study.fingerprint,
         feature_map=map_fingerprint(study),
-        site=summary.site,
-        message=summary.digest,
-        content=container.digest({}, summary.payload.packed()),
+        site=rows.site,
+        message=summary.digest if summary else "",
+        content=container.digest({}, summary.payload.packed()) if summary else "",
         margin=study.disclosure.once_margin,
         patients=rows.patients.to_pylist(),
     )

@@ -312,7 +312,8 @@ class Disclosure(Section):
         Number, Field(ge=1, description="Rule ESS: patients that the weights behind a released value are worth.")
     ] = 30.0
     epsilon: Annotated[
-        Number | None, Field(gt=0, description="ε of differential privacy, with delta; none where it is left out.")
+        Number | None,
+        Field(gt=0, description="ε of differential privacy, experimental; with delta. None: no noise."),
     ] = None
     delta: Annotated[Number | None, Field(gt=0, lt=1, description="δ of differential privacy, with epsilon.")] = None
 
@@ -395,6 +396,8 @@ class Study(Section):
             raise ValueError("no feature has an action term, so no action could be preferred: let a covariate interact")
         if self.disclosure.secure_sum and self.features.scale != "unit":
             raise ValueError('secure_sum needs [features] scale = "unit": it bounds the sums that are added')
+        if self.disclosure.epsilon is not None and self.features.scale != "unit":
+            raise ValueError('epsilon needs [features] scale = "unit": it bounds what one patient adds to the sums')
         self._check_columns(names)
         features = self.feature_map.names
         twice = sorted({name for name in features if features.count(name) > 1})
