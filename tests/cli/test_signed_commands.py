@@ -130,7 +130,9 @@ def test_noised_sums_are_signed_again_for_a_new_round_until_they_are_withdrawn(p
     first = {site: json.loads(done("message", "show", f"{site}.fdtr", "--json", cwd=place)) for site in SITES}
     refused(*summarize("south", *second, "--key", "south.key"), cwd=place, says="not the one that the roster has")
     for site, key in zip(SITES, ("north.key", "south-2.key", "west.key"), strict=True):
-        assert "Noise is drawn once" in done(*summarize(site, *second, "--key", key), cwd=place)
+        told = done(*summarize(site, *second, "--key", key), cwd=place)
+        assert "Noise is drawn once" in told
+        assert "strike it" not in told  # the first round has it
         again = json.loads(done("message", "show", f"{site}.fdtr", "--json", cwd=place))
         assert again["sums"] == first[site]["sums"]
         assert again["round"] != first[site]["round"]

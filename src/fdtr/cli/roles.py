@@ -130,7 +130,7 @@ def _write_again(
         )
     if not yes and not _agreed(f"Write this to {out}?"):
         raise FdtrError("Nothing was written.")
-    show.message_written(write_again(kept, out, study, within, signer), out, kept, None, json)
+    show.message_written(write_again(kept, out, study, within, signer), out, kept, None, json, again=True)
 
 
 def _digest_of(path: Path) -> str:
@@ -157,7 +157,7 @@ def withdraw(
     from fdtr.exchange.kept import ledger
 
     digest = _digest_of(Path(message)) if Path(message).is_file() else message
-    if not yes and not _agreed(f"Was {message} never given to anybody, the hub included?"):
+    if not yes and not _agreed(f"Was {message} never given to anybody, the hub included, in any round?"):
         raise FdtrError("Nothing was struck.")
     for one in ledger().withdraw(digest):
         show.line(f"Struck {one.message[:12]}… of {one.time}: {one.n:,} patients, site {one.site}. Delete its file.")

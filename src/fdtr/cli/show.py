@@ -278,8 +278,10 @@ def message(study: Study, made: Message, cost: Cost | None = None) -> None:
         line("  Do not forward these lines.")
 
 
-def message_written(summary: SiteSummary, out: Path, kept: Path, cost: Cost | None, machine: bool) -> None:
-    """Where a message went."""
+def message_written(
+    summary: SiteSummary, out: Path, kept: Path, cost: Cost | None, machine: bool, *, again: bool = False
+) -> None:
+    """Where a message went; `again` where its sums may have been sent before."""
     if machine:
         patients = int(summary.sums.n.max())
         as_json(
@@ -294,7 +296,8 @@ def message_written(summary: SiteSummary, out: Path, kept: Path, cost: Cost | No
         )
         return
     line(f"Wrote {out}. Give it to the hub. A copy stays at home: {kept}")
-    line(f"If it is never sent, strike it: {program()} site withdraw {summary.digest[:12]}")
+    if not again:
+        line(f"If it is never sent, strike it: {program()} site withdraw {summary.digest[:12]}")
 
 
 def privacy(cost: Cost) -> dict[str, Any]:
