@@ -25,6 +25,10 @@ pytestmark = pytest.mark.quick
             'secure_sum needs [features] scale = "unit"',
         ),
         (
+            {"disclosure": {"secure_sum": True, "max_patients": 900, "small_step": "withhold"}},
+            "secure_sum hides who withheld a step",
+        ),
+        (
             {"disclosure": {"secure_sum": True, "max_patients": 900, "payload": "gram"}},
             'secure_sum adds what payload = "schur" sends',
         ),

@@ -29,7 +29,9 @@ def open_folder(
 ) -> None:
     """Make a folder through which hub and sites run the study, and open its first round."""
     from fdtr.exchange.folder import open_folder as make
+    from fdtr.exchange.folder import require_apart
 
+    require_apart(folder, ("The key", key))
     _told(make(folder, study, load_key(key)), json)
 
 
@@ -42,8 +44,9 @@ def hub_next(
     json: Json = False,
 ) -> None:
     """Do the hub's next step: list the survivors of a masked round, add up, post the total. Says what it waits for."""
-    from fdtr.exchange.folder import take_hub_turn
+    from fdtr.exchange.folder import require_apart, take_hub_turn
 
+    require_apart(folder, ("The key", key))
     _told(take_hub_turn(folder, load_key(key), close, without or ()), json)
 
 
@@ -117,9 +120,10 @@ def site_next(
     Sums leave only after the disclosure rules, the ledger, and you agreed. The last step checks the total and writes
     this site's policy.
     """
-    from fdtr.exchange.folder import find_home, take_site_turn
+    from fdtr.exchange.folder import find_home, require_apart, take_site_turn
 
     home = find_home(folder, site)
+    require_apart(home.folder, ("The policy", out))
     if out is not None:
         _spare_inputs(out, home.data, home.key)
 

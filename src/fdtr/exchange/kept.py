@@ -6,7 +6,7 @@ from pathlib import Path
 from fdtr import container
 from fdtr.disclosure import Ledger, Message
 from fdtr.errors import DamagedFile, UnwritableFile
-from fdtr.exchange.wire import read_message, rewrite_message, write_message
+from fdtr.exchange.wire import encode_message, read_message, rewrite_message
 from fdtr.signing import Key, Round
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Sums, Total
@@ -30,7 +30,7 @@ def ledger() -> Ledger:
 def keep(message: Message, within: Round | None = None, key: Key | None = None) -> Path:
     """Keep a copy under its digest, so that it is found again by what the total says went in."""
     path = _folder() / f"{message.summary.digest}.fdtr"
-    write_message(message, path, within, key)
+    container.write_atomically(path, encode_message(message, within, key), mode=0o600)
     return path
 
 

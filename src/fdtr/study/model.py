@@ -331,6 +331,11 @@ class Disclosure(Section):
             raise ValueError("secure_sum needs max_patients: it bounds the sums, which are added modulo 2^64")
         if self.secure_sum and self.payload == "gram":
             raise ValueError('secure_sum adds what payload = "schur" sends; from added Grams no effect can be removed')
+        if self.secure_sum and self.small_step == "withhold":
+            raise ValueError(
+                "secure_sum hides who withheld a step, and a step of few sites would stand for one: "
+                'use small_step = "refuse"'
+            )
         if (self.epsilon is None) != (self.delta is None):
             raise ValueError("epsilon and delta belong together: give both, or neither")
         return self

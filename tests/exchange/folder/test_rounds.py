@@ -30,7 +30,7 @@ from fdtr.errors import (
     UnknownSender,
     Unsigned,
 )
-from fdtr.exchange.folder import durable, find_home, join, progress_of
+from fdtr.exchange.folder import durable, find_home, join, progress_of, require_apart
 from fdtr.exchange.folder.board import TOTAL, file_name
 from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED, SURVIVORS, seal_part
 from fdtr.exchange.kept import find_kept, ledger
@@ -275,6 +275,21 @@ def test_a_total_that_is_not_the_sum_is_refused(tmp_path):
         assert not list(parties.home_of("a").rglob("*.policy"))
 
 
+def test_a_total_is_not_taken_on_trust_where_the_hub_signs_nothing(tmp_path):
+    parties = ready(tmp_path, masked=False, roster=False)
+    parties.all()
+    parties.hub(close=True)
+    board = parties.board
+    wrong = replace(board.total, sums=board.total.sums + board.total.sums)
+    path = board.hub_path(TOTAL)
+    path.unlink()
+    path.write_bytes(encode_total(wrong, board.within))
+    next((board.hub_path(TOTAL).parent.parent / "sums").glob("b*")).unlink()
+    with pytest.raises(OtherTotal, match="'b' is no longer in the folder"):
+        parties.turn("a")
+    assert not list(parties.home_of("a").rglob("*.policy"))
+
+
 def test_two_turns_at_once_do_it_once(tmp_path, monkeypatch):
     parties = ready(tmp_path, masked=False)
     with parties.at_home("a"):
@@ -419,3 +434,5 @@ def test_what_is_a_sites_own_may_not_lie_in_the_folder(tmp_path):
         with pytest.raises(Exposed, match="The state folder"):
             join(parties.folder, "a", tmp_path / "a.csv", None, key_of("a"))
     assert not (parties.folder / "state").exists()
+    with pytest.raises(Exposed, match="The policy"):
+        require_apart(parties.folder, ("The policy", parties.folder / "rounds" / "a.policy"))

@@ -16,7 +16,7 @@ stranger's until its length, digest, round, part and signature say otherwise; wh
 """
 
 from fdtr.exchange.folder.board import Board, read_board
-from fdtr.exchange.folder.home import Home, find_home, join
+from fdtr.exchange.folder.home import Home, find_home, join, require_apart
 from fdtr.exchange.folder.hub_turns import new_round, open_folder, take_hub_turn
 from fdtr.exchange.folder.progress import Progress, progress_of
 from fdtr.exchange.folder.site_turns import take_site_turn
@@ -33,6 +33,7 @@ __all__ = [
     "open_folder",
     "progress_of",
     "read_board",
+    "require_apart",
     "take_hub_turn",
     "take_site_turn",
 ]

@@ -135,8 +135,14 @@ class Board:
         posted = self.total
         if posted is None:
             raise NoStudyFolder(f"Round {self.number} has no total yet.")
-        if not self.is_masked and any(site not in self.sums for site in posted.sites):
-            return posted  # a message was taken away since; the hub's signature is what is left to go by
+        gone = [site for site in posted.sites if site not in self.sums] if not self.is_masked else []
+        if gone and HUB in self.study.roster:
+            return posted  # the hub's signature is what is left to go by
+        if gone:
+            raise OtherTotal(
+                f"The message of {gone[0]!r} is no longer in the folder, and the hub signs nothing: whether the total "
+                "is the sum of the sites' messages cannot be told. Nothing was fitted. Restore the message."
+            )
         own = self.add_up(posted.sites)
         if own != posted:
             raise OtherTotal(

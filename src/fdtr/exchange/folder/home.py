@@ -140,18 +140,23 @@ class Home:
             )
 
 
+def require_apart(folder: Path, *own: tuple[str, Path | None]) -> None:
+    """Refuse what is a party's own, each a name and a path, where all can read it."""
+    for what, path in own:
+        if path is not None and path.resolve().is_relative_to(folder.resolve()):
+            raise Exposed(
+                f"{what} {path} lies in the folder that all share. Nothing was written. Keep it where only its owner "
+                "reads, and see who could read it so far."
+            )
+
+
 def join(folder: Path, site: str, data: Path, key: Path | None, signer: Key | None, own: Study | None = None) -> Home:
     """Remember a folder, and the study in it as this site accepts it. Nothing is posted.
 
     `own` is a study file with the site's own [columns].
     """
     check_site_name(site)
-    for what, path in (("The state folder", state_folder()), ("The table", data), ("The key", key)):
-        if path is not None and path.resolve().is_relative_to(folder.resolve()):
-            raise Exposed(
-                f"{what} {path} lies in the folder that all share. Nothing was written. Keep it where only this site "
-                "reads, and see who could read it so far."
-            )
+    require_apart(folder, ("The state folder", state_folder()), ("The table", data), ("The key", key))
     study = read_study(folder)
     require_own(signer, site, study.roster)
     if own is not None:
