@@ -39,7 +39,7 @@ lint: setup ## check style, types and the direction of imports
 
 fuzz: setup ## feed the reader of messages what nobody sends, for SECONDS (60)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
-	$(BIN)/python tests/exchange/fuzz.py $(SECONDS)
+	$(BIN)/python scripts/fuzz.py $(SECONDS)
 
 bench: setup ## measure the figures in benchmarks/RESULTS.md on this machine
 	$(BIN)/python benchmarks/run.py

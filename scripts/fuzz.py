@@ -1,4 +1,4 @@
-"""Feed the reader of messages what nobody sends, guided by coverage (atheris): python tests/exchange/fuzz.py [SECONDS].
+"""Feed the reader of messages what nobody sends, guided by coverage (atheris): python scripts/fuzz.py [SECONDS].
 
 Whatever comes in is read or refused with an FdtrError. Another exception, an input that takes more than a second, or
 more than 512 MB ends the run with the input that did it. Half of the inputs get a right checksum, so that they reach
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import atheris
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 with atheris.instrument_imports(include=["fdtr.container", "fdtr.exchange", "fdtr.signing"]):
     from fdtr import container
