@@ -20,6 +20,7 @@ def demo(tmp_path_factory):
     return folder, done.stdout
 
 
+@pytest.mark.slow
 def test_the_program_prints_what_the_readme_says(demo):
     [program] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len([line for line in program.splitlines() if line and not line.startswith("import")]) <= 8
@@ -31,6 +32,7 @@ def test_the_program_prints_what_the_readme_says(demo):
     assert done.stdout.strip() == printed
 
 
+@pytest.mark.slow
 def test_the_table_is_the_demos(demo):
     shown = re.findall(r"^    ((?:Clinicians|Q-learn|LDTR|FDTR).*)$", README, re.MULTILINE)
     assert len(shown) == 7

@@ -11,6 +11,8 @@ from fdtr.pipeline.results import FDTR
 from fdtr.policy import Policy
 from fdtr.study import Study
 
+pytestmark = pytest.mark.slow  # the whole demo, twice
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):

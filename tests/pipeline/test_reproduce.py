@@ -68,6 +68,7 @@ def test_holm_keeps_the_level_for_all_together():
     assert np.mean(rejected) < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 4000)
 
 
+@pytest.mark.slow
 def test_a_trial_gives_the_same_again_and_in_other_processes():
     jobs = [small_trial(number) for number in range(3)]
     here = replicate(run_trial, jobs, "trial", processes=1)

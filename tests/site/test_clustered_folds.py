@@ -22,8 +22,6 @@ from fdtr.study import Study
 from fdtr.trajectories import Trajectories
 from worlds import make_study, make_table
 
-pytestmark = pytest.mark.quick
-
 AUTO = {"ridge": "auto", "pessimism": "auto"}
 CLUSTERED = make_study(columns={"cluster": "clinician"}, learning=AUTO)
 PLAIN = make_study(learning=AUTO)
@@ -146,6 +144,7 @@ def outcomes_by_clinician(rng: np.random.Generator) -> pa.Table:
     )
 
 
+@pytest.mark.slow
 def test_errors_by_cluster_cover_the_truth_where_errors_by_patient_do_not() -> None:
     # Always treating is worth 0.6. Of 120 intervals 114 ± 2.4 should cover it. By patient the error is too small by
     # √(1 + 7/4) = 1.66, as a quarter of the variance of weighted outcomes is shared: 120 · P(|z| < 1.18) = 91 ± 4.7.
