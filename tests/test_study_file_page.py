@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fdtr.study import Study
-from fdtr.study.model import Actions, Columns, Covariate, Disclosure, Features, Learning, Reward
+from fdtr.study.sections import Actions, Columns, Covariate, Disclosure, Features, Learning, Reward
 
 pytestmark = pytest.mark.quick
 PAGE = (Path(__file__).parents[1] / "docs" / "study-file.md").read_text()

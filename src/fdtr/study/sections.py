@@ -1,0 +1,317 @@
+"""The tables of a study file, each with its own checks."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Whole = Annotated[int, Field(strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
+Text = Annotated[str, Field(strict=True, min_length=1)]
+
+
+MOST_STEPS = 10_000
+LARGEST_INTEGER = 2**53 - 1  # beyond it JSON numbers are not exact, and canonical JSON refuses them
+
+
+def _number_or_auto(value: Any) -> str:
+    return "auto" if value == "auto" else "number"
+
+
+Auto = Annotated[Literal["auto"], Tag("auto")]
+Caution = Annotated[Annotated[Number, Field(ge=0), Tag("number")] | Auto, Discriminator(_number_or_auto)]
+Ridge = Annotated[Annotated[Number, Field(gt=0), Tag("number")] | Auto, Discriminator(_number_or_auto)]
+Weight = Annotated[Annotated[Number, Field(ge=0, le=1), Tag("number")] | Auto, Discriminator(_number_or_auto)]
+
+
+def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
+    if pair[0] >= pair[1]:
+        raise ValueError(f"the lower end must lie below the upper end, and {pair[0]:g} ≥ {pair[1]:g}")
+    return pair
+
+
+class Section(BaseModel):
+    """A table of the study file; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class Columns(BaseModel):
+    """How this site's table calls its columns; covariates too, by their name. Not part of the fingerprint."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    ROLES: ClassVar[tuple[str, ...]] = ("site", "patient", "step", "action", "reward", "end", "cluster")
+
+    site: Text = "site"
+    patient: Text = "patient"
+    step: Text = "step"
+    action: Text = "action"
+    reward: Text = "reward"
+    end: Text = "end"
+    cluster: Annotated[
+        Text | None,
+        Field(description="Who belongs together, as a person's stays do: folds and errors go by it. None: by patient."),
+    ] = None
+
+    @property
+    def by_role(self) -> dict[str, str]:
+        """The column of each role that has one."""
+        columns = {role: getattr(self, role) for role in self.ROLES}
+        return {role: column for role, column in columns.items() if column is not None}
+
+    def of(self, covariate: str) -> str:
+        """The column that holds a covariate."""
+        return str((self.model_extra or {}).get(covariate, covariate))
+
+
+class Actions(Section):
+    """The treatments and the functions p(a) of their codes."""
+
+    levels: Annotated[tuple[Number, ...], Field(description="Codes in the data, as many as there are treatments.")]
+    labels: Annotated[tuple[Text, ...], Field(description="Names for people, one for each level.")] = ()
+    basis: Annotated[
+        Literal["polynomial", "categorical"],
+        Field(description="p(a) = (1, a, …, a^degree), or 1 and an indicator for each level but the first."),
+    ] = "polynomial"
+    degree: Annotated[Whole, Field(ge=1, le=20, description="Of a polynomial basis.")] = 2
+    scale: Annotated[Literal["unit", "none"], Field(description="Map codes onto [0, 1], or use them as they are.")] = (
+        "unit"
+    )
+
+    @field_validator("levels")
+    @classmethod
+    def _check_levels(cls, levels: tuple[float, ...]) -> tuple[float, ...]:
+        twice = [level for i, level in enumerate(levels) if level in levels[:i]]
+        if twice:
+            raise ValueError(f"the level {twice[0]:g} is listed twice")
+        if len(levels) < 2:
+            raise ValueError("at least two levels are needed: with one treatment there is nothing to decide")
+        if any(abs(level) > LARGEST_INTEGER for level in levels):
+            raise ValueError("a level is too large to be a code; use small numbers")
+        return tuple(int(x) for x in levels) if all(float(x).is_integer() for x in levels) else levels
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> Self:
+        if not self.labels:
+            object.__setattr__(self, "labels", tuple(f"{level:g}" for level in self.levels))
+        if len(self.labels) != len(self.levels):
+            raise ValueError(f"there are {len(self.levels)} levels and {len(self.labels)} labels")
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError("a label is listed twice")
+        return self
+
+
+class LinearBasis(Section):
+    """z."""
+
+    kind: Literal["linear"] = "linear"
+
+
+class PolynomialBasis(Section):
+    """z, …, z^degree."""
+
+    kind: Literal["polynomial"]
+    degree: Annotated[Whole, Field(ge=1, le=20)] = 2
+
+
+class CategoricalBasis(Section):
+    """An indicator of each level but the first."""
+
+    kind: Literal["categorical"]
+    levels: tuple[Number, ...]
+
+    @field_validator("levels")
+    @classmethod
+    def _check_levels(cls, levels: tuple[float, ...]) -> tuple[float, ...]:
+        if len(set(levels)) < len(levels):
+            raise ValueError("a level is listed twice")
+        if len(levels) < 2:
+            raise ValueError("at least two levels are needed")
+        return levels
+
+
+class SplineBasis(Section):
+    """B-splines, clamped at the range, with these interior knots in raw units."""
+
+    kind: Literal["spline"]
+    knots: tuple[Number, ...] = ()
+    degree: Annotated[Whole, Field(ge=1, le=5)] = 3
+
+
+class FourierBasis(Section):
+    """sin 2πjz and cos 2πjz, j = 1 … order; the range is the period."""
+
+    kind: Literal["fourier"]
+    order: Annotated[Whole, Field(ge=1, le=50)] = 1
+
+
+StateBasis = Annotated[
+    LinearBasis | PolynomialBasis | CategoricalBasis | SplineBasis | FourierBasis, Field(discriminator="kind")
+]
+
+
+class Covariate(Section):
+    """One column of the state."""
+
+    name: Text
+    effect: Annotated[
+        Literal["shared", "specific"],
+        Field(description="shared: one effect common to all sites (φ0); specific: each site its own (φ1)."),
+    ] = "specific"
+    range: Annotated[
+        tuple[Number, Number], Field(description="Public bounds; values outside are clipped and counted.")
+    ] = (0.0, 1.0)
+    level: Annotated[
+        Literal["patient", "site"], Field(description="site: constant within a site, and checked to be.")
+    ] = "patient"
+    basis: StateBasis = LinearBasis()
+    interacts: Annotated[Flag, Field(description="false: a main effect only, no action terms.")] = True
+    missing: Annotated[
+        Literal["refuse", "forward", "range-middle"],
+        Field(description="What to do with a gap: refuse, carry the patient's last value forward, or mid-range."),
+    ] = "refuse"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _range_of_levels(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and isinstance(given.get("basis"), Mapping):
+            levels = given["basis"].get("levels")
+            if (
+                given["basis"].get("kind") == "categorical"
+                and isinstance(levels, list | tuple)
+                and "range" not in given
+            ):
+                numbers = [x for x in levels if isinstance(x, int | float)]
+                return {**given, "range": (min(numbers), max(numbers))} if numbers else given
+        return given
+
+    @field_validator("range")
+    @classmethod
+    def _check_range(cls, pair: tuple[float, float]) -> tuple[float, float]:
+        return _ascending(pair)
+
+    @model_validator(mode="after")
+    def _check_basis(self) -> Self:
+        low, high = self.range
+        if isinstance(self.basis, SplineBasis):
+            inside = (low, *self.basis.knots, high)
+            if any(a >= b for a, b in pairwise(inside)):
+                raise ValueError(f"the knots must increase strictly inside the range [{low:g}, {high:g}]")
+        if isinstance(self.basis, CategoricalBasis):
+            if (low, high) != (min(self.basis.levels), max(self.basis.levels)):
+                raise ValueError("the range of a categorical covariate is that of its levels; leave it out")
+            if self.missing == "range-middle":
+                raise ValueError('a categorical covariate has no middle; use missing = "forward" or fill the table')
+        return self
+
+
+class Features(Section):
+    """What belongs to the feature map as a whole."""
+
+    intercept: Literal["shared", "specific", "none"] = "specific"
+    scale: Annotated[
+        Literal["unit", "none"],
+        Field(description="unit: ranges onto [0, 1] and φ divided by its largest possible norm; none: as they are."),
+    ] = "unit"
+
+
+class Reward(Section):
+    """The outcome of a step."""
+
+    range: Annotated[tuple[Number, Number], Field(description="Mapped onto [0, 1]; outside is an error.")] = (0.0, 1.0)
+
+    @field_validator("range")
+    @classmethod
+    def _check_range(cls, pair: tuple[float, float]) -> tuple[float, float]:
+        return _ascending(pair)
+
+
+class Learning(Section):
+    """Settings of the method."""
+
+    pessimism: Annotated[
+        Caution,
+        Field(description='c in α; larger trusts the data less. "auto": 0.0005 unless folds clearly say otherwise.'),
+    ] = 0.0005
+    ridge: Annotated[Ridge, Field(description='λ, or "auto": from each site\'s own folds.')] = "auto"
+    sharing: Annotated[
+        Weight,
+        Field(description="w on the others' sums: 1 is the paper, 0 is alone, \"auto\": from the site's own folds."),
+    ] = "auto"
+    share: Annotated[
+        Literal["value", "reward", "auto"],
+        Field(description="What is estimated together: values (the paper) or rewards alone."),
+    ] = "auto"
+    failure_probability: Annotated[Number, Field(gt=0, lt=1, description="ξ, of the confidence bound.")] = 0.99
+    misspecification: Annotated[Number, Field(ge=0, description="η, the largest error of the linear model.")] = 0.0
+    seed: Annotated[Whole, Field(ge=0, le=LARGEST_INTEGER, description="Of the folds in which settings are tuned.")] = 0
+
+
+class Disclosure(Section):
+    """What leaves a site, and what must hold before it may."""
+
+    OF_GRAMS: ClassVar[dict[str, float]] = {"max_ratio": 0.05, "max_leverage": 0.33}
+
+    payload: Annotated[
+        Literal["schur", "gram"],
+        Field(description="schur: sums of the shared features alone; gram: of all features, for audits."),
+    ] = "schur"
+    secure_sum: Annotated[Flag, Field(description="Nobody sees a site's sums, only those of all sites.")] = False
+    max_patients: Annotated[
+        Whole | None, Field(ge=1, le=LARGEST_INTEGER, description="Most patients of a site; needed by a secure sum.")
+    ] = None
+    norm_bound: Annotated[
+        Number | None, Field(gt=0, description="Rule BOUND: largest ‖φ‖ where features are not scaled to 1.")
+    ] = None
+    min_patients: Annotated[Whole, Field(ge=1, description="Rule N: patients at every step.")] = 50
+    max_ratio: Annotated[
+        Number, Field(gt=0, le=1, description='Rule RATIO: rank of the features per patient; 0.05 with "gram".')
+    ] = 0.10
+    min_action: Annotated[Whole, Field(ge=1, description="Rule ACTION: patients at each action that is used.")] = 11
+    min_cell: Annotated[
+        Whole, Field(ge=1, description="Rules CELL, NONZERO, PAIR: patients in a cell that is not empty.")
+    ] = 11
+    max_leverage: Annotated[
+        Number, Field(gt=0, le=1, description='Rule LEVERAGE: of one patient; 0.33 with "gram".')
+    ] = 0.20
+    min_sites: Annotated[Whole, Field(ge=1, description="Rule SITES, at the hub.")] = 3
+    once_margin: Annotated[
+        Whole, Field(ge=0, description="Rule ONCE: patients by which two releases must differ, at least; 0: no rule.")
+    ] = 10
+    small_step: Annotated[
+        Literal["refuse", "withhold"],
+        Field(description="A step that breaks a rule: nothing is released, or the step goes as zeros."),
+    ] = "refuse"
+    min_effective_sample_size: Annotated[
+        Number, Field(ge=1, description="Rule ESS: patients that the weights behind a released value are worth.")
+    ] = 30.0
+    epsilon: Annotated[
+        Number | None,
+        Field(gt=0, description="ε of differential privacy, experimental; with delta. None: no noise."),
+    ] = None
+    delta: Annotated[Number | None, Field(gt=0, lt=1, description="δ of differential privacy, with epsilon.")] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_payload(cls, given: Any) -> Any:
+        """A full Gram tells more than what is left of it: its own defaults, written out like all others."""
+        if isinstance(given, Mapping) and given.get("payload") == "gram":
+            return {**cls.OF_GRAMS, **given}
+        return given
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        if self.secure_sum and self.max_patients is None:
+            raise ValueError("secure_sum needs max_patients: it bounds the sums, which are added modulo 2^64")
+        if self.secure_sum and self.payload == "gram":
+            raise ValueError('secure_sum adds what payload = "schur" sends; from added Grams no effect can be removed')
+        if self.secure_sum and self.small_step == "withhold":
+            raise ValueError(
+                "secure_sum hides who withheld a step, and a step of few sites would stand for one: "
+                'use small_step = "refuse"'
+            )
+        if (self.epsilon is None) != (self.delta is None):
+            raise ValueError("epsilon and delta belong together: give both, or neither")
+        return self
