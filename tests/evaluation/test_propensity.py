@@ -4,7 +4,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fdtr.evaluation import Constant, Evaluator, Kind, fit_propensities, logistic
+from fdtr.evaluation import (
+    Behaviour,
+    Constant,
+    Evaluator,
+    Kind,
+    fit_propensities,
+    known_propensities,
+    logistic,
+)
 from fdtr.evaluation.calibration import calibrate
 from fdtr.evaluation.paths import Paths, paths_of
 from fdtr.simulation.linear import WorldSpec, make_world
@@ -56,6 +64,31 @@ def test_a_patients_own_action_does_not_enter_its_chances():
     after = fit_propensities(Paths(paths.rewards, (changed, *paths.actions[1:]), paths.states), features, folds, "each")
     np.testing.assert_array_equal(before.chances[0][:, folds == 1], after.chances[0][:, folds == 1])
     assert np.abs(before.chances[0] - after.chances[0])[:, folds != 1].max() > 0.01
+
+
+@pytest.mark.parametrize("steps", ["each", "pooled"])
+def test_in_sample_chances_balance_the_patients_they_were_fitted_to(steps):
+    features, _, paths = site_of()
+    found = fit_propensities(paths, features, np.arange(200) % 4, steps)
+    expected = sum(chances.sum(axis=1) for chances in found.in_sample)
+    np.testing.assert_allclose(expected, np.bincount(np.concatenate(paths.actions)), rtol=1e-6)
+    held_out = sum(chances.sum(axis=1) for chances in found.chances)
+    assert np.abs(held_out / expected - 1).max() > 1e-4
+
+
+def test_values_without_a_normaliser_take_in_sample_chances_and_others_held_out_ones():
+    features, rows, paths = site_of()
+    found = fit_propensities(paths, features, folds := np.arange(200) % 4)
+    by = {
+        name: Evaluator(rows, features, folds, propensities=known_propensities(chances))
+        for name, chances in (("in sample", found.in_sample), ("held out", found.chances))
+    }
+    both = Evaluator(rows, features, folds, propensities=found)
+    for method, name in (("pdis", "in sample"), ("wis", "held out"), ("dr", "held out"), ("wdr", "held out")):
+        assert both.value(Constant(1), method).value == by[name].value(Constant(1), method).value, method
+    assert by["in sample"].value(Constant(1), "pdis").value != by["held out"].value(Constant(1), "pdis").value
+    observed = paths.rewards.sum(axis=0).mean()
+    assert both.value(Behaviour(), "pdis").value == pytest.approx(observed, abs=1e-12)
 
 
 def test_few_rows_are_pooled_unless_told_otherwise():

@@ -15,7 +15,10 @@ from fdtr.evaluation.weights import Weights
 
 
 def per_decision(paths: Paths, weights: Weights) -> Statistic:
-    """V̂ = (1/n) Σ_i Σ_h ρ_{i,h} r_{i,h}. Unbiased with true propensities; ψ_i = Σ_h ρ_{i,h} r_{i,h} − V̂."""
+    """V̂ = (1/n) Σ_i Σ_h ρ_{i,h} r_{i,h}. Unbiased with true propensities; ψ_i = Σ_h ρ_{i,h} r_{i,h} − V̂.
+
+    Estimated ones are to be fitted to the same patients: no normaliser takes back what 1/b̂ is too large by.
+    """
     return mean_of((weights.ratios * paths.rewards).sum(axis=0))
 
 

@@ -5,6 +5,11 @@
 A multinomial logistic regression on the study's own functions of the state, standardised, with a mild ridge; one for
 each step, or one for all steps with an indicator of each step but the first. It is cross-fitted: a patient's chances
 come from the model fitted to the other folds.
+
+Weights that nothing normalises (`pdis`) take the model fitted to all patients instead. 1/b̂ is convex in b̂, so that with
+a model of other patients' the weights average more than 1, by O(p/n) at every step; maximum likelihood on the patients
+themselves balances their own scores, Σ_i (1{a_i = a} − b̂(a | x_i)) ψ(x_i) ≈ 0, and takes that back (Hirano, Imbens and
+Ridder, 2003).
 """
 
 from collections.abc import Sequence
@@ -33,9 +38,13 @@ ROWS_PER_COEFFICIENT = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Propensities:
-    """`chances` (A, n_h) of every step sum to 1 over actions; `pooled`: one model for all steps."""
+    """`chances` (A, n_h) of every step sum to 1 over actions; `in_sample`: the same from the model of all patients.
+
+    `pooled`: one model for all steps.
+    """
 
     chances: ByStep
+    in_sample: ByStep
     pooled: bool
     cautions: tuple[Caution, ...] = ()
 
@@ -53,7 +62,7 @@ class _Design:
 def fit_propensities(
     paths: Paths, features: FeatureMap, folds: Folds, steps: Steps = "auto", floor: float = FLOOR
 ) -> Propensities:
-    """Cross-fitted chances of every action for every patient and step.
+    """Chances of every action for every patient and step, cross-fitted and in sample.
 
     `folds` (n,) are positions 0 … F−1, one a patient. What went wrong is told in cautions, not raised.
     """
@@ -64,8 +73,11 @@ def fit_propensities(
     designs = [_pool(psi, paths)] if pooled else [_single(psi, paths, h) for h in range(paths.horizon)]
     troubles = Troubles(features.levels, labels, floor)
     usual = _frequencies(paths, n_actions, folds)
-    found = [np.empty((n_actions, count)) for count in paths.counts]
+    found, own = ([np.empty((n_actions, count)) for count in paths.counts] for _ in range(2))
     for design in designs:
+        everybody = fit_and_predict(design.columns, design.actions, design.columns, n_actions)
+        if everybody is not None:
+            _spread(everybody.chances, design, np.ones(len(design.actions), dtype=bool), own)
         for fold in range(int(folds.max(initial=0)) + 1):
             held_out = folds[design.patients] == fold
             if not held_out.any():
@@ -77,12 +89,13 @@ def fit_propensities(
             _note(troubles, design, held_out, fitted, None if pooled else int(design.steps[0]))
             _spread(chances, design, held_out, found)
     troubles.note_counts(_action_counts(paths, n_actions))
-    return Propensities(_floored(tuple(found), paths, floor, troubles), pooled, troubles.cautions())
+    troubles.note_floored(_below(found, paths, floor), sum(paths.counts))
+    return Propensities(_floored(found, floor), _floored(own, floor), pooled, troubles.cautions())
 
 
 def known_propensities(chances: ByStep) -> Propensities:
     """Propensities that need no estimate, as in a trial: `chances` (A, n_h) of every step."""
-    return Propensities(chances, pooled=False)
+    return Propensities(chances, chances, pooled=False)
 
 
 def _state_columns(features: FeatureMap) -> tuple[list[int], tuple[str, ...]]:
@@ -142,9 +155,11 @@ def _action_counts(paths: Paths, n_actions: int) -> NDArray[np.intp]:
     return np.array([np.bincount(actions, minlength=n_actions) for actions in paths.actions])
 
 
-def _floored(found: ByStep, paths: Paths, floor: float, troubles: Troubles) -> ByStep:
-    below = sum(int((taken(c, a) < floor).sum()) for c, a in zip(found, paths.actions, strict=True))
-    troubles.note_floored(below, sum(paths.counts))
+def _below(found: Sequence[Array], paths: Paths, floor: float) -> int:
+    return sum(int((taken(c, a) < floor).sum()) for c, a in zip(found, paths.actions, strict=True))
+
+
+def _floored(found: Sequence[Array], floor: float) -> ByStep:
     raised = [np.maximum(chances, floor) for chances in found]
     return tuple(chances / chances.sum(axis=0) for chances in raised)
 

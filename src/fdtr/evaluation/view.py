@@ -54,16 +54,22 @@ class View:
     @cached_property
     def chances(self) -> ByStep:
         """Chances of every action, (A, n_h) of every step."""
-        return self._chances_of(self.target)
+        return self._chances_of(self.target, self.given.propensities.chances)
 
-    def _chances_of(self, target: Target) -> ByStep:
-        pairs = zip(self.given.paths.states, self.given.propensities.chances, strict=True)
+    def _chances_of(self, target: Target, behaviour: ByStep) -> ByStep:
+        pairs = zip(self.given.paths.states, behaviour, strict=True)
         return tuple(target.chances(states, h, usual) for h, (states, usual) in enumerate(pairs))
 
     @cached_property
     def weights(self) -> Weights:
         """ρ of every patient and step."""
         return weigh(self.given.paths, self.chances, self.given.propensities.chances, self.cap)
+
+    @cached_property
+    def in_sample(self) -> Weights:
+        """ρ for what does not normalise it: by propensities that were fitted to these very patients."""
+        behaviour = self.given.propensities.in_sample
+        return weigh(self.given.paths, self._chances_of(self.target, behaviour), behaviour, self.cap)
 
     @property
     def fitted(self) -> FittedQ | HeldOutQ:
@@ -85,7 +91,7 @@ class View:
         given, own = self.given, self.target.folds
         if not np.array_equal(own, given.folds):
             raise ValueError("The policies' folds are not those in which these patients are evaluated.")
-        by_fold = [self._chances_of(target) for target in self.target.targets]
+        by_fold = [self._chances_of(target, given.propensities.chances) for target in self.target.targets]
         with one_blas_thread():
             return fit_held_out_q(given.paths, given.psi, given.embeddings, own, by_fold, given.outcomes, self.ridge)
 
@@ -109,7 +115,7 @@ class View:
         if method == "fqe":
             return self.fitted.statistic
         if method == "pdis":
-            return per_decision(paths, self.weights)
+            return per_decision(paths, self.in_sample)
         if method == "wis":
             return step_weighted(paths, self.weights)
         if method == "dr":

@@ -39,7 +39,7 @@ TRIED = (
     Tried("known propensities", Setting(known=True)),
     Tried("bootstrap", Setting(interval="bootstrap"), safe=("pdis",)),
     Tried("Bernstein", Setting(interval="bernstein", known=True, methods=("pdis",)), safe=("pdis",)),
-    Tried("H = 15, |A| = 6", Setting(spec=BROKEN, fresh=200_000), 200, broken=("pdis", "wis", "dr", "wdr")),
+    Tried("H = 15, |A| = 6", Setting(spec=BROKEN, fresh=200_000), 1000, broken=("pdis", "wis", "dr", "wdr")),
 )
 
 
