@@ -13,7 +13,7 @@ TEST_PROGRAMS := chromium npm
 QUICK := quick or not (slow or browser or database or network)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick lint fuzz bench docs agree-scope-rl lock release sbom clean
+.PHONY: help setup demo test test-quick lint fuzz bench docs agree-scope-rl lock release bundle sbom clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +57,9 @@ lock: ## rewrite constraints.txt with the newest versions that fit together
 
 release: setup ## build twice, compare, try the wheel in a fresh environment; leaves dist/
 	@scripts/release $(PYTHON)
+
+bundle: setup ## gather fdtr and all it runs with as wheels, hashes beside them, for a site without a registry; in dist/
+	@scripts/bundle $(PYTHON)
 
 sbom: setup ## list what fdtr runs with, versions and licences, in dist/sbom.json (CycloneDX)
 	@$(BIN)/python scripts/sbom.py dist/sbom.json
