@@ -84,6 +84,11 @@
     │   ├── RoundTooAlike           two sums together would stand for too few sites
     │   ├── ChangedMessage          a masked message is not the one in the list
     │   └── BadOpening              an opening is missing, unsigned, or of another round
+    ├── ServiceError                a federation over the network
+    │   ├── InvalidSettings         hub.toml or site.toml contradicts itself or names what is not there
+    │   ├── MissingProgram          a program of the system is not installed
+    │   ├── NotServed               the hub's service does not run, or does not answer
+    │   └── ServiceEnded            a program that the service needs ended
     ├── MissingExtra                an optional part of the software is not installed
     ├── Unfetchable                 something to be downloaded could not be had
     └── SingularSystem              a linear system cannot be solved as the study asks
@@ -474,6 +479,26 @@ class BadOpening(MaskingError):
 
 class SingularSystem(FdtrError, ArithmeticError):
     """A linear system cannot be solved as the study asks."""
+
+
+class ServiceError(FdtrError):
+    """About a federation over the network."""
+
+
+class InvalidSettings(ServiceError):
+    """A settings file contradicts itself, lacks a field, has an unknown one, or names what is not there."""
+
+
+class MissingProgram(ServiceError):
+    """A program of the system is not installed."""
+
+
+class NotServed(ServiceError):
+    """The hub's service does not run, or does not answer."""
+
+
+class ServiceEnded(ServiceError):
+    """A program that the service needs ended."""
 
 
 class MissingExtra(FdtrError):

@@ -1,6 +1,5 @@
 """Key pairs and their fingerprints. Ed25519 of PyCA cryptography, nothing home-made."""
 
-import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,8 +7,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fdtr.container import size_of
-from fdtr.errors import OutputExists, UnreadableKey, UnwritableFile
+from fdtr.container import create_private, size_of
+from fdtr.errors import UnreadableKey
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -117,7 +116,7 @@ class Key:
         lock: KeySerializationEncryption = (
             BestAvailableEncryption(passphrase.encode()) if passphrase else NoEncryption()
         )
-        _create(Path(path), self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock))
+        create_private(Path(path), self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock))
 
     @classmethod
     def load(cls, path: str | Path, passphrase: str | None = None) -> "Key":
@@ -150,25 +149,3 @@ def _pem(path: str | Path) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise UnreadableKey(f"The key {path} could not be read: {error.strerror}.") from None
-
-
-def _create(path: Path, content: bytes) -> None:
-    """Write a new file, readable by its owner alone; where it cannot be written whole, nothing is left."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise OutputExists(
-            f"{path} exists already, and a key is never overwritten. Nothing was written. Name another file with --out."
-        ) from None
-    except OSError as error:
-        raise UnwritableFile(f"{path} could not be written: {error.strerror}. Nothing was written.") from None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException as error:
-        path.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise UnwritableFile(f"{path} could not be written: {error.strerror}. Nothing was written.") from None
-        raise
