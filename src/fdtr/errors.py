@@ -54,6 +54,9 @@
     │   ├── Busy                    another process of the same party is at work
     │   ├── RoundClosed             the round went on without this site
     │   ├── OtherTotal              the hub's total is not the sum of what lies in the folder
+    │   ├── MalformedParcel         a request or an answer over the network that the round cannot have
+    │   ├── NoHubKey                the network is to carry a study whose roster lacks the hub
+    │   ├── BrokenChain             a line of a site's log was changed, removed or moved
     │   ├── NotRepeatable           a noised summary cannot be computed again
     │   └── UnknownRelease          the ledger holds no such release
     ├── DisclosureError
@@ -315,6 +318,18 @@ class RoundClosed(ExchangeError):
 
 class OtherTotal(ExchangeError):
     """The hub's total is not the sum of what lies in the folder."""
+
+
+class MalformedParcel(ExchangeError):
+    """A request or an answer over the network holds what its part of the round cannot have."""
+
+
+class NoHubKey(ExchangeError):
+    """The network is to carry a study whose roster lacks the hub, so that nobody could believe its totals."""
+
+
+class BrokenChain(ExchangeError):
+    """A line of a site's log was changed, removed or moved."""
 
 
 class NotRepeatable(ExchangeError):
