@@ -54,7 +54,7 @@ http {{
     proxy_read_timeout 120s;
     proxy_ssl_trusted_certificate "{authority}";
     proxy_ssl_verify on;
-    proxy_ssl_name {loopback};
+    proxy_ssl_name localhost;
     server {{
         listen {listen} ssl;
         ssl_certificate "{certificate}";

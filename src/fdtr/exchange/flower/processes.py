@@ -7,8 +7,9 @@ import socket
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from fdtr.errors import MissingProgram
 from fdtr.exchange.flower import leash
 
 LOOPBACK = "127.0.0.1"
+_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PATIENCE = 8.0
-_TAIL_BYTES = 4096
+_TAIL_BYTES = 65536
+_LARGE_LOG = 2**20
 _SECRET = ("FDTR_PASSPHRASE", "FDTR_PASSPHRASE_FILE", "FDTR_KEY")
 
 
@@ -36,9 +39,10 @@ def find_program(name: str, install: str) -> str:
     return found
 
 
-def environment(**changes: str) -> dict[str, str]:
-    """What a child is told: this process's environment without its secrets, Flower silent and at home in `changes`."""
-    kept = {name: value for name, value in os.environ.items() if name not in _SECRET and not name.startswith("FLWR_")}
+def environment(*, secrets: bool = False, **changes: str) -> dict[str, str]:
+    """What a child is told: this process's environment, without its `secrets`, Flower silent, and `changes`."""
+    hidden = () if secrets else _SECRET
+    kept = {name: value for name, value in os.environ.items() if name not in hidden and not name.startswith("FLWR_")}
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "PYTHONUNBUFFERED": "1"}
     return {**kept, "PATH": _path(), "NO_PROXY": _not_through_a_proxy(), **quiet, **changes}
 
@@ -60,14 +64,21 @@ class Child:
     process: subprocess.Popen[bytes]
     log: Path
 
+    begins: int = 0
+
     def words(self) -> str:
-        """The end of its log."""
+        """What it said since it began, the end of it."""
         try:
             with self.log.open("rb") as file:
-                file.seek(max(0, self.log.stat().st_size - _TAIL_BYTES))
+                file.seek(max(self.begins, self.log.stat().st_size - _TAIL_BYTES))
                 return file.read().decode(errors="replace")
         except OSError:
             return ""
+
+    def last_line(self) -> str:
+        """The last thing that it said."""
+        lines = [line.strip() for line in self.words().splitlines() if line.strip()]
+        return f"“{lines[-1]}”." if lines else "it said nothing."
 
 
 @dataclass
@@ -82,11 +93,14 @@ class Children:
         self.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         log = self.logs / f"{name}.log"
         leashed = [sys.executable, "-I", str(leash.__file__), str(os.getpid()), *command]
+        if log.exists() and log.stat().st_size > _LARGE_LOG:
+            log.replace(log.with_suffix(".log.1"))
         with log.open("ab") as out:
+            begins = out.tell()
             process = subprocess.Popen(  # noqa: S603  the command is ours; no shell reads it
                 leashed, env=told, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )
-        child = Child(name, process, log)
+        child = Child(name, process, log, begins)
         self.running.append(child)
         return child
 
@@ -105,6 +119,18 @@ class Children:
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """An event that is set when somebody asks this process to stop: SIGTERM, SIGINT or a closed terminal."""
+    stop = threading.Event()
+    before = {asked: signal.signal(asked, lambda *_: stop.set()) for asked in _STOP}
+    try:
+        yield stop
+    finally:
+        for asked, handler in before.items():
+            signal.signal(asked, handler)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

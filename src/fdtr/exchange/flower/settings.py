@@ -18,7 +18,8 @@ _FOLDER = "folder"
 
 
 def _from_here(path: Path, info: ValidationInfo) -> Path:
-    return (info.context or {}).get(_FOLDER, Path()) / path
+    folder: Path = (info.context or {}).get(_FOLDER, Path())
+    return folder / path
 
 
 def _host_and_port(text: str) -> str:
