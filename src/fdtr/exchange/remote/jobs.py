@@ -66,6 +66,7 @@ class Reason(StrEnum):
     FAILED = "failed"
     WRONG_SIGNATURE = "wrong signature"
     BAD_ANSWER = "unreadable answer"
+    LEFT_OUT = "left out earlier"  # the total was there when this run began
 
 
 @dataclass(frozen=True)

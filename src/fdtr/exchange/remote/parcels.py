@@ -14,8 +14,8 @@ from fdtr.exchange.wire import HEADER_BYTES, MEMBER_BYTES, message_size, total_s
 from fdtr.signing import HUB
 from fdtr.study import Study
 
-MOST_SITES = 10_000
-"""As many sites as a request may speak of, whatever the study says."""
+MOST_ROUNDS = 9999
+"""A folder counts no further."""
 
 
 class Phase(StrEnum):

@@ -1,0 +1,64 @@
+"""A site's private copy of a study's folder: what the hub sent it, and what it posted itself."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fdtr.errors import MalformedParcel, NotJoined
+from fdtr.exchange import kept
+from fdtr.exchange.folder import Home, find_home, join
+from fdtr.exchange.folder.board import STUDY, SUFFIX, file_name, read_board, round_folder
+from fdtr.exchange.folder.durable import post
+from fdtr.exchange.remote.parcels import Posting
+from fdtr.signing import HUB, Key
+from fdtr.study import Study
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """The copy of one study at one site, in its state folder."""
+
+    site: str
+    study: Study
+
+    @property
+    def place(self) -> Path:
+        """What is beside the copy is for the desk's own use."""
+        name = f"{self.study.fingerprint[:16]}-{file_name(self.site).removesuffix(SUFFIX)}"
+        return kept.state_folder() / "mirrors" / name
+
+    @property
+    def folder(self) -> Path:
+        """The copy itself."""
+        return self.place / "folder"
+
+    def home(self, data: Path, key: Key) -> Home:
+        """The site's home, joined at first use and whenever its administrator changed what is agreed on."""
+        try:
+            home = find_home(self.folder, self.site)
+            if home.study == self.study and home.data == data.absolute():
+                return home
+        except NotJoined:
+            pass
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.study.save(self.folder / STUDY)
+        return join(self.folder, self.site, data, None, key)
+
+    def add(self, number: int, postings: Iterable[Posting]) -> None:
+        """Write what the hub sent; refuses anything but the newest round that it began."""
+        for one in postings:
+            post(self._path(number, one.part, one.sender), one.content)
+        newest = read_board(self.folder, self.study).number
+        if newest != number:
+            raise MalformedParcel(f"The hub asks for round {number} and has begun round {newest}. Nothing was done.")
+
+    def own(self, number: int, part: str) -> Posting:
+        """What the site posted."""
+        path = self._path(number, part, self.site)
+        if not path.exists():
+            raise MalformedParcel(f"Site {self.site!r} has no part {part!r} to post yet: the hub asks out of turn.")
+        return Posting(part, self.site, path.read_bytes())
+
+    def _path(self, number: int, part: str, sender: str) -> Path:
+        place = round_folder(self.folder, number)
+        return place / HUB / f"{part}{SUFFIX}" if sender == HUB else place / part / file_name(sender)
