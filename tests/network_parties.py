@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
@@ -88,6 +90,11 @@ class Network:
     @property
     def parties(self) -> Parties:
         return Parties(self.root, self.sites)
+
+    @property
+    def address(self) -> str:
+        """Where the front listens."""
+        return str(tomllib.loads((self.root / "hub.toml").read_text())["listen"])
 
     def set_up(self, study: Study, n: int = 120, nodes: tuple[str, ...] | None = None, **hub: Any) -> Network:
         """Keys, tables, certificates and settings of everybody; `nodes` may connect, all sites where it is None."""
@@ -186,5 +193,8 @@ class Network:
 
     def end(self) -> None:
         """Everything that was started."""
+        for running in self.processes:  # all at once, which is sooner than one by one
+            if not running.ended:
+                running.process.terminate()
         for running in reversed(self.processes):
             running.end()

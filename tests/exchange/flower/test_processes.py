@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -31,8 +32,7 @@ def said(child, words="here"):
 
 def alive(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
@@ -92,7 +92,7 @@ def test_children_are_told_no_secret_and_no_setting_of_flower(monkeypatch):
     assert told["FLWR_HOME"] == "/here"
     assert told["FLWR_TELEMETRY_ENABLED"] == "0"
     assert told["NO_PROXY"] == "intern.example.org,127.0.0.1"
-    assert environment(secrets=True)["FDTR_PASSPHRASE"] == "secret"
+    assert environment(passphrases=True)["FDTR_PASSPHRASE"] == "secret"
 
 
 def test_a_missing_program_is_named_with_the_command_that_installs_it():

@@ -1,7 +1,5 @@
 """Settings files: what is wrong with them is said before anything starts."""
 
-import os
-
 import pytest
 import tomli_w
 
@@ -140,7 +138,7 @@ def test_a_site_starts_only_with_what_it_agreed_to(tmp_path, site):
     refused_site(tmp_path, {**site, "node_key": "a.key"}, UnreadableKey, "fdtr keys node")
     (tmp_path / "a.key").chmod(0o644)
     refused_site(tmp_path, site, Exposed, "chmod 600")
-    os.chmod(tmp_path / "a.key", 0o600)
+    (tmp_path / "a.key").chmod(0o600)
     loaded = Study.load(tmp_path / "study.toml")
     roster = {name: key for name, key in loaded.roster.items() if name != HUB}
     Study.model_validate({**loaded.model_dump(), "roster": roster}).save(tmp_path / "study.toml")

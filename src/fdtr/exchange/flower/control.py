@@ -38,8 +38,6 @@ dependencies = []
 
 [tool.flwr.app]
 publisher = "fdtr"
-fab-format-version = 1
-flwr-version-target = "1.41.0"
 
 [tool.flwr.app.components]
 serverapp = "fdtr.exchange.flower.hub_app:app"

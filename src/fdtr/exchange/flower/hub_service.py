@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fdtr.container import write_atomically
-from fdtr.errors import InvalidSettings, NoHubKey, NotServed, ServiceEnded
+from fdtr.errors import InvalidSettings, NotServed, ServiceEnded
 from fdtr.exchange.flower.certificates import ServerFiles, make_certificates
 from fdtr.exchange.flower.control import Control
 from fdtr.exchange.flower.front import write_front
@@ -19,6 +19,7 @@ from fdtr.exchange.flower.settings import HubSettings, private_folder, require_p
 from fdtr.exchange.folder.board import read_study
 from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.folder.parts import sites_of
+from fdtr.exchange.remote.desk import require_carriable
 from fdtr.signing import HUB, Key, require_own
 from fdtr.study import Study
 
@@ -60,11 +61,7 @@ def require_hub(settings: HubSettings, key: Key) -> Study:
     require_private("The hub's key", settings.key)
     require_private("The certificate's key", settings.tls.key)
     study = read_study(settings.folder)
-    if HUB not in study.roster:
-        raise NoHubKey(
-            "The roster has no key of the hub, and over the network sites believe a total by the hub's signature. Add "
-            f"it with `fdtr roster add {settings.folder}/study.toml hub {key.public}`, for everybody."
-        )
+    require_carriable(study)
     require_own(key, HUB, study.roster)
     strangers = sorted(set(settings.nodes) - set(sites_of(study.roster)))
     if strangers:
@@ -97,7 +94,7 @@ def _start_server(children: Children, settings: HubSettings, port: int) -> dict[
     shutil.rmtree(state / "tls", ignore_errors=True)
     files = make_certificates(state / "tls", [LOOPBACK, "localhost"], days=3650)
     jobs = private_folder("The folder of jobs", state / "jobs")
-    told = environment(secrets=True, FLWR_HOME=str(state / "flower"), **{JOBS_VARIABLE: str(jobs)})
+    told = environment(passphrases=True, FLWR_HOME=str(state / "flower"), **{JOBS_VARIABLE: str(jobs)})
     program = find_program("flower-superlink", INSTALL_FLOWER)
     command = [program, "--host", LOOPBACK, "--port", str(port), "--database", str(state / "superlink.db")]
     command += ["--ssl-ca-certfile", str(files.authority), "--ssl-certfile", str(files.certificate)]

@@ -1,6 +1,7 @@
 """The programs that a service runs beside itself: started, watched, and ended by their process ids."""
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -17,6 +18,7 @@ from fdtr.errors import MissingProgram
 from fdtr.exchange.flower import leash
 
 LOOPBACK = "127.0.0.1"
+_NOT_EPHEMERAL = range(15000, 32000)
 _STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PATIENCE = 8.0
 _TAIL_BYTES = 65536
@@ -25,10 +27,12 @@ _SECRET = ("FDTR_PASSPHRASE", "FDTR_PASSPHRASE_FILE", "FDTR_KEY")
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as found:
-        found.bind((LOOPBACK, 0))
-        return int(found.getsockname()[1])
+    """A port of loopback that nobody listens on, and that the system gives to no outgoing connection meanwhile."""
+    while True:
+        port = secrets.choice(_NOT_EPHEMERAL)
+        with socket.socket() as found, suppress(OSError):
+            found.bind((LOOPBACK, port))
+            return port
 
 
 def find_program(name: str, install: str) -> str:
@@ -39,9 +43,9 @@ def find_program(name: str, install: str) -> str:
     return found
 
 
-def environment(*, secrets: bool = False, **changes: str) -> dict[str, str]:
-    """What a child is told: this process's environment, without its `secrets`, Flower silent, and `changes`."""
-    hidden = () if secrets else _SECRET
+def environment(*, passphrases: bool = False, **changes: str) -> dict[str, str]:
+    """What a child is told: this process's environment, without secrets unless it needs `passphrases`, Flower silent, and `changes`."""
+    hidden = () if passphrases else _SECRET
     kept = {name: value for name, value in os.environ.items() if name not in hidden and not name.startswith("FLWR_")}
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "PYTHONUNBUFFERED": "1"}
     return {**kept, "PATH": _path(), "NO_PROXY": _not_through_a_proxy(), **quiet, **changes}
