@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +13,20 @@ import pytest
 from fdtr import __version__
 from fdtr.errors import NoHubKey, UnreadableFile, UnwritableFile
 from fdtr.exchange.folder import masked_site
-from fdtr.exchange.remote import Absence, Answer, Ending, Job, Lost, Outcome, Phase, Posting, Reason, Result, verify
-from fdtr.exchange.remote import gathering
+from fdtr.exchange.remote import (
+    Absence,
+    Answer,
+    Ending,
+    Job,
+    Lost,
+    Outcome,
+    Phase,
+    Posting,
+    Reason,
+    Result,
+    gathering,
+    verify,
+)
 from fdtr.masking import start
 from fdtr.pipeline.results import run
 from fdtr.signing import HUB, Key
@@ -65,7 +78,7 @@ def test_an_open_federation_gives_the_policies_of_one_run_on_one_table(tmp_path)
     table = make_table(net.study, dict.fromkeys("abc", 120))
     fitted = run(net.study, read_trajectories(table, net.study))
     for site in "abc":
-        np.testing.assert_array_equal(net.policy(site).theta, fitted.policies["FDTR"][site].theta)
+        np.testing.assert_array_equal(net.policy(site).theta, fitted.federated[site].theta)
 
 
 def test_a_site_never_gets_anothers_open_sums(tmp_path):
@@ -182,7 +195,7 @@ def test_a_site_with_a_full_disk_fails_and_comes_back(tmp_path, monkeypatch):
     write, full = os.fdopen, [True]
 
     def fdopen(descriptor, *arguments):
-        if full[0] and str(tmp_path / "homes" / "d") in os.readlink(f"/proc/self/fd/{descriptor}"):
+        if full[0] and str(tmp_path / "homes" / "d") in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
             os.close(descriptor)
             raise OSError(28, "No space left on device")
         return write(descriptor, *arguments)
