@@ -152,7 +152,7 @@ def test_a_thousand_sites(tmp_path, monkeypatch):
     sites = tuple(f"site-{number:04}" for number in range(1000))
     study = study_of(sites, masked=False, horizon=1)
     root = tmp_path / "many"
-    parties = Parties(root, sites).set_up(study, n=60)
+    parties = Parties(root, sites).set_up(study, n=75)
     parties.open()
     net = Network(parties, study, {site: desk(root, site, study) for site in sites})
     result = federate(net, grid_of(net), monkeypatch)
