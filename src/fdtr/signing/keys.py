@@ -137,6 +137,20 @@ class Key:
         return cls(found)
 
 
+def stated_passphrase() -> str | None:
+    """From FDTR_PASSPHRASE, or from the file that FDTR_PASSPHRASE_FILE names; None where neither is set."""
+    told, file = os.environ.get("FDTR_PASSPHRASE"), os.environ.get("FDTR_PASSPHRASE_FILE")
+    if told or not file:
+        return told or None
+    try:
+        found = Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError):
+        found = ""
+    if not found:
+        raise UnreadableKey(f"FDTR_PASSPHRASE_FILE names {file}, which holds no passphrase that can be read.")
+    return found
+
+
 def is_locked(path: str | Path) -> bool:
     """Whether a private key needs a passphrase."""
     return b"-----BEGIN ENCRYPTED PRIVATE KEY-----" in _pem(path)

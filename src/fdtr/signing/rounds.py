@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -71,6 +71,12 @@ def numbered_round(fingerprint: str, roster: Mapping[str, str], number: int) -> 
 
 def roster_hash(roster: Mapping[str, str]) -> str:
     """SHA-256, in hex, of the canonical JSON of a roster."""
+    return _roster_hash(tuple(roster.items()))
+
+
+@lru_cache(maxsize=16)
+def _roster_hash(roster: tuple[tuple[str, str], ...]) -> str:
+    """Asked for with every letter of a round, of which there may be thousands."""
     return sha256(canonical_json(dict(roster))).hexdigest()
 
 

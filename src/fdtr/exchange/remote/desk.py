@@ -102,6 +102,7 @@ class Desk:
         self._key = key
         self._audit = audit
         self._state = state
+        self._homes: dict[str, Home] = {}
 
     def answer(self, request: Request | None) -> Answer:
         """Never raises, and says nothing but an outcome and the postings of the phase; None cannot be read.
@@ -137,7 +138,8 @@ class Desk:
         mirror = Mirror(self.site, study)
         with locked(mirror.place / "desk.lock", f"the desk of site {self.site!r}"):
             self._believe(request, mirror)
-            home = mirror.home(agreed.data, self._key)
+            home = self._homes.get(study.fingerprint) or mirror.home(agreed.data, self._key)
+            self._homes[study.fingerprint] = home
             mirror.add(request.round, request.postings)
             return self._turned(visit, mirror, home, agreed.out)
 

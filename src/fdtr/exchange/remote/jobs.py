@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Self
@@ -12,6 +13,11 @@ from fdtr.container import size_of, write_atomically
 from fdtr.errors import UnreadableFile
 
 _MOST_JOB_BYTES = 2**20
+
+
+def moment() -> str:
+    """Now, as a result says it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class Job(BaseModel):
@@ -102,6 +108,12 @@ class Result:
     next: str
     notes: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def failed(cls, advice: str) -> Self:
+        """What is told where not even the study could be read, or the hub's own program failed."""
+        now = moment()
+        return cls("", "", 0, "", Ending.REFUSED, (), (), (), (), None, now, now, advice)
 
     def to_json(self) -> str:
         """As text."""

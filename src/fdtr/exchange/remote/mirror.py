@@ -7,8 +7,9 @@ from pathlib import Path
 from fdtr.errors import MalformedParcel, NotJoined
 from fdtr.exchange import kept
 from fdtr.exchange.folder import Home, find_home, join
-from fdtr.exchange.folder.board import STUDY, SUFFIX, file_name, read_board, round_folder
+from fdtr.exchange.folder.board import ROUNDS, STUDY, SUFFIX, file_name, round_folder
 from fdtr.exchange.folder.durable import post
+from fdtr.exchange.folder.parts import BEGUN
 from fdtr.exchange.remote.parcels import Posting
 from fdtr.signing import HUB, Key
 from fdtr.study import Study
@@ -46,11 +47,11 @@ class Mirror:
 
     def add(self, number: int, postings: Iterable[Posting]) -> None:
         """Write what the hub sent; refuses anything but the newest round that it began."""
+        later = [path for path in self.folder.glob(f"{ROUNDS}/*/{HUB}/{BEGUN}{SUFFIX}") if _number(path) > number]
+        if later:
+            raise MalformedParcel(f"The hub asks for round {number} and has begun a later one. Nothing was done.")
         for one in postings:
             post(self._path(number, one.part, one.sender), one.content)
-        newest = read_board(self.folder, self.study).number
-        if newest != number:
-            raise MalformedParcel(f"The hub asks for round {number} and has begun round {newest}. Nothing was done.")
 
     def own(self, number: int, part: str) -> Posting:
         """What the site posted."""
@@ -62,3 +63,7 @@ class Mirror:
     def _path(self, number: int, part: str, sender: str) -> Path:
         place = round_folder(self.folder, number)
         return place / HUB / f"{part}{SUFFIX}" if sender == HUB else place / part / file_name(sender)
+
+
+def _number(begun: Path) -> int:
+    return int(begun.parent.parent.name)

@@ -9,7 +9,6 @@ What comes next follows from the hub's folder alone, so that a hub that was stop
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from hashlib import sha256
 
 from fdtr import __version__
@@ -19,7 +18,7 @@ from fdtr.exchange.folder.hub_turns import new_round, take_hub_turn
 from fdtr.exchange.folder.turns import names
 from fdtr.exchange.remote.desk import require_carriable
 from fdtr.exchange.remote.gathering import Ask, Gathered, Lost, gather
-from fdtr.exchange.remote.jobs import Absence, Ending, Job, Reason, Result
+from fdtr.exchange.remote.jobs import Absence, Ending, Job, Reason, Result, moment
 from fdtr.exchange.remote.parcels import Phase
 from fdtr.signing import Key
 from fdtr.study import Study
@@ -67,7 +66,7 @@ class _Conversation:
     given_up: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     number: int = 0
-    began: str = field(default_factory=lambda: _now())
+    began: str = field(default_factory=moment)
 
     @property
     def board(self) -> Board:
@@ -199,12 +198,8 @@ class _Conversation:
             given_up=tuple(self.given_up),
             total=digest,
             began=self.began,
-            ended=_now(),
+            ended=moment(),
             next=advice,
             notes=tuple(dict.fromkeys(self.notes)),
             versions={"fdtr": __version__, "python": platform.python_version(), **self.versions},
         )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
