@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,7 +110,7 @@ def start_round(
 
     result = start(HubSettings.load(settings), tuple(sites or ()), min_sites, deadline)
     if json:
-        show.as_json(vars(result) | {"absent": [vars(one) for one in result.absent]})
+        show.as_json(asdict(result))
     else:
         _told_result(result)
     if result.ending is not Ending.COMPLETE:
@@ -138,22 +141,29 @@ def serve_site(settings: SiteToml) -> None:
     from fdtr.exchange.flower.site_service import serve_site as serve
 
     loaded = SiteSettings.load(settings)
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.getLogger("fdtr").setLevel(logging.INFO)  # the site's own eyes may read why it declined
     serve(loaded, _key(loaded.key), show.line)
 
 
 @audit_app.command()
 def verify(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A site's audit.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A site's audit: audit.jsonl in its state folder.")],
+    head: Annotated[str | None, typer.Option("--head", help="A head noted earlier, which must still be in it.")] = None,
     json: Json = False,
 ) -> None:
-    """Check that no line of an audit was changed, removed or moved. Note the head elsewhere: it shows a cut end."""
+    """Check that no line of an audit was changed, removed or moved.
+
+    A cut end shows only against a head that was noted elsewhere: write down the one that this prints.
+    """
     from fdtr.exchange.remote import verify as check
 
-    found = check(file)
+    found = check(file, head)
     if json:
         show.as_json(vars(found))
         return
-    show.line(f"{found.lines} lines, none changed. Head: {found.head}")
+    torn = f", {found.torn} torn by a crash" if found.torn else ""
+    show.line(f"{found.lines} lines{torn}, none changed. Head: {found.head}")
 
 
 def _key(path: Path) -> Key:

@@ -1,5 +1,6 @@
 """Key pairs and their fingerprints. Ed25519 of PyCA cryptography, nothing home-made."""
 
+import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from functools import cached_property

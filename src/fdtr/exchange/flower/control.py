@@ -24,11 +24,10 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
 from fdtr import __version__
 from fdtr.errors import NotServed
+from fdtr.exchange.flower.hub_app import JOB
 from fdtr.exchange.flower.node_keys import public_pem
 from fdtr.exchange.flower.processes import LOOPBACK
 
-JOB = "job"
-"""The one entry of a run's configuration, which travels to the sites: a random name, no path."""
 _GONE, _FINISHED = "unregistered", "finished"
 _APP = f"""\
 [project]

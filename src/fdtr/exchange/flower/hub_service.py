@@ -14,6 +14,7 @@ from fdtr.errors import InvalidSettings, NotServed, ServiceEnded
 from fdtr.exchange.flower.certificates import ServerFiles, make_certificates
 from fdtr.exchange.flower.control import Control
 from fdtr.exchange.flower.front import write_front
+from fdtr.exchange.flower.hub_app import JOBS
 from fdtr.exchange.flower.processes import LOOPBACK, Children, environment, find_program, free_port, stopping
 from fdtr.exchange.flower.settings import HubSettings, private_folder, require_private
 from fdtr.exchange.folder.board import read_study
@@ -24,7 +25,6 @@ from fdtr.signing import HUB, Key, require_own
 from fdtr.study import Study
 
 INSTALL_FLOWER = "pip install 'fdtr[flower]'"
-JOBS_VARIABLE = "FDTR_HUB_JOBS"
 _PATIENCE = 90.0
 _TURN = 0.2
 
@@ -94,7 +94,7 @@ def _start_server(children: Children, settings: HubSettings, port: int) -> dict[
     shutil.rmtree(state / "tls", ignore_errors=True)
     files = make_certificates(state / "tls", [LOOPBACK, "localhost"], days=3650)
     jobs = private_folder("The folder of jobs", state / "jobs")
-    told = environment(passphrases=True, FLWR_HOME=str(state / "flower"), **{JOBS_VARIABLE: str(jobs)})
+    told = environment(passphrases=True, FLWR_HOME=str(state / "flower"), **{JOBS: str(jobs)})
     program = find_program("flower-superlink", INSTALL_FLOWER)
     command = [program, "--host", LOOPBACK, "--port", str(port), "--database", str(state / "superlink.db")]
     command += ["--ssl-ca-certfile", str(files.authority), "--ssl-certfile", str(files.certificate)]

@@ -44,7 +44,7 @@ def find_program(name: str, install: str) -> str:
 
 
 def environment(*, passphrases: bool = False, **changes: str) -> dict[str, str]:
-    """What a child is told: this process's environment, without secrets unless it needs `passphrases`, Flower silent, and `changes`."""
+    """What a child is told: this process's environment and `changes`, Flower silent, no secret but asked-for ones."""
     hidden = () if passphrases else _SECRET
     kept = {name: value for name, value in os.environ.items() if name not in hidden and not name.startswith("FLWR_")}
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "PYTHONUNBUFFERED": "1"}

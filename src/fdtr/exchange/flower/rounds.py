@@ -24,7 +24,7 @@ def start_round(
     unknown = sorted(set(sites) - set(serving.nodes))
     if unknown:
         raise InvalidSettings(f"{unknown[0]!r} has no node in the settings; there are {', '.join(serving.nodes)}.")
-    name = secrets.token_hex(8)
+    name = secrets.token_hex(16)
     jobs = settings.state / "jobs"
     job = Job(
         folder=settings.folder,
