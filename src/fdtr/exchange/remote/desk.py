@@ -67,11 +67,10 @@ class DeskStudy:
 
 
 @dataclass
-class _Visit:
-    """One request on its way through the desk: what was checked, by rule."""
+class _Checked:
+    """How the disclosure rules came out while a request was answered, by rule; nothing of what they saw."""
 
-    request: Request
-    checked: dict[str, str] = field(default_factory=dict)
+    rules: dict[str, str] = field(default_factory=dict)
 
     def agree(self, message: Message) -> bool:
         """The administrator agreed by putting the study on the list; the rules have held, or there were no message."""
@@ -80,8 +79,8 @@ class _Visit:
 
     def note(self, verdicts: Sequence[Verdict]) -> None:
         for one in verdicts:
-            if self.checked.get(one.rule.rule) != "failed":
-                self.checked[one.rule.rule] = "held" if one.holds else "failed"
+            if self.rules.get(one.rule.rule) != "failed":
+                self.rules[one.rule.rule] = "held" if one.holds else "failed"
 
 
 class Desk:
@@ -109,24 +108,23 @@ class Desk:
 
         What it says is in the log before it leaves.
         """
-        visit = _Visit(request or Request("", 0, Phase.FINISH))
+        checked = _Checked()
         try:
             with kept.staying_in(self._state):
-                postings = self._visited(visit, readable=request is not None)
+                postings = self._postings(request, checked)
             answer = Answer(self.site, Outcome.DONE, postings)
         except Exception as error:  # whatever it is, its text stays here
             self._tell(error)
             answer = Answer(self.site, outcome_of(error))
         try:
-            self._audit.append(self._entry(visit, answer))
+            self._audit.append(self._entry(request, checked, answer))
         except Exception as error:
             self._tell(error)
             return Answer(self.site, Outcome.FAILED)
         return answer
 
-    def _visited(self, visit: _Visit, *, readable: bool) -> tuple[Posting, ...]:
-        request = visit.request
-        if not readable:
+    def _postings(self, request: Request | None, checked: _Checked) -> tuple[Posting, ...]:
+        if request is None:
             raise MalformedParcel("A request came that cannot be read. Nothing was done.")
         agreed = self._studies.get(request.fingerprint)
         if agreed is None:
@@ -141,7 +139,7 @@ class Desk:
             home = self._homes.get(study.fingerprint) or mirror.home(agreed.data, self._key)
             self._homes[study.fingerprint] = home
             mirror.add(request.round, request.postings)
-            return self._turned(visit, mirror, home, agreed.out)
+            return self._turned(request, checked, mirror, home, agreed.out)
 
     def _believe(self, request: Request, mirror: Mirror) -> None:
         within = numbered_round(mirror.study.fingerprint, mirror.study.roster, request.round)
@@ -150,15 +148,16 @@ class Desk:
         except FileError as error:  # of the hub's making, not of this site's disk
             raise MalformedParcel(str(error)) from None
 
-    def _turned(self, visit: _Visit, mirror: Mirror, home: Home, out: Path | None) -> tuple[Posting, ...]:
-        request = visit.request
+    def _turned(
+        self, request: Request, checked: _Checked, mirror: Mirror, home: Home, out: Path | None
+    ) -> tuple[Posting, ...]:
         within = numbered_round(home.study.fingerprint, home.study.roster, request.round)
         written = home.round(within).policy is not None
         try:
-            turn = take_site_turn(home, self._key, visit.agree, None if written else out)
+            turn = take_site_turn(home, self._key, checked.agree, None if written else out)
         except DisclosureError:
             rows = read_trajectories(home.data, home.study, self.site)
-            visit.note(check(home.study, rows, ledger=kept.ledger()).verdicts)
+            checked.note(check(home.study, rows, ledger=kept.ledger()).verdicts)
             raise
         for note in turn.notes:
             log.info("site %s: %s", self.site, note)
@@ -173,17 +172,17 @@ class Desk:
         known = isinstance(error, FdtrError)
         log.error("site %s: %s", self.site, error, exc_info=None if known else error)
 
-    def _entry(self, visit: _Visit, answer: Answer) -> dict[str, Any]:
-        request = visit.request
+    def _entry(self, request: Request | None, checked: _Checked, answer: Answer) -> dict[str, Any]:
+        asked = request and {
+            "study": request.fingerprint if HEX.fullmatch(request.fingerprint) else "",
+            "round": request.round if 1 <= request.round <= MOST_ROUNDS else 0,
+            "phase": request.phase.value,
+            "bytes": request.size,
+        }
         return {
             "site": self.site,
-            "asked": {
-                "study": request.fingerprint if HEX.fullmatch(request.fingerprint) else "",
-                "round": request.round if 1 <= request.round <= MOST_ROUNDS else 0,
-                "phase": request.phase.value,
-                "bytes": request.size,
-            },
-            "checked": visit.checked,
+            "asked": asked,
+            "checked": checked.rules,
             "sent": [
                 {"part": one.part, "bytes": len(one.content), "sha256": sha256(one.content).hexdigest()}
                 for one in answer.postings

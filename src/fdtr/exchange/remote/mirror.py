@@ -11,13 +11,13 @@ from fdtr.exchange.folder.board import ROUNDS, STUDY, SUFFIX, file_name, round_f
 from fdtr.exchange.folder.durable import post
 from fdtr.exchange.folder.parts import BEGUN
 from fdtr.exchange.remote.parcels import Posting
-from fdtr.signing import HUB, Key
+from fdtr.signing import HUB, Key, roster_hash
 from fdtr.study import Study
 
 
 @dataclass(frozen=True)
 class Mirror:
-    """The copy of one study at one site, in its state folder."""
+    """The copy of one study, with one roster, at one site, in its state folder."""
 
     site: str
     study: Study
@@ -25,8 +25,9 @@ class Mirror:
     @property
     def place(self) -> Path:
         """What is beside the copy is for the desk's own use."""
-        name = f"{self.study.fingerprint[:16]}-{file_name(self.site).removesuffix(SUFFIX)}"
-        return kept.state_folder() / "mirrors" / name
+        site = file_name(self.site).removesuffix(SUFFIX)
+        agreed = f"{self.study.fingerprint[:16]}-{roster_hash(self.study.roster)[:16]}"
+        return kept.state_folder() / "mirrors" / f"{agreed}-{site}"
 
     @property
     def folder(self) -> Path:

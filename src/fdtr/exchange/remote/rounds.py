@@ -43,7 +43,7 @@ def conduct(job: Job, key: Key, ask: Ask, versions: Mapping[str, str] | None = N
         result = talk.finish()
     except _Stopped as stopped:
         result = talk.refused(str(stopped))
-    except FdtrError as error:
+    except (FdtrError, OSError) as error:
         result = talk.refused(str(error))
     result.save(job.result)
     return result
