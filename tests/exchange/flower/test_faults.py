@@ -61,6 +61,20 @@ def test_a_site_that_is_killed_between_messages_finishes_when_it_is_back(network
 
 
 @pytest.mark.faults
+def test_a_masked_round_recovers_a_site_that_is_killed_after_its_key(network):
+    network.sites = FOUR
+    network.set_up(study_of(FOUR, masked=True))
+    network.serve_hub()
+    sites = network.serve_sites()
+    round_ = network.round("--deadline", "25")
+    until(posted(network, "d", "keys"), "the key of d", 120, lambda: round_.ended and round_.said)
+    sites["d"].end(signal.SIGKILL)
+    result = network.finished(round_)
+    assert (result["ending"], result["mode"], result["members"]) == ("complete", "masked", ["a", "b", "c"])
+    assert [(one["site"], one["phase"]) for one in result["absent"]] == [("d", "masked")]
+
+
+@pytest.mark.faults
 def test_a_site_that_hangs_is_left_behind_after_the_deadline(network):
     network.sites = FOUR
     network.set_up(study_of(FOUR, masked=False))

@@ -115,9 +115,12 @@ def test_a_site_reaches_the_front_alone_and_survives_a_cut_link(network, elsewhe
     assert (result["ending"], result["finished"]) == ("incomplete", ["b", "c"])
     assert [(one["site"], one["phase"]) for one in result["absent"]] == [("a", "finish")]
 
+    assert elsewhere.tried_elsewhere() == 0
     elsewhere.mend(port)
     until(lambda: back(network), "a is back", 180)
     assert elsewhere.tried_elsewhere() == 0
+    assert not elsewhere.reaches(port + 1)
+    assert elsewhere.tried_elsewhere() > 0  # so the counter counts
     same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))
 
 

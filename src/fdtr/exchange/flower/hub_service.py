@@ -112,8 +112,8 @@ def _start_front(children: Children, settings: HubSettings, port: int) -> None:
     )
     children.start("front", command, environment())
     host, _, listening = settings.listen.rpartition(":")
-    host = host.strip("[]")
-    _wait_until(children, lambda: _accepts(LOOPBACK if host in ("0.0.0.0", "*", "::") else host, int(listening)))  # noqa: S104
+    known = {"0.0.0.0": LOOPBACK, "*": LOOPBACK, "[::]": "::1"}.get(host, host.strip("[]"))  # noqa: S104
+    _wait_until(children, lambda: _accepts(known, int(listening)))
 
 
 def _accepts(host: str, port: int) -> bool:
