@@ -36,6 +36,7 @@ class Running:
 
     process: subprocess.Popen[bytes]
     log: Path
+    asked: bool = False
 
     @property
     def said(self) -> str:
@@ -51,12 +52,17 @@ class Running:
     def result(self, patience: float = PATIENCE) -> int:
         return self.process.wait(patience)
 
-    def end(self, how: signal.Signals = signal.SIGTERM) -> None:
-        if not self.ended:
+    def ask(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Ask it to end, once."""
+        if not self.ended and not self.asked:
+            self.asked = True
             self.process.send_signal(how)
             self.process.send_signal(signal.SIGCONT)
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(30)
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> None:
+        self.ask(how)
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(30)
         if not self.ended:
             self.process.kill()
         self.process.wait()
@@ -203,7 +209,6 @@ class Network:
     def end(self) -> None:
         """Everything that was started."""
         for running in self.processes:  # all at once, which is sooner than one by one
-            if not running.ended:
-                running.process.terminate()
+            running.ask()
         for running in reversed(self.processes):
             running.end()
