@@ -31,9 +31,10 @@ def _is_plain(value: Any) -> bool:
     if kind is str:
         return bool(value.isascii())
     if kind is dict:
-        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+        return _is_plain(list(value)) and _is_plain(list(value.values()))
     if kind is list:
-        return all(map(_is_plain, value))
+        texts = set(map(type, value)) == {str}
+        return "".join(value).isascii() if texts else all(map(_is_plain, value))
     return value is None or kind is bool or (kind is int and abs(value) < _LARGEST)
 
 

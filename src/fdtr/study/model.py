@@ -154,11 +154,15 @@ class Study(Section):
 
     def save(self, path: str | Path) -> None:
         """Write the study with all its fields, defaults included."""
+        container.write_atomically(path, self._toml)
+
+    @cached_property
+    def _toml(self) -> bytes:
         import tomli_w
 
         fields = {**self.public, "columns": self.columns.model_dump(), "roster": self.roster}
         ordered = {name: _without_none(fields[name]) for name in type(self).model_fields}
-        container.write_atomically(path, tomli_w.dumps(ordered).encode())
+        return tomli_w.dumps(ordered).encode()
 
     @cached_property
     def public(self) -> dict[str, Any]:

@@ -92,8 +92,8 @@ class _Conversation:
         board = self.board
         if board.total is not None:
             return
-        self._gather(Phase.SUMS, board.lacking(board.sums))
-        self._require_enough(len(self.board.sums))
+        found = self._gather(board, Phase.SUMS, board.lacking(board.sums))
+        self._require_enough(len(board.sums) + len(found.done))
         self._turn()
 
     def _sum_masked(self) -> bool:
@@ -102,17 +102,16 @@ class _Conversation:
         if board.total is not None:
             return True
         if board.survivors is None:
-            self._gather(Phase.KEYS, board.lacking(board.keys))
-            keyed = self.board
-            silent = keyed.lacking(keyed.keys)
+            silent = sorted(self._gather(board, Phase.KEYS, board.lacking(board.keys)).absent)
             if silent:
                 raise _Stopped(
-                    f"No key came from {names(silent)}, and nobody can mask before all are there. If a site does not "
-                    f"come back, take it out with `fdtr roster remove {self.job.folder / STUDY} SITE`, give everybody "
-                    f"the study file, and begin a new round with `fdtr hub new-round`. {_AGAIN}"
+                    f"No key came from {names(silent)}, and nobody can mask before all are there. If a site does "
+                    f"not come back, take it out with `fdtr roster remove {self.job.folder / STUDY} SITE`, give "
+                    f"everybody the study file, and begin a new round with `fdtr hub new-round`. {_AGAIN}"
                 )
-            self._gather(Phase.MASKED, board.lacking(board.masked))
-            self._require_enough(len(self.board.masked))
+            board = self.board
+            found = self._gather(board, Phase.MASKED, board.lacking(board.masked))
+            self._require_enough(len(board.masked) + len(found.done))
             self._turn()
         for phase in (Phase.CONFIRMED, Phase.OPENED):
             if not self._gather_all(phase):
@@ -132,9 +131,8 @@ class _Conversation:
             lacking = board.lacking(board.confirmed if phase is Phase.CONFIRMED else board.opened, survivors)
             if not lacking and not board.dissenters:
                 return True
-            found = self._gather(phase, lacking)
-        board = self.board
-        if not found.absent and not board.dissenters:
+            found = self._gather(board, phase, lacking)
+        if not found.absent and not self.board.dissenters:
             return True
         if set(found.absent.values()) <= _CAN_BEGIN_ANEW:
             return False
@@ -145,8 +143,7 @@ class _Conversation:
             "hub new-round`."
         )
 
-    def _gather(self, phase: Phase, sites: list[str]) -> Gathered:
-        board = self.board
+    def _gather(self, board: Board, phase: Phase, sites: list[str]) -> Gathered:
         found = gather(board, phase, sites, self.job.nodes, self.ask)
         for site in found.done:
             self.absent.pop((site, board.number), None)
@@ -170,7 +167,7 @@ class _Conversation:
         for site in board.lacking(dict(total.members)):
             left = Absence(site, board.number, "", Reason.LEFT_OUT)
             self.absent.setdefault((site, board.number), left)
-        found = self._gather(Phase.FINISH, list(total.sites))
+        found = self._gather(board, Phase.FINISH, list(total.sites))
         if found.absent:
             advice = f"{names(sorted(found.absent))} did not finish. When it is back, run the same again."
         else:
