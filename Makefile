@@ -9,11 +9,12 @@ SECONDS ?= 60
 
 BIN   := .venv/bin
 READY := .venv/ready
-TEST_PROGRAMS := chromium npm
-QUICK := quick or not (slow or browser or database or network)
+TEST_PROGRAMS := chromium npm nginx
+NETWORK_PROGRAMS := nginx ip nft strace
+QUICK := quick or not (slow or browser or database or network or faults)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick lint fuzz bench docs agree-scope-rl lock release bundle sbom clean
+.PHONY: help setup demo test test-quick test-network lint fuzz bench docs agree-scope-rl lock release bundle sbom clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -26,10 +27,14 @@ demo: setup ## run a whole federated study on built-in data, into ./fdtr-demo/
 
 test: lint ## lint, type-check and run every test
 	@scripts/system-packages $(PYTHON) $(TEST_PROGRAMS)
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not faults"
 
 test-quick: setup ## run the tests that answer within two minutes
 	$(BIN)/python -m pytest -n $(WORKERS) -m "$(QUICK)"
+
+test-network: setup ## break federations of real processes: killed, stopped, cut off, in network namespaces
+	@scripts/system-packages $(PYTHON) $(NETWORK_PROGRAMS)
+	$(BIN)/python -m pytest tests/exchange/flower -m "network or faults"
 
 lint: setup ## check style, types and the direction of imports
 	$(BIN)/ruff check

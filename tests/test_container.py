@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+import rfc8785
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fdtr import container
 from fdtr.errors import ForeignFile, UnreadableFile, UnwritableFile
@@ -85,3 +88,20 @@ def test_a_failed_write_leaves_nothing(tmp_path):
 def test_private_files_are_for_their_owner(tmp_path):
     container.write(tmp_path / "x", "thing", {}, ARRAYS, private=True)
     assert (tmp_path / "x").stat().st_mode & 0o077 == 0
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(VALUES | st.dictionaries(st.text(st.characters(max_codepoint=127)), st.text(st.characters(max_codepoint=127))))
+@settings(deadline=None)
+def test_the_fast_way_to_canonical_json_gives_the_bytes_of_rfc_8785(value):
+    assert container.canonical_json(value) == rfc8785.dumps(value)

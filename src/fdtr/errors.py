@@ -54,6 +54,9 @@
     │   ├── Busy                    another process of the same party is at work
     │   ├── RoundClosed             the round went on without this site
     │   ├── OtherTotal              the hub's total is not the sum of what lies in the folder
+    │   ├── MalformedParcel         a request or an answer over the network that the round cannot have
+    │   ├── NoHubKey                the network is to carry a study whose roster lacks the hub
+    │   ├── BrokenChain             a line of a site's log was changed, removed or moved
     │   ├── NotRepeatable           a noised summary cannot be computed again
     │   └── UnknownRelease          the ledger holds no such release
     ├── DisclosureError
@@ -84,6 +87,11 @@
     │   ├── RoundTooAlike           two sums together would stand for too few sites
     │   ├── ChangedMessage          a masked message is not the one in the list
     │   └── BadOpening              an opening is missing, unsigned, or of another round
+    ├── ServiceError                a federation over the network
+    │   ├── InvalidSettings         hub.toml or site.toml contradicts itself or names what is not there
+    │   ├── MissingProgram          a program of the system is not installed
+    │   ├── NotServed               the hub's service does not run, or does not answer
+    │   └── ServiceEnded            a program that the service needs ended
     ├── MissingExtra                an optional part of the software is not installed
     ├── Unfetchable                 something to be downloaded could not be had
     └── SingularSystem              a linear system cannot be solved as the study asks
@@ -312,6 +320,18 @@ class OtherTotal(ExchangeError):
     """The hub's total is not the sum of what lies in the folder."""
 
 
+class MalformedParcel(ExchangeError):
+    """A request or an answer over the network holds what its part of the round cannot have."""
+
+
+class NoHubKey(ExchangeError):
+    """The network is to carry a study whose roster lacks the hub, so that nobody could believe its totals."""
+
+
+class BrokenChain(ExchangeError):
+    """A line of a site's log was changed, removed or moved."""
+
+
 class NotRepeatable(ExchangeError):
     """A summary with noise cannot be computed again; only the one that was sent will do."""
 
@@ -474,6 +494,26 @@ class BadOpening(MaskingError):
 
 class SingularSystem(FdtrError, ArithmeticError):
     """A linear system cannot be solved as the study asks."""
+
+
+class ServiceError(FdtrError):
+    """About a federation over the network."""
+
+
+class InvalidSettings(ServiceError):
+    """A settings file contradicts itself, lacks a field, has an unknown one, or names what is not there."""
+
+
+class MissingProgram(ServiceError):
+    """A program of the system is not installed."""
+
+
+class NotServed(ServiceError):
+    """The hub's service does not run, or does not answer."""
+
+
+class ServiceEnded(ServiceError):
+    """A program that the service needs ended."""
 
 
 class MissingExtra(FdtrError):

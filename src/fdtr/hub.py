@@ -21,11 +21,14 @@ def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
         _require_payload(study, message)
     total = combine(messages)
     telling = [message for message in messages if message.sums.schur.any()]  # zeros are alike without being twins
-    for i, message in enumerate(telling):
-        twins = [other.site for other in telling[:i] if other.sums == message.sums]
-        if twins:
+    first: dict[bytes, str] = {}
+    for message in telling:
+        twin = first.setdefault(
+            b"".join((array + 0.0).tobytes() for array in message.sums.packed().values()), message.site
+        )
+        if twin != message.site:
             raise SiteTwice(
-                f"Sites {twins[0]!r} and {message.site!r} sent the same sums: one site, under two names. "
+                f"Sites {twin!r} and {message.site!r} sent the same sums: one site, under two names. "
                 "Nothing was written. Leave one of them out."
             )
     if study.disclosure.payload == "schur":  # a Gram passed rules under which a site may be seen by itself

@@ -11,6 +11,7 @@ from fdtr.cli.experiments import reproduce_app, simulate
 from fdtr.cli.folder import status
 from fdtr.cli.keys import keys_app, roster_app
 from fdtr.cli.messages import message_app
+from fdtr.cli.network import audit_app
 from fdtr.cli.roles import Json, LikeSites, StudyPath, hub_app, policy_app, site_app
 from fdtr.cli.signed import RoundNumber, round_of
 
@@ -31,6 +32,7 @@ app.add_typer(study_app, name="study")
 app.add_typer(message_app, name="message")
 app.add_typer(keys_app, name="keys")
 app.add_typer(roster_app, name="roster")
+app.add_typer(audit_app, name="audit")
 app.add_typer(reproduce_app, name="reproduce")
 
 DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="A table: CSV, Parquet, or a folder of Parquet files.")]

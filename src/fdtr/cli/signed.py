@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -47,17 +46,11 @@ def load_key(path: Path | None) -> Key | None:
 
 def passphrase(question: str, *, twice: bool = False) -> str:
     """From FDTR_PASSPHRASE, from the file that FDTR_PASSPHRASE_FILE names, or asked on a terminal."""
-    told, file = os.environ.get("FDTR_PASSPHRASE"), os.environ.get("FDTR_PASSPHRASE_FILE")
+    from fdtr.signing import stated_passphrase
+
+    told = stated_passphrase()
     if told:
         return told
-    if file:
-        try:
-            found = Path(file).read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError):
-            found = ""
-        if not found:
-            raise UnreadableKey(f"FDTR_PASSPHRASE_FILE names {file}, which holds no passphrase that can be read.")
-        return found
     if not sys.stdin.isatty():
         raise UnreadableKey(
             "A passphrase is needed, and there is no terminal to ask on. Name a file that holds it in "

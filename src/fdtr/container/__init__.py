@@ -26,13 +26,14 @@ from fdtr.container.encoding import (
     read_exactly,
     write,
 )
-from fdtr.container.files import size_of, write_atomically
+from fdtr.container.files import create_private, size_of, write_atomically
 
 __all__ = [
     "FORMAT",
     "UNSIGNED",
     "Container",
     "canonical_json",
+    "create_private",
     "decode",
     "digest",
     "encode",

@@ -7,7 +7,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from fdtr.errors import DisguisedFile, UnreadableFile, UnwritableFile
+from fdtr.errors import DisguisedFile, OutputExists, UnreadableFile, UnwritableFile
 
 log = logging.getLogger("fdtr.container")
 
@@ -43,6 +43,28 @@ def write_atomically(path: str | Path, content: bytes, *, mode: int = 0o644) -> 
     finally:  # after an interruption too
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def create_private(path: Path, content: bytes) -> None:
+    """Write a new file, readable by its owner alone; where it cannot be written whole, nothing is left."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise OutputExists(
+            f"{path} exists already, and a key is never overwritten. Nothing was written. Name another file with --out."
+        ) from None
+    except OSError as error:
+        raise UnwritableFile(f"{path} could not be written: {_reason(error)}. Nothing was written.") from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise UnwritableFile(f"{path} could not be written: {_reason(error)}. Nothing was written.") from None
+        raise
 
 
 def size_of(path: str | Path) -> int:

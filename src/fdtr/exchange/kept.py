@@ -1,6 +1,9 @@
 """The copies a site keeps of its own messages: what it later subtracts from the total must be what it sent."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from fdtr import container
@@ -12,11 +15,22 @@ from fdtr.study import Study
 from fdtr.summary import SiteSummary, Sums, Total
 
 _ROUNDED = "rounded"
+_chosen: ContextVar[Path | None] = ContextVar("_chosen", default=None)
+
+
+@contextmanager
+def staying_in(folder: Path | None) -> Iterator[None]:
+    """Keep all that is the site's own in this folder, where one is given, whatever the environment says."""
+    token = _chosen.set(folder)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
 
 
 def state_folder() -> Path:
-    """Where a site keeps what is its own: `FDTR_STATE`, else the user's state folder."""
-    chosen = os.environ.get("FDTR_STATE")
+    """Where a site keeps what is its own: as `staying_in` says, then `FDTR_STATE`, else the user's state folder."""
+    chosen = _chosen.get() or os.environ.get("FDTR_STATE")
     if chosen:
         return Path(chosen)
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fdtr"

@@ -5,7 +5,7 @@ site, and one for the hub where it signs its totals. Keys are compared by teleph
 as the words of `Fingerprint`.
 """
 
-from fdtr.signing.keys import Fingerprint, Key, fingerprint_of, is_locked, public_bytes, public_text
+from fdtr.signing.keys import Fingerprint, Key, fingerprint_of, is_locked, public_bytes, public_text, stated_passphrase
 from fdtr.signing.rounds import (
     HUB,
     Envelope,
@@ -35,5 +35,6 @@ __all__ = [
     "public_text",
     "require_own",
     "roster_hash",
+    "stated_passphrase",
     "verify",
 ]

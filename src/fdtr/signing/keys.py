@@ -8,8 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fdtr.container import size_of
-from fdtr.errors import OutputExists, UnreadableKey, UnwritableFile
+from fdtr.container import create_private, size_of
+from fdtr.errors import UnreadableKey
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -117,7 +117,7 @@ class Key:
         lock: KeySerializationEncryption = (
             BestAvailableEncryption(passphrase.encode()) if passphrase else NoEncryption()
         )
-        _create(Path(path), self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock))
+        create_private(Path(path), self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock))
 
     @classmethod
     def load(cls, path: str | Path, passphrase: str | None = None) -> "Key":
@@ -138,6 +138,20 @@ class Key:
         return cls(found)
 
 
+def stated_passphrase() -> str | None:
+    """From FDTR_PASSPHRASE, or from the file that FDTR_PASSPHRASE_FILE names; None where neither is set."""
+    told, file = os.environ.get("FDTR_PASSPHRASE"), os.environ.get("FDTR_PASSPHRASE_FILE")
+    if told or not file:
+        return told or None
+    try:
+        found = Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError):
+        found = ""
+    if not found:
+        raise UnreadableKey(f"FDTR_PASSPHRASE_FILE names {file}, which holds no passphrase that can be read.")
+    return found
+
+
 def is_locked(path: str | Path) -> bool:
     """Whether a private key needs a passphrase."""
     return b"-----BEGIN ENCRYPTED PRIVATE KEY-----" in _pem(path)
@@ -150,25 +164,3 @@ def _pem(path: str | Path) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise UnreadableKey(f"The key {path} could not be read: {error.strerror}.") from None
-
-
-def _create(path: Path, content: bytes) -> None:
-    """Write a new file, readable by its owner alone; where it cannot be written whole, nothing is left."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise OutputExists(
-            f"{path} exists already, and a key is never overwritten. Nothing was written. Name another file with --out."
-        ) from None
-    except OSError as error:
-        raise UnwritableFile(f"{path} could not be written: {error.strerror}. Nothing was written.") from None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException as error:
-        path.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise UnwritableFile(f"{path} could not be written: {error.strerror}. Nothing was written.") from None
-        raise

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -27,6 +27,7 @@ FIRST_ROUND = "1"
 MOST_NAME_BYTES = 64
 
 
+@lru_cache(maxsize=2**14)
 def check_name(name: str, what: str = "site") -> None:
     """Refuse a name that would not fit a header, or that prints as something else than it is."""
     size = len(name.encode(errors="replace"))
@@ -71,7 +72,13 @@ def numbered_round(fingerprint: str, roster: Mapping[str, str], number: int) -> 
 
 def roster_hash(roster: Mapping[str, str]) -> str:
     """SHA-256, in hex, of the canonical JSON of a roster."""
-    return sha256(canonical_json(dict(roster))).hexdigest()
+    return _roster_hash(tuple(roster), tuple(roster.values()))
+
+
+@lru_cache(maxsize=16)
+def _roster_hash(names: tuple[str, ...], keys: tuple[str, ...]) -> str:
+    """Asked for with every letter of a round, of which there may be thousands."""
+    return sha256(canonical_json(dict(zip(names, keys, strict=True)))).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ policy carries its fingerprint, and parts with different fingerprints are refuse
 
 import json
 import tomllib
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -130,6 +130,12 @@ class Study(Section):
             raise InvalidStudy("The study is not valid:\n" + "\n".join(readable(error, cls, obj))) from None
 
     @classmethod
+    @lru_cache(maxsize=8)
+    def _parsed(cls, content: str) -> Self:
+        """A study is read again with every turn of a round; with a roster of a thousand sites that takes a while."""
+        return cls.model_validate(tomllib.loads(content))
+
+    @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a study file."""
         try:
@@ -140,21 +146,23 @@ class Study(Section):
                 f"The study file {path} could not be read: {reason}. The study comes first among a command's files."
             ) from None
         try:
-            given = tomllib.loads(content)
+            return cls._parsed(content)
         except tomllib.TOMLDecodeError as error:
             raise InvalidStudy(f"{path} is not valid TOML: {error}.") from None
-        try:
-            return cls.model_validate(given)
         except InvalidStudy as error:
             raise InvalidStudy(f"{path}: {error}") from None
 
     def save(self, path: str | Path) -> None:
         """Write the study with all its fields, defaults included."""
+        container.write_atomically(path, self._toml)
+
+    @cached_property
+    def _toml(self) -> bytes:
         import tomli_w
 
         fields = {**self.public, "columns": self.columns.model_dump(), "roster": self.roster}
         ordered = {name: _without_none(fields[name]) for name in type(self).model_fields}
-        container.write_atomically(path, tomli_w.dumps(ordered).encode())
+        return tomli_w.dumps(ordered).encode()
 
     @cached_property
     def public(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import re
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -42,6 +42,7 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
 Part = TypeVar("Part")
 
 
+@lru_cache(maxsize=2**14)
 def file_name(site: str) -> str:
     """A site's file, told apart from every other site's on any file system, whatever its name is.
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -89,7 +90,12 @@ def read_masked(path: Path, site: str, within: Round, length: int) -> MaskedMess
 
 def sites_of(roster: Mapping[str, str]) -> tuple[str, ...]:
     """Those of the roster who have patients."""
-    return tuple(sorted(site for site in roster if site != HUB))
+    return _sites_among(tuple(roster))
+
+
+@lru_cache(maxsize=16)
+def _sites_among(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(site for site in names if site != HUB))
 
 
 def _header_bytes(kind: str, within: Round) -> int:

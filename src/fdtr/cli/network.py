@@ -1,0 +1,179 @@
+"""The commands of a federation over the network."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fdtr.cli import show
+from fdtr.cli.keys import keys_app
+from fdtr.cli.roles import Json, hub_app, site_app
+from fdtr.cli.signed import load_key
+from fdtr.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from fdtr.exchange.flower.settings import HubSettings
+    from fdtr.exchange.remote import Result
+    from fdtr.signing import Key
+    from fdtr.study import Study
+
+audit_app = typer.Typer(help="What a site was asked, checked and sent.", no_args_is_help=True)
+HubToml = Annotated[Path, typer.Argument(metavar="HUB.TOML", help="The hub's settings.")]
+SiteToml = Annotated[Path, typer.Argument(metavar="SITE.TOML", help="This site's settings.")]
+
+
+@keys_app.command()
+def node(
+    out: Annotated[Path, typer.Option(help="The file to write; an existing one is never overwritten.")] = Path(
+        "node.key"
+    ),
+    site: Annotated[str, typer.Option("--site", help="This site's name, as in the roster.")] = "SITE",
+    json: Json = False,
+) -> None:
+    """Make the key by which the hub's server knows this site's machine. It opens the connection and signs nothing."""
+    from fdtr.exchange.flower.node_keys import new_node_key, node_fingerprint
+
+    line = new_node_key(out)
+    if json:
+        show.as_json({"node_key": line, "fingerprint": node_fingerprint(line)})
+        return
+    show.line(f"Wrote {out}. Keep it at this site. To the hub, for [nodes] of its settings, give:")
+    show.line(f'  {site} = "{line}"')
+    show.line(f"Fingerprint: {node_fingerprint(line)}")
+
+
+@hub_app.command()
+def certificates(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them.")],
+    host: Annotated[list[str], typer.Option("--host", help="A name or address by which sites reach the hub.")],
+) -> None:
+    """Make certificates for a trial: an authority for the sites, and the front's own. They end after 90 days.
+
+    A real deployment brings a certificate of its institution; sites then need no authority of ours.
+    """
+    from fdtr.exchange.flower.certificates import certificate_fingerprint, make_certificates
+
+    files = make_certificates(folder, host)
+    show.line(f"Wrote {files.certificate} and {files.key}, for [tls] of the hub's settings. The key stays here.")
+    show.line(f"Wrote {files.authority}. Give it to every site, and compare its fingerprint by telephone:")
+    show.line(f"  {certificate_fingerprint(files.authority)}")
+
+
+@hub_app.command("serve")
+def serve_hub(settings: HubToml) -> None:
+    """Let sites connect, until stopped. Starts nothing by itself: rounds begin with `fdtr hub start-round`.
+
+    Flower's server listens on this machine alone; sites reach a front that passes on what their connection needs.
+    """
+    _require_flower()
+    from fdtr.exchange.flower.hub_service import serve_hub as serve
+    from fdtr.exchange.flower.settings import HubSettings
+
+    loaded = HubSettings.load(settings)
+    serve(loaded, _key(loaded.key), _told_hub)
+
+
+def _told_hub(settings: HubSettings, study: Study) -> None:
+    from fdtr.exchange.flower.node_keys import node_fingerprint
+
+    rows = [[site, node_fingerprint(line)] for site, line in settings.nodes.items()]
+    show.table("Who may connect", ["site", "node key"], rows)
+    show.line(f"The study {study.name}, fingerprint {study.fingerprint}")
+    show.line(f'Serving. Sites connect with hub = "{settings.address}". Stop with Ctrl-C or SIGTERM.')
+
+
+@hub_app.command("start-round")
+def start_round(
+    settings: HubToml,
+    deadline: Annotated[
+        float | None, typer.Option(min=5, help="Seconds that sites have for one message; else the settings'.")
+    ] = None,
+    min_sites: Annotated[
+        int | None, typer.Option("--min-sites", min=3, help="Fewer are refused; else the settings'.")
+    ] = None,
+    sites: Annotated[list[str] | None, typer.Option("--site", help="Ask this site; all where none is named.")] = None,
+    json: Json = False,
+) -> None:
+    """Run the study's round with the sites that are connected, and say who was in it. A round that stopped goes on.
+
+    Exits with 0 only where there is a total and every site in it wrote its policy.
+    """
+    _require_flower()
+    from fdtr.exchange.flower.rounds import start_round as start
+    from fdtr.exchange.flower.settings import HubSettings
+    from fdtr.exchange.remote import Ending
+
+    result = start(HubSettings.load(settings), tuple(sites or ()), min_sites, deadline)
+    if json:
+        show.as_json(asdict(result))
+    else:
+        _told_result(result)
+    if result.ending is not Ending.COMPLETE:
+        raise typer.Exit(1)
+
+
+def _told_result(result: Result) -> None:
+    for note in result.notes:
+        show.note(note)
+    show.line(f"{result.study}, round {result.round}, {result.mode}: {result.ending}")
+    rows = [
+        [site, "in", "finished" if site in result.finished else "not known to have finished"] for site in result.members
+    ]
+    rows += [[one.site, "out", f"{one.reason}, at {one.phase} of round {one.round}"] for one in result.absent]
+    show.table("Sites", ["site", "", ""], rows)
+    show.line(result.next)
+
+
+@site_app.command("serve")
+def serve_site(settings: SiteToml) -> None:
+    """Answer the hub's questions about the studies in the settings, until stopped.
+
+    Connects to the hub and listens to nobody outside. A study's entry in the settings is your consent: the disclosure
+    rules decide without asking. Only the code installed here runs. Everything asked and sent is in the audit.
+    """
+    _require_flower()
+    from fdtr.exchange.flower.settings import SiteSettings
+    from fdtr.exchange.flower.site_service import serve_site as serve
+
+    loaded = SiteSettings.load(settings)
+    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.getLogger("fdtr").setLevel(logging.INFO)  # the site's own eyes may read why it declined
+    serve(loaded, _key(loaded.key), show.line)
+
+
+@audit_app.command()
+def verify(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A site's audit: audit.jsonl in its state folder.")],
+    head: Annotated[str | None, typer.Option("--head", help="A head noted earlier, which must still be in it.")] = None,
+    json: Json = False,
+) -> None:
+    """Check that no line of an audit was changed, removed or moved.
+
+    A cut end shows only against a head that was noted elsewhere: write down the one that this prints.
+    """
+    from fdtr.exchange.remote import verify as check
+
+    found = check(file, head)
+    if json:
+        show.as_json(vars(found))
+        return
+    torn = f", {found.torn} torn by a crash" if found.torn else ""
+    show.line(f"{found.lines} lines{torn}, none changed. Head: {found.head}")
+
+
+def _key(path: Path) -> Key:
+    key = load_key(path)
+    assert key is not None  # noqa: S101  a path gives a key or raises
+    return key
+
+
+def _require_flower() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("flwr") is None:
+        raise MissingExtra("A federation over the network needs Flower. Install it with: pip install 'fdtr[flower]'")

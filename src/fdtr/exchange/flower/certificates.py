@@ -1,0 +1,104 @@
+"""Certificates for a trial, and for the hub's own loopback: an authority and one server beneath it.
+
+A real deployment brings a certificate of its institution for the front. What runs behind the front on loopback gets a
+fresh one at every start, whose authority's key is never written.
+"""
+
+import ipaddress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fdtr.container import create_private, write_atomically
+from fdtr.errors import OutputExists, UnreadableFile
+
+TRIAL_DAYS = 90
+_SKEW = timedelta(minutes=5)  # clocks of two machines differ
+
+
+@dataclass(frozen=True)
+class ServerFiles:
+    """What a TLS server needs: its authority's certificate, its own, and its private key."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+    @classmethod
+    def within(cls, folder: Path) -> "ServerFiles":
+        """The names that `make_certificates` writes under."""
+        return cls(folder / "ca.crt", folder / "server.crt", folder / "server.key")
+
+
+def make_certificates(folder: Path, hosts: list[str], days: int = TRIAL_DAYS) -> ServerFiles:
+    """An authority and a server certificate for `hosts`, names or addresses. The authority's key is not kept."""
+    files = ServerFiles.within(folder)
+    there = [path for path in (files.authority, files.certificate, files.key) if path.exists()]
+    if there:
+        raise OutputExists(f"{there[0]} exists already. Nothing was written. Name another folder.")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority_name = _name(f"fdtr trial authority for {hosts[0]}"[:64])
+    authority = _authority(authority_name, authority_key, days)
+    server = _server(hosts, authority_name, authority_key, server_key, days)
+    create_private(files.key, server_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    write_atomically(files.certificate, server.public_bytes(Encoding.PEM))
+    write_atomically(files.authority, authority.public_bytes(Encoding.PEM))
+    return files
+
+
+def certificate_fingerprint(path: Path) -> str:
+    """The SHA-256 of the first certificate in a PEM file, as browsers show it."""
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError):
+        raise UnreadableFile(f"{path} is no certificate in PEM.") from None
+    return sha256(found.public_bytes(Encoding.DER)).digest().hex(":").upper()
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _dated(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+    builder = builder.serial_number(x509.random_serial_number())
+    return builder.not_valid_before(now - _SKEW).not_valid_after(now + timedelta(days=days))
+
+
+def _authority(name: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.Certificate:
+    public = key.public_key()
+    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # signs certificates alone
+    builder = _dated(name, name, public, days).add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+    builder = builder.add_extension(usage, True)
+    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), False).sign(key, SHA256())
+
+
+def _server(
+    hosts: list[str],
+    issuer: x509.Name,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePrivateKey,
+    days: int,
+) -> x509.Certificate:
+    builder = _dated(_name(hosts[0][:64]), issuer, key.public_key(), days)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+    builder = builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), False)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+    above = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    return builder.add_extension(above, False).sign(issuer_key, SHA256())
+
+
+def _host(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)

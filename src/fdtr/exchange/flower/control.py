@@ -1,0 +1,126 @@
+"""The hub's own talk with its SuperLink, over loopback: which nodes may connect, and which run to run."""
+
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import HTTPSHandler, ProxyHandler, build_opener
+
+import httpx
+from flwr.cli.build import build_fab_from_files
+from flwr.common.serde import user_config_to_proto
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    StopRunRequest,
+    UnregisterNodeRequest,
+)
+from flwr.proto.fab_pb2 import Fab
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+from fdtr import __version__
+from fdtr.errors import NotServed
+from fdtr.exchange.flower.hub_app import JOB
+from fdtr.exchange.flower.node_keys import public_pem
+from fdtr.exchange.flower.processes import LOOPBACK
+
+_GONE, _FINISHED = "unregistered", "finished"
+_APP = f"""\
+[project]
+name = "fdtr-round"
+version = "{__version__}"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "fdtr"
+
+[tool.flwr.app.components]
+serverapp = "fdtr.exchange.flower.hub_app:app"
+clientapp = "fdtr.exchange.flower.site_app:app"
+
+[tool.flwr.app.config]
+{JOB} = ""
+"""
+
+
+class Control:
+    """What the hub may do with the server on `port`; `authority` signed the server's certificate."""
+
+    def __init__(self, port: int, authority: Path) -> None:
+        self._address = f"{LOOPBACK}:{port}"
+        self._authority = authority
+
+    def answers(self) -> bool:
+        """Whether the server is up."""
+        return reachable(self._address, self._authority)
+
+    def register(self, nodes: Mapping[str, str]) -> dict[str, int]:
+        """Let exactly these nodes connect, site by public key; the number by which each is known from now on."""
+        wanted = {site: public_pem(line) for site, line in nodes.items()}
+        with self._client() as client:
+            known = [node for node in client.ListNodes(ListNodesRequest()).nodes_info if node.status != _GONE]
+            found = {node.name: node.node_id for node in known if wanted.get(node.name) == node.public_key}
+            for node in known:
+                if found.get(node.name) != node.node_id:
+                    client.UnregisterNode(UnregisterNodeRequest(node_id=node.node_id))
+            for site in sorted(wanted.keys() - found.keys()):
+                asked = RegisterNodeRequest(public_key=wanted[site], name=site)
+                found[site] = client.RegisterNode(asked).node_id
+        return dict(sorted(found.items()))
+
+    def start(self, job: str) -> int:
+        """Submit a run that does a job; its number."""
+        content, _ = build_fab_from_files({"pyproject.toml": _APP.encode()})
+        asked = StartRunRequest(fab=Fab(content=content), override_config=user_config_to_proto({JOB: job}))
+        with self._client() as client:
+            started = client.StartRun(asked)
+        if not started.HasField("run_id"):
+            raise NotServed("The hub's server took no run. Its log says why.")
+        return int(started.run_id)
+
+    def running(self) -> list[int]:
+        """Runs that did not finish."""
+        with self._client() as client:
+            found = client.ListRuns(ListRunsRequest()).run_dict
+        return [number for number, run in found.items() if run.status.status != _FINISHED]
+
+    def stop(self, run: int) -> None:
+        """End a run."""
+        with self._client() as client:
+            client.StopRun(StopRunRequest(run_id=run))
+
+    @contextmanager
+    def _client(self) -> Iterator[ControlHttpClient]:
+        client = ControlHttpClient.from_server_address(
+            self._address,
+            insecure=False,
+            root_certificates=self._authority.read_bytes(),
+            interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+        )
+        with closing(client):
+            try:
+                yield client
+            except httpx.HTTPStatusError as error:
+                raise NotServed(f"The hub's server refused ({error.response.status_code}). Its log says why.") from None
+            except httpx.HTTPError:
+                raise NotServed("The hub's server does not answer. Run `fdtr hub serve` again.") from None
+
+
+def reachable(address: str, authority: Path | None, patience: float = 3.0) -> bool:
+    """Whether a server answers at `address`, host and port; an ssl.SSLCertVerificationError where it is another."""
+    context = ssl.create_default_context(cafile=str(authority) if authority else None)
+    local = address.startswith(f"{LOOPBACK}:")
+    handlers = [HTTPSHandler(context=context), *([ProxyHandler({})] if local else [])]
+    try:
+        with build_opener(*handlers).open(f"https://{address}/health", timeout=patience) as answer:
+            return bool(answer.status == 200)
+    except URLError as error:
+        if isinstance(error.reason, ssl.SSLCertVerificationError):
+            raise error.reason from None
+        return False
+    except (OSError, ValueError):
+        return False

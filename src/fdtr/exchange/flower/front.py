@@ -1,0 +1,104 @@
+"""The hub's front: nginx, which lets through what a supernode needs and nothing else.
+
+Flower's server answers everything on one port, and whoever reaches its control part can register keys and submit runs.
+So it listens on loopback, and sites reach this front alone.
+"""
+
+from pathlib import Path
+
+from fdtr.errors import InvalidSettings
+from fdtr.exchange.flower.certificates import ServerFiles
+from fdtr.exchange.flower.processes import LOOPBACK, find_program
+
+INSTALL_NGINX = "apt-get install nginx-light"
+PASSED = (
+    "activate-node",
+    "deactivate-node",
+    "send-node-heartbeat",
+    "pull-messages",
+    "push-messages",
+    "get-run",
+    "get-fab",
+    "push-object",
+    "pull-object",
+    "confirm-message-received",
+)
+"""What a supernode asks for. Left out are register-node and unregister-node: only the hub's settings name the nodes."""
+_CONNECTIONS_OF_ONE_ADDRESS = 64
+
+_CONFIGURATION = """\
+# Written by `fdtr hub serve` at every start; changes are lost.
+daemon off;
+worker_processes 1;
+pid "{state}/nginx.pid";
+error_log stderr warn;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    server_tokens off;
+    client_body_temp_path "{state}/body";
+    proxy_temp_path "{state}/proxy";
+    fastcgi_temp_path "{state}/unused";
+    uwsgi_temp_path "{state}/unused";
+    scgi_temp_path "{state}/unused";
+    client_max_body_size {megabytes}m;
+    client_header_timeout 20s;
+    client_body_timeout 60s;
+    send_timeout 60s;
+    keepalive_timeout 75s;
+    limit_conn_zone $binary_remote_addr zone=peers:1m;
+    limit_conn peers {connections};
+    proxy_http_version 1.1;
+    proxy_request_buffering off;
+    proxy_buffering off;
+    proxy_read_timeout 120s;
+    proxy_ssl_trusted_certificate "{authority}";
+    proxy_ssl_verify on;
+    proxy_ssl_name localhost;
+    server {{
+        listen {listen} ssl;
+        ssl_certificate "{certificate}";
+        ssl_certificate_key "{key}";
+        ssl_protocols TLSv1.2 TLSv1.3;
+        ssl_session_tickets off;
+        location = /health {{
+            limit_except GET {{ deny all; }}
+            proxy_pass https://{loopback}:{port};
+        }}
+        location ~ ^/v1/fleet/({passed})$ {{
+            limit_except POST {{ deny all; }}
+            proxy_pass https://{loopback}:{port};
+        }}
+        location / {{ return 404; }}
+    }}
+}}
+"""
+
+
+def write_front(
+    state: Path, listen: str, outside: ServerFiles, inside: ServerFiles, port: int, megabytes: int
+) -> list[str]:
+    """Write nginx's configuration into `state`; the command that runs it.
+
+    `outside` is shown to the sites, `inside` is what the server on loopback `port` shows to nginx.
+    """
+    program = find_program("nginx", INSTALL_NGINX)
+    for path in (state, outside.certificate, outside.key):
+        if set(str(path)) & set('"\\$\n{}'):
+            raise InvalidSettings(f"{path} has a character that nginx's configuration cannot hold. Use another name.")
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    text = _CONFIGURATION.format(
+        state=state,
+        megabytes=megabytes,
+        connections=_CONNECTIONS_OF_ONE_ADDRESS,
+        authority=inside.authority,
+        loopback=LOOPBACK,
+        listen=listen,
+        certificate=outside.certificate,
+        key=outside.key,
+        passed="|".join(PASSED),
+        port=port,
+    )
+    path = state / "nginx.conf"
+    path.write_text(text)
+    return [program, "-e", "stderr", "-p", str(state), "-c", str(path)]

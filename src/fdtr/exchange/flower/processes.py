@@ -1,0 +1,148 @@
+"""The programs that a service runs beside itself: started, watched, and ended by their process ids."""
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fdtr.errors import MissingProgram
+from fdtr.exchange.flower import leash
+
+LOOPBACK = "127.0.0.1"
+_NOT_EPHEMERAL = range(15000, 32000)
+_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_PATIENCE = 8.0
+_TAIL_BYTES = 65536
+_LARGE_LOG = 2**20
+_SECRET = ("FDTR_PASSPHRASE", "FDTR_PASSPHRASE_FILE", "FDTR_KEY")
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on, and that the system gives to no outgoing connection meanwhile."""
+    while True:
+        port = secrets.choice(_NOT_EPHEMERAL)
+        with socket.socket() as found, suppress(OSError):
+            found.bind((LOOPBACK, port))
+            return port
+
+
+def find_program(name: str, install: str) -> str:
+    """Where a program lies: beside this Python, on the path, or among the system's own."""
+    found = shutil.which(name, path=_path())
+    if found is None:
+        raise MissingProgram(f"The program {name} is not installed here. Install it with: {install}")
+    return found
+
+
+def environment(*, passphrases: bool = False, **changes: str) -> dict[str, str]:
+    """What a child is told: this process's environment and `changes`, Flower silent, no secret but asked-for ones."""
+    hidden = () if passphrases else _SECRET
+    kept = {name: value for name, value in os.environ.items() if name not in hidden and not name.startswith("FLWR_")}
+    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "PYTHONUNBUFFERED": "1"}
+    return {**kept, "PATH": _path(), "NO_PROXY": _not_through_a_proxy(), **quiet, **changes}
+
+
+def _path() -> str:
+    return os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+
+def _not_through_a_proxy() -> str:
+    told = os.environ.get("NO_PROXY") or os.environ.get("no_proxy")
+    return f"{told},{LOOPBACK}" if told else LOOPBACK
+
+
+@dataclass(frozen=True)
+class Child:
+    """One program: what a person calls it, and where its own words go."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    begins: int = 0
+
+    def words(self) -> str:
+        """What it said since it began, the end of it."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(self.begins, self.log.stat().st_size - _TAIL_BYTES))
+                return file.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+    def last_line(self) -> str:
+        """The last thing that it said."""
+        lines = [line.strip() for line in self.words().splitlines() if line.strip()]
+        return f"“{lines[-1]}”." if lines else "it said nothing."
+
+
+@dataclass
+class Children:
+    """Every program of a service. Leaving the `with` block ends them, last started first."""
+
+    logs: Path
+    running: list[Child] = field(default_factory=list)
+
+    def start(self, name: str, command: Sequence[str], told: Mapping[str, str]) -> Child:
+        """Start a program in a session of its own; it ends with this process, however this process ends."""
+        self.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        log = self.logs / f"{name}.log"
+        leashed = [sys.executable, "-I", str(leash.__file__), str(os.getpid()), *command]
+        if log.exists() and log.stat().st_size > _LARGE_LOG:
+            log.replace(log.with_suffix(".log.1"))
+        with log.open("ab") as out:
+            begins = out.tell()
+            process = subprocess.Popen(  # noqa: S603  the command is ours; no shell reads it
+                leashed, env=told, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            )
+        child = Child(name, process, log, begins)
+        self.running.append(child)
+        return child
+
+    def ended(self) -> Child | None:
+        """The first that is not running any more."""
+        return next((child for child in self.running if child.process.poll() is not None), None)
+
+    def end(self, *meant: Child) -> None:
+        """End these, or all: first asked, then, with whatever they started in their session, killed."""
+        for child in reversed(meant or tuple(self.running)):
+            _end(child.process)
+            self.running.remove(child)
+
+    def __enter__(self) -> "Children":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """An event that is set when somebody asks this process to stop: SIGTERM, SIGINT or a closed terminal."""
+    stop = threading.Event()
+    before = {asked: signal.signal(asked, lambda *_: stop.set()) for asked in _STOP}
+    try:
+        yield stop
+    finally:
+        for asked, handler in before.items():
+            signal.signal(asked, handler)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)  # one that was stopped could not obey
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,149 @@
+"""The two settings files: hub.toml and site.toml. Paths in them start at the file's own folder."""
+
+import stat
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
+
+from fdtr.errors import Exposed, InvalidSettings
+from fdtr.exchange.flower.certificates import ServerFiles
+from fdtr.exchange.flower.node_keys import public_pem
+from fdtr.signing import check_site_name
+from fdtr.study.faults import readable
+from fdtr.study.sections import Section, Text, Whole
+
+_FOLDER = "folder"
+
+
+def _from_here(path: Path, info: ValidationInfo) -> Path:
+    folder: Path = (info.context or {}).get(_FOLDER, Path())
+    return folder / path
+
+
+def _host_and_port(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536 or set(text) & set(" ;/{}\"'\\"):
+        raise ValueError('give a host and a port, such as "hub.example.org:8443"')
+    return text
+
+
+Place = Annotated[Path, AfterValidator(_from_here)]
+Endpoint = Annotated[Text, AfterValidator(_host_and_port)]
+Port = Annotated[Whole, Field(ge=1, le=65535)]
+
+
+class _Settings(Section):
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a settings file; every fault is named at once."""
+        try:
+            given: Any = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+            raise InvalidSettings(f"The settings {path} could not be read: {reason}.") from None
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidSettings(f"{path} is not valid TOML: {error}.") from None
+        try:
+            return cls.model_validate(given, context={_FOLDER: path.absolute().parent})
+        except ValidationError as error:
+            raise InvalidSettings("\n".join([f"{path}:", *readable(error, cls, given)])) from None
+
+
+class Tls(Section):
+    """The certificate that sites see."""
+
+    certificate: Annotated[Place, Field(description="With the chain above it, in PEM.")]
+    key: Annotated[Place, Field(description="Its private key, readable by its owner alone.")]
+
+
+class HubSettings(_Settings):
+    """hub.toml."""
+
+    folder: Annotated[Place, Field(description="The hub's copy of the study's folder, as `fdtr hub open` makes it.")]
+    key: Annotated[Place, Field(description="The hub's private key, whose public half is on the roster.")]
+    state: Annotated[Place, Field(description="Where the service keeps its own files.")]
+    listen: Annotated[Endpoint, Field(description="Where the front listens.")] = "0.0.0.0:8443"
+    address: Annotated[Endpoint, Field(description="What sites connect to.")]
+    tls: Tls
+    nodes: Annotated[dict[Text, Text], Field(description="Each site's line from `fdtr keys node`.", min_length=1)]
+    deadline: Annotated[Whole, Field(ge=5, le=86400, description="Seconds that sites have for one message.")] = 600
+    min_sites: Annotated[Whole, Field(ge=3, description="Fewer are refused.")] = 3
+    max_request_megabytes: Annotated[Whole, Field(ge=1, le=4096)] = 64
+
+    @field_validator("nodes")
+    @classmethod
+    def _check_nodes(cls, nodes: dict[str, str]) -> dict[str, str]:
+        for site, line in nodes.items():
+            check_site_name(site)
+            try:
+                public_pem(line)
+            except ValueError as error:
+                raise ValueError(f"{site}: {error}") from None
+        shared = [
+            site for site in nodes if [public_pem(line) for line in nodes.values()].count(public_pem(nodes[site])) > 1
+        ]
+        if shared:
+            raise ValueError(f"{' and '.join(shared)} have the same key; each needs one of its own")
+        return dict(sorted(nodes.items()))
+
+    @property
+    def outside(self) -> ServerFiles:
+        """What the front shows."""
+        return ServerFiles(self.tls.certificate, self.tls.certificate, self.tls.key)
+
+
+class AcceptedStudy(Section):
+    """A study that this site answers for: its entry here is the administrator's consent."""
+
+    study: Annotated[Place, Field(description="The study file, with this site's [columns].")]
+    fingerprint: Annotated[Text, Field(description="What `fdtr study fingerprint` prints of it.")]
+    data: Annotated[Place, Field(description="This site's table. It stays here.")]
+    policy: Annotated[
+        Place | None, Field(description="Where the finished policy goes; beside the state if absent.")
+    ] = None
+
+
+class SiteSettings(_Settings):
+    """site.toml."""
+
+    site: Annotated[Text, Field(description="This site's name, as in the roster.")]
+    hub: Annotated[Endpoint, Field(description="What the hub told: host and port.")]
+    authority: Annotated[
+        Place | None, Field(description="Who signed the hub's certificate; the system's if absent.")
+    ] = None
+    node_key: Annotated[Place, Field(description="What `fdtr keys node` wrote.")]
+    key: Annotated[Place, Field(description="This site's private key, whose public half is on the roster.")]
+    state: Annotated[Place, Field(description="Ledger, secrets, audit and logs; readable by its owner alone.")]
+    health_port: Annotated[Port | None, Field(description="On loopback; none if absent.")] = None
+    studies: Annotated[tuple[AcceptedStudy, ...], Field(min_length=1)]
+
+    @property
+    def audit(self) -> Path:
+        """Where everything that was asked, checked and sent is written down."""
+        return self.state / "audit.jsonl"
+
+
+def require_private(what: str, path: Path) -> None:
+    """Refuse a file that others could read."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise InvalidSettings(f"{what} {path} could not be read: {error.strerror}.") from None
+    if not stat.S_ISREG(mode):
+        raise InvalidSettings(f"{what} {path} is no file.")
+    if mode & 0o077:
+        raise Exposed(f"{what} {path} can be read by others. Close it with: chmod 600 {path}")
+
+
+def private_folder(what: str, path: Path) -> Path:
+    """A folder of the service's own, made where it is not there; refused where others could look into it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise InvalidSettings(f"{what} {path} could not be made: {error.strerror}.") from None
+    if mode & 0o077:
+        raise Exposed(f"{what} {path} can be read by others. Close it with: chmod 700 {path}")
+    return path

@@ -1,0 +1,75 @@
+"""`fdtr site serve`: Flower's supernode, which keeps the connection, and our worker, which answers."""
+
+import secrets
+import threading
+
+from fdtr.container import write_atomically
+from fdtr.errors import InvalidSettings, OtherStudy, ServiceEnded
+from fdtr.exchange.flower.health import Health, health_endpoint
+from fdtr.exchange.flower.link import SECRET, Link, Say
+from fdtr.exchange.flower.node_keys import public_line
+from fdtr.exchange.flower.processes import LOOPBACK, Children, free_port, stopping
+from fdtr.exchange.flower.settings import AcceptedStudy, SiteSettings, private_folder, require_private
+from fdtr.exchange.flower.site_app import make_app
+from fdtr.exchange.flower.worker import Worker
+from fdtr.exchange.folder.durable import locked
+from fdtr.exchange.remote import Audit, Desk, DeskStudy
+from fdtr.exchange.remote.desk import require_carriable
+from fdtr.signing import Key, check_site_name, require_own
+from fdtr.site import read_trajectories
+from fdtr.study import Study
+
+_TURN = 0.5
+
+
+def require_site(settings: SiteSettings, key: Key) -> list[DeskStudy]:
+    """Refuse settings that no federation could run with; the studies that this site answers for."""
+    check_site_name(settings.site)
+    require_private("The site's key", settings.key)
+    require_private("The node key", settings.node_key)
+    public_line(settings.node_key)
+    if settings.authority is not None and not settings.authority.is_file():
+        raise InvalidSettings(
+            f"authority: {settings.authority} is not there. Ask the hub for its certificate authority."
+        )
+    accepted = [_accepted(one, settings.site, key) for one in settings.studies]
+    prints = [one.study.fingerprint for one in accepted]
+    if len(set(prints)) < len(prints):
+        raise InvalidSettings("Two of [[studies]] are the same study. Keep one.")
+    return accepted
+
+
+def _accepted(given: AcceptedStudy, site: str, key: Key) -> DeskStudy:
+    study = Study.load(given.study)
+    if study.fingerprint != given.fingerprint:
+        raise OtherStudy(
+            f"{given.study} is not the study that was agreed to: its fingerprint is {study.fingerprint}, the settings "
+            f"say {given.fingerprint}. Compare with the hub by telephone before you change either."
+        )
+    require_carriable(study)
+    require_own(key, site, study.roster)
+    if not given.data.exists():
+        raise InvalidSettings(f"The table {given.data} is not there.")
+    read_trajectories(given.data, study, site)  # what is wrong with the table is better known now
+    return DeskStudy(study, given.data, given.policy)
+
+
+def serve_site(settings: SiteSettings, key: Key, say: Say) -> None:
+    """Answer the hub until told to stop."""
+    studies = require_site(settings, key)
+    state = private_folder("The state folder", settings.state)
+    with locked(state / "serve.lock", f"site {settings.site!r}", patience=1.0), stopping() as stop:
+        desk = Desk(settings.site, studies, key, Audit(settings.audit), state)
+        secret, port = secrets.token_bytes(32), free_port()
+        write_atomically(state / SECRET, secret, mode=0o600)
+        with Children(state / "logs") as children:
+            link = Link(settings, children, port, say)
+            health = Health(link.connected)
+            worker = Worker(f"{LOOPBACK}:{port}", secret, make_app(desk), health.answered)
+            at_work = threading.Thread(target=worker.run, args=(stop,), daemon=True)
+            at_work.start()
+            with health_endpoint(health, settings.health_port):
+                while not stop.wait(_TURN):
+                    link.keep()
+                    if not at_work.is_alive():
+                        raise ServiceEnded("The site's worker ended, and the service with it. Start it again.")

@@ -1,0 +1,178 @@
+"""What a site was asked, what it checked and what it sent: one line each, chained so that none can be changed unseen.
+
+A line is canonical JSON. `seal` is the SHA-256 of the rest of it, `before` the seal of the line before. Whatever is
+changed, removed or moved breaks the chain; lines cut off at the end do not, so note the head elsewhere now and then
+and give it to `verify`. What a crash left of a line stays as it lies, and the next line written tells how long it is
+and its hash.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from fdtr.container import canonical_json
+from fdtr.errors import BrokenChain, UnreadableFile, UnwritableFile
+from fdtr.exchange.folder.durable import locked
+
+FIRST = "0" * 64
+"""What the first line has for the one before."""
+_TORN = "torn"
+_CHUNK = 2**16
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A log whose chain holds: its number of `lines`, its `head`, and how many lines a crash has `torn`.
+
+    `unended` says that the last of those is still the end of the log.
+    """
+
+    lines: int
+    head: str
+    torn: int
+    unended: bool
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The log at `path`, readable by its owner alone. One process writes at a time."""
+
+    path: Path
+
+    def append(self, event: Mapping[str, Any]) -> str:
+        """Write one line, on disk before this returns; gives the new head."""
+        with locked(self.path.with_name(f".{self.path.name}.lock"), f"the log {self.path}"):
+            try:
+                return self._append(event)
+            except OSError as error:
+                raise UnwritableFile(
+                    f"The log {self.path} could not be written: {error.strerror}. Nothing was sent."
+                ) from None
+
+    def _append(self, event: Mapping[str, Any]) -> str:
+        last, rest = _ending(self.path)
+        gap = b"\n" if rest and not rest.endswith(b"\n") else b""
+        whole = _sound(rest)  # a line that lacks nothing but its end
+        content, torn = gap, b"" if whole else rest
+        last = whole or last
+        events = [{_TORN: _described(torn + gap)}, event] if torn else [event]
+        for one in events:
+            last = _sealed(one, last)
+            content += canonical_json(last) + b"\n"
+        _write(self.path, content)
+        return str(last["seal"]) if last else FIRST
+
+
+def verify(path: Path, noted: str | None = None) -> Verified:
+    """Check a whole log, line by line; raises BrokenChain at the first line that was changed, removed or moved.
+
+    `noted` is a head from earlier, which the log must still contain.
+    """
+    lines, head, torn, pending = 0, FIRST, 0, b""
+    missing = noted not in (None, FIRST)
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                entry = _sound(line.removesuffix(b"\n"))
+                if entry is None:
+                    pending += line
+                    continue
+                if entry.get(_TORN) != (_described(pending) if pending else None):
+                    raise _broken(path, number, "what stands before it was changed, or is not what a crash left")
+                if entry["before"] != head or entry["line"] != lines + 1:
+                    raise _broken(path, number, "it does not follow the line before it")
+                torn += bool(pending)
+                lines, head, pending = lines + 1, entry["seal"], b""
+                missing = missing and head != noted
+    except OSError as error:
+        raise UnreadableFile(f"The log {path} could not be read: {error.strerror}.") from None
+    if pending.endswith(b"\n"):
+        raise _broken(path, lines + torn + 1, "it was changed")
+    if missing:
+        raise BrokenChain(f"{path} does not hold the line {noted}, which was its head once: lines were cut off.")
+    return Verified(lines, head, torn + bool(pending), bool(pending))
+
+
+def _broken(path: Path, number: int, what: str) -> BrokenChain:
+    return BrokenChain(
+        f"{path}, line {number}: {what}. The log cannot be relied on from there. Keep it as it is, compare it with a "
+        "copy, and find out who could write to it."
+    )
+
+
+def _sealed(event: Mapping[str, Any], last: Mapping[str, Any] | None) -> dict[str, Any]:
+    entry = {
+        **event,
+        "line": last["line"] + 1 if last else 1,
+        "before": last["seal"] if last else FIRST,
+        "when": datetime.now(UTC).isoformat(timespec="milliseconds"),
+    }
+    return {**entry, "seal": _seal(entry)}
+
+
+def _seal(entry: Mapping[str, Any]) -> str:
+    return sha256(canonical_json(dict(entry))).hexdigest()
+
+
+def _described(content: bytes) -> dict[str, Any]:
+    return {"bytes": len(content), "sha256": sha256(content).hexdigest()}
+
+
+def _sound(line: bytes) -> dict[str, Any] | None:
+    """A line as it was written, to the last byte; None where it is not."""
+    try:
+        entry = json.loads(line)
+        whole = isinstance(entry, dict) and canonical_json(entry) == line
+    except (ValueError, RecursionError):
+        return None
+    if not whole or not {"line", "before", "seal"} <= set(entry):
+        return None
+    rest = {name: value for name, value in entry.items() if name != "seal"}
+    return entry if entry["seal"] == _seal(rest) else None
+
+
+def _ending(path: Path) -> tuple[dict[str, Any] | None, bytes]:
+    """The last sound line, and what lies behind it."""
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return None, b""
+    length = 0
+    with path.open("rb") as file:
+        while True:
+            length = min(size, max(2 * length, _CHUNK))
+            file.seek(size - length)
+            content = file.read(length)
+            whole = length == size
+            ends = [at for at, byte in enumerate(content) if byte == 10]  # of lines
+            starts = [0 if whole else None, *(at + 1 for at in ends)]
+            for start, end in reversed(list(zip(starts, ends, strict=False))):
+                entry = None if start is None else _sound(content[start:end])
+                if entry is not None:
+                    return entry, content[end + 1 :]
+            if whole:
+                return None, content
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Append and flush; where not all of it fits, none of it is left."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        size = os.fstat(descriptor).st_size
+        try:
+            written = 0
+            while written < len(content):
+                written += os.write(descriptor, content[written:])
+            os.fsync(descriptor)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(descriptor, size)
+            raise
+    finally:
+        os.close(descriptor)

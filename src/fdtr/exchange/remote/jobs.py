@@ -1,0 +1,135 @@
+"""What the hub is told to run, and what it tells when it is through: one file each, in JSON."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fdtr.container import size_of, write_atomically
+from fdtr.errors import UnreadableFile
+
+_MOST_JOB_BYTES = 2**20
+
+
+def moment() -> str:
+    """Now, as a result says it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class Job(BaseModel):
+    """One federation: the hub's folder of the study, its key, and which node of the engine speaks for which site.
+
+    Only sites in `nodes` are asked. An open round goes on with `min_sites` of them, and never with fewer than the
+    study asks for. `deadline` is how many seconds a site has to answer in each phase.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: Path
+    key: Path
+    result: Path
+    nodes: dict[str, int]
+    min_sites: int = Field(default=3, ge=1)
+    deadline: float = Field(default=3600.0, gt=0)
+
+    def save(self, path: Path) -> None:
+        """Write the job, readable by its owner alone."""
+        write_atomically(path, self.model_dump_json(indent=1).encode(), mode=0o600)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read it again."""
+        try:
+            if size_of(path) > _MOST_JOB_BYTES:
+                raise ValueError
+            return cls.model_validate_json(path.read_bytes())
+        except (OSError, ValueError, ValidationError):
+            raise UnreadableFile(f"{path} is no job that `fdtr hub` wrote. Start the federation again.") from None
+
+
+class Ending(StrEnum):
+    """How a federation ended."""
+
+    COMPLETE = "complete"  # there is a total, and every site in it finished
+    INCOMPLETE = "incomplete"  # there is a total; not every site in it is known to have finished
+    REFUSED = "refused"  # there is no total
+
+
+class Reason(StrEnum):
+    """Why a site is not in: the sites' own words, and what the hub saw."""
+
+    NOT_CONNECTED = "not connected"
+    NO_ANSWER = "no answer"
+    LOST_LATE = "lost after the list"
+    DECLINED = "declined"
+    UNKNOWN_STUDY = "unknown study"
+    OTHER_ROSTER = "other roster"
+    REFUSED = "refused"
+    FAILED = "failed"
+    WRONG_SIGNATURE = "wrong signature"
+    BAD_ANSWER = "unreadable answer"
+    LEFT_OUT = "left out earlier"  # the total was there when this run began
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A site that did not do its part: in which round and phase, and why."""
+
+    site: str
+    round: int
+    phase: str
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a federation went, for the hub's people and for programs.
+
+    `members` are in the total; `finished` are those of them who said that they wrote their policy; `given_up` are the
+    rounds that were begun and left; `total` is the SHA-256 of the total's file; `next` says what to do.
+    """
+
+    study: str
+    fingerprint: str
+    round: int
+    mode: str
+    ending: Ending
+    members: tuple[str, ...]
+    finished: tuple[str, ...]
+    absent: tuple[Absence, ...]
+    given_up: tuple[int, ...]
+    total: str | None
+    began: str
+    ended: str
+    next: str
+    notes: tuple[str, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def failed(cls, advice: str) -> Self:
+        """What is told where not even the study could be read, or the hub's own program failed."""
+        now = moment()
+        return cls("", "", 0, "", Ending.REFUSED, (), (), (), (), None, now, now, advice)
+
+    def to_json(self) -> str:
+        """As text."""
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """The reverse."""
+        try:
+            given = json.loads(text)
+            absent = tuple(Absence(**{**one, "reason": Reason(one["reason"])}) for one in given.pop("absent"))
+            lists = {name: tuple(given.pop(name)) for name in ("members", "finished", "given_up", "notes")}
+            return cls(**{**given, **lists, "absent": absent, "ending": Ending(given["ending"])})
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UnreadableFile("This is no result of a federation, or one of another version.") from None
+
+    def save(self, path: Path) -> None:
+        """Write it whole or not at all."""
+        write_atomically(path, self.to_json().encode())

@@ -1,0 +1,173 @@
+"""Hub and sites as Flower's apps, over a grid in this process."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from fdtr.errors import UnreadableFile
+from fdtr.exchange.flower.hub_app import JOB, JOBS, app, job_path
+from fdtr.exchange.flower.records import answer_record, read_answer, read_request, request_record
+from fdtr.exchange.flower.site_app import make_app
+from fdtr.exchange.kept import staying_in
+from fdtr.exchange.remote import (
+    Absence,
+    Answer,
+    Ending,
+    Outcome,
+    Phase,
+    Posting,
+    Reason,
+    Request,
+    Result,
+)
+from fdtr.signing import HUB
+from folder_parties import Parties, study_of
+from in_process_grid import HUB_NODE, InProcessGrid
+from remote_parties import Network, desk, network
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    """Nobody waits for the disk, which survives a test."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture
+def in_memory(tmp_path):
+    """A folder without a disk, where there is one: a thousand ledgers would wait for theirs."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)
+
+
+def grid_of(net: Network, **options) -> InProcessGrid:
+    nodes = net.job().nodes
+    return InProcessGrid({nodes[site]: make_app(one) for site, one in net.desks.items()}, **options)
+
+
+def federate(net: Network, grid: InProcessGrid, monkeypatch, **changes) -> Result:
+    """One run of the ServerApp, as the hub starts it."""
+    jobs, name = net.root / "jobs", secrets.token_hex(16)
+    jobs.mkdir(exist_ok=True)
+    job = net.job(**changes)
+    job.save(jobs / f"{name}.json")
+    monkeypatch.setenv(JOBS, str(jobs))
+    context = Context(run_id=1, node_id=HUB_NODE, node_config={}, state=RecordDict(), run_config={JOB: name})
+    with staying_in(net.root / "homes" / HUB):
+        app(grid, context)
+    return Result.from_json(job.result.read_bytes())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
+def test_a_federation_through_the_apps(tmp_path, monkeypatch, masked):
+    net = network(tmp_path, "abcd", masked=masked)
+    result = federate(net, grid_of(net), monkeypatch)
+    assert (result.ending, result.members, result.absent) == (Ending.COMPLETE, tuple("abcd"), ())
+    assert result.versions["flwr"].startswith("1.")
+    plain = network(tmp_path / "plain", "abcd", masked=masked)
+    plain.run()
+    for site in "abcd":
+        np.testing.assert_allclose(net.policy(site).theta, plain.policy(site).theta, rtol=1e-8 if masked else 0)
+
+
+@pytest.mark.slow
+def test_replies_are_known_by_the_message_they_answer(tmp_path, monkeypatch):
+    net = network(tmp_path, "abcdef", masked=False)
+    nodes = net.job().nodes
+    lost = {nodes["d"]: 0, nodes["e"]: 3}  # silence, and an error that names the hub as its source
+
+    def lose(message: Message) -> int | None:
+        return lost.get(message.metadata.dst_node_id)
+
+    grid = grid_of(net, lose=lose)
+    grid.duplicates = True
+    del grid.apps[nodes["f"]]
+    result = federate(net, grid, monkeypatch)
+    assert (result.ending, result.members) == (Ending.COMPLETE, ("a", "b", "c"))
+    assert result.absent == (
+        Absence("d", 1, "sums", Reason.NO_ANSWER),
+        Absence("e", 1, "sums", Reason.NO_ANSWER),
+        Absence("f", 1, "sums", Reason.NOT_CONNECTED),
+    )
+
+
+def test_a_run_names_a_job_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.delenv(JOBS, raising=False)
+    with pytest.raises(UnreadableFile, match=JOBS):
+        job_path("0" * 32)
+    monkeypatch.setenv(JOBS, str(tmp_path))
+    for name in ("../job", "", None, 3, "0" * 31, "/etc/passwd"):
+        with pytest.raises(UnreadableFile, match="names no job"):
+            job_path(name)
+    assert job_path("0" * 32) == tmp_path / f"{'0' * 32}.json"
+
+
+def test_a_hub_that_fails_says_so_in_its_result(tmp_path, monkeypatch):
+    net = network(tmp_path, masked=False)
+    with pytest.raises(UnreadableFile):
+        federate(net, grid_of(net), monkeypatch, key=tmp_path / "no.key")
+    result = Result.from_json((tmp_path / "result.json").read_bytes())
+    assert result.ending is Ending.REFUSED
+    assert "no.key" in result.next
+
+
+def message_of(content: RecordDict, kind: str = "query.sums") -> Message:
+    InProcessGrid({})
+    return Message(content, 2, kind)
+
+
+def test_records_are_read_as_they_were_written():
+    for postings in ((), (Posting("begun", HUB, b"\x00\xff"), Posting("keys", "St. Mary's", b""))):
+        request = Request("f" * 64, 3, Phase.SUMS, postings)
+        assert read_request(message_of(request_record(request))) == request
+        answer = Answer("St. Mary's", Outcome.DECLINED, postings)
+        assert read_answer(message_of(answer_record(answer))) == answer
+
+
+def test_records_of_another_shape_are_not_read():
+    good = request_record(Request("f" * 64, 3, Phase.SUMS, (Posting("begun", HUB, b"x"),)))
+    assert read_request(message_of(good, "query.keys")) is None
+    assert read_request(message_of(RecordDict())) is None
+    assert read_answer(message_of(good)) is None
+    for change in (
+        {"round": "3"}, {"round": True}, {"fingerprint": b"f"}, {"phase": "keys"}, {"phase": "other"}, {"parts": []},
+        {"contents": ["x"]}, {"senders": [1]}, {"contents": b"x"}, {"more": 1},
+    ):  # fmt: skip
+        record = ConfigRecord({**good["fdtr"], **change})
+        assert read_request(message_of(RecordDict({"fdtr": record}))) is None, change
+
+
+def test_a_message_that_cannot_be_read_is_refused_in_one_word_and_logged(tmp_path):
+    net = network(tmp_path, masked=False)
+    context = Context(run_id=1, node_id=2, node_config={}, state=RecordDict(), run_config={})
+    reply = make_app(net.desks["a"])(message_of(RecordDict()), context)
+    assert read_answer(reply) == Answer("a", Outcome.REFUSED)
+    assert '"outcome":"refused"' in net.log("a").read_text()
+
+
+@pytest.mark.slow
+def test_a_thousand_sites(in_memory, monkeypatch):
+    sites = tuple(f"site-{number:04}" for number in range(1000))
+    study = study_of(sites, masked=False, horizon=1)
+    root = in_memory / "many"
+    parties = Parties(root, sites).set_up(study, n=100)
+    parties.open()
+    net = Network(parties, study, {site: desk(root, site, study) for site in sites})
+    result = federate(net, grid_of(net), monkeypatch)
+    assert (result.ending, result.absent) == (Ending.COMPLETE, ())
+    assert result.members == result.finished == sites
+    assert len(list(root.glob("*.policy"))) == len(sites)

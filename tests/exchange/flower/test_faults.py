@@ -1,0 +1,130 @@
+"""Federations that break: sites that are away, killed or hang, and a hub that is killed in the middle."""
+
+import os
+import signal
+
+import pytest
+
+from folder_parties import study_of
+from network_parties import until
+from same_policies import same_policies, through_a_folder
+
+pytestmark = [pytest.mark.network, pytest.mark.slow]
+
+FOUR = ("a", "b", "c", "d")
+
+
+def posted(network, site: str, part: str = "sums"):
+    """Whether the hub has a site's part."""
+    return lambda: list((network.root / "shared" / "rounds" / "1" / part).glob(f"{site}-*"))
+
+
+def test_an_open_round_goes_on_without_a_site_that_is_away(network):
+    network.sites = FOUR
+    network.set_up(study_of(FOUR, masked=False))
+    network.serve_hub()
+    network.serve_sites("a", "b", "c")
+    result = network.finished(network.round())
+    assert (result["ending"], result["members"]) == ("complete", ["a", "b", "c"])
+    assert [(one["site"], one["reason"]) for one in result["absent"]] == [("d", "not connected")]
+
+
+@pytest.mark.faults
+def test_too_few_sites_are_refused_and_the_same_command_goes_on_when_they_are_back(network, tmp_path_factory):
+    network.set_up(study := study_of(masked=False))
+    network.serve_hub()
+    network.serve_sites("a", "b")
+    result = network.finished(network.round(), code=1)
+    assert result["ending"] == "refused"
+    assert result["total"] is None
+    network.serve_sites("c")
+    assert network.finished(network.round())["ending"] == "complete"
+    same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))
+
+
+@pytest.mark.faults
+def test_a_site_that_is_killed_between_messages_finishes_when_it_is_back(network, tmp_path_factory):
+    network.set_up(study := study_of(masked=False))
+    network.serve_hub()
+    sites = network.serve_sites()
+    round_ = network.round("--deadline", "30")
+    until(posted(network, "a"), "the message of a", 120, lambda: round_.ended and round_.said)
+    sites["a"].end(signal.SIGKILL)
+    result = network.finished(round_, code=1)
+    assert (result["ending"], result["members"]) == ("incomplete", ["a", "b", "c"])
+    assert [one["site"] for one in result["absent"]] == ["a"]
+    assert result["finished"] == ["b", "c"]
+    network.serve_site("a")
+    again = network.finished(network.round())
+    assert (again["ending"], again["total"]) == ("complete", result["total"])
+    same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))
+
+
+@pytest.mark.faults
+def test_a_masked_round_recovers_a_site_that_is_killed_after_its_key(network):
+    network.sites = FOUR
+    network.set_up(study_of(FOUR, masked=True))
+    network.serve_hub()
+    sites = network.serve_sites()
+    round_ = network.round("--deadline", "25")
+    until(posted(network, "d", "keys"), "the key of d", 120, lambda: round_.ended and round_.said)
+    sites["d"].end(signal.SIGKILL)
+    result = network.finished(round_)
+    assert (result["ending"], result["mode"], result["members"]) == ("complete", "masked", ["a", "b", "c"])
+    assert [(one["site"], one["phase"]) for one in result["absent"]] == [("d", "masked")]
+
+
+@pytest.mark.faults
+def test_a_site_that_hangs_is_left_behind_after_the_deadline(network):
+    network.sites = FOUR
+    network.set_up(study_of(FOUR, masked=False))
+    network.serve_hub()
+    sites = network.serve_sites()
+    os.kill(sites["d"].process.pid, signal.SIGSTOP)
+    result = network.finished(network.round("--deadline", "20"))
+    os.kill(sites["d"].process.pid, signal.SIGCONT)
+    assert (result["ending"], result["members"]) == ("complete", ["a", "b", "c"])
+    assert [(one["site"], one["reason"]) for one in result["absent"]] == [("d", "no answer")]
+
+
+@pytest.mark.faults
+def test_a_hub_that_is_killed_in_the_middle_goes_on_when_it_serves_again(network, tmp_path_factory):
+    network.set_up(study := study_of(masked=False))
+    hub = network.serve_hub()
+    network.serve_sites()
+    round_ = network.round()
+    until(posted(network, "a"), "the message of a", 120, lambda: round_.ended and round_.said)
+    hub.end(signal.SIGKILL)
+    assert round_.result(60) == 1
+    assert "The hub's service ended while the round ran" in round_.said
+    network.serve_hub()
+    until(lambda: all(network.healthy(site)["connected"] for site in "abc"), "all are back", 90)
+    assert network.finished(network.round(), patience=300)["ending"] == "complete"
+    same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))
+
+
+@pytest.mark.faults
+def test_a_child_that_dies_ends_the_hub_with_a_sentence(network):
+    network.set_up(study_of(masked=False))
+    hub = network.serve_hub()
+    front = int((network.root / "hub-state" / "front" / "nginx.pid").read_text())
+    os.kill(front, signal.SIGKILL)
+    assert hub.result(60) == 1
+    assert "front ended, and the hub with it" in hub.said
+    assert network.round().result(60) == 1
+
+
+@pytest.mark.faults
+def test_a_site_is_asked_only_for_studies_on_its_list(network):
+    network.sites = FOUR
+    network.set_up(study := study_of(FOUR, masked=False))
+    other = study_of(FOUR, masked=False, name="another")
+    other.save(network.root / "other.toml")
+    accepted = {"study": "other.toml", "fingerprint": other.fingerprint, "data": "d.csv"}
+    address = network.address
+    network.settle("d", address, study, studies=[accepted])
+    network.serve_hub()
+    network.serve_sites()
+    result = network.finished(network.round())
+    assert (result["ending"], result["members"]) == ("complete", ["a", "b", "c"])
+    assert [(one["site"], one["reason"]) for one in result["absent"]] == [("d", "unknown study")]

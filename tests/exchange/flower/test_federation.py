@@ -1,0 +1,44 @@
+"""Whole rounds over Flower: hub and sites as processes of their own, with TLS and node keys."""
+
+import json
+
+import pytest
+
+from fdtr.exchange.remote import verify
+from folder_parties import SITES, study_of
+from network_parties import until
+from same_policies import same_policies, through_a_folder
+
+pytestmark = [pytest.mark.network, pytest.mark.slow]
+
+
+def test_policies_are_those_of_the_shared_folder_bit_for_bit(network, tmp_path_factory):
+    network.set_up(study := study_of(masked=False))
+    hub = network.serve_hub()
+    sites = network.serve_sites()
+    result = network.finished(network.round())
+    assert result["ending"] == "complete"
+    assert result["members"] == result["finished"] == list(SITES)
+    assert result["absent"] == []
+    same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))
+
+    for site in SITES:
+        assert network.healthy(site)["last_answer"] is not None
+        assert verify(network.root / f"{site}-state" / "audit.jsonl").lines == 2
+    first = json.loads((network.root / "a-state" / "audit.jsonl").read_text().splitlines()[0])
+    assert first["asked"]["phase"] == "sums"
+    assert [sent["part"] for sent in first["sent"]] == ["sums"]
+
+    network.end()
+    assert [one.process.returncode for one in (hub, *sites.values())] == [0, 0, 0, 0]
+    until(lambda: not network.left(), "everything that was started has ended", 20)
+
+
+@pytest.mark.faults  # not a fault, but five messages a site, each a poll of seconds
+def test_a_masked_round_gives_the_policies_of_the_shared_folder(network, tmp_path_factory):
+    network.set_up(study := study_of(masked=True))
+    network.serve_hub()
+    network.serve_sites()
+    result = network.finished(network.round())
+    assert (result["ending"], result["mode"], result["members"]) == ("complete", "masked", list(SITES))
+    same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))

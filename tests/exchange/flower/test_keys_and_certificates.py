@@ -1,0 +1,83 @@
+"""Node keys and certificates do what TLS and Flower ask of them."""
+
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+
+import pytest
+
+from fdtr.errors import OutputExists, UnreadableFile, UnreadableKey
+from fdtr.exchange.flower.certificates import certificate_fingerprint, make_certificates
+from fdtr.exchange.flower.node_keys import new_node_key, node_fingerprint, public_line, public_pem
+
+
+def test_a_node_key_is_its_owners_alone_and_never_overwritten(tmp_path):
+    path = tmp_path / "node.key"
+    line = new_node_key(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert public_line(path) == line
+    with pytest.raises(OutputExists):
+        new_node_key(path)
+    assert public_line(path) == line
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+def test_ssh_keygen_reads_a_node_key_and_prints_the_same_fingerprint(tmp_path):
+    line = new_node_key(tmp_path / "node.key")
+    told = subprocess.run(["ssh-keygen", "-l", "-f", tmp_path / "node.key"], capture_output=True, text=True, check=True)
+    assert node_fingerprint(line) in told.stdout
+    assert "(ECDSA)" in told.stdout
+
+
+@pytest.mark.parametrize("content", ["", "no key", "-----BEGIN OPENSSH PRIVATE KEY-----\n"])
+def test_what_is_no_node_key_is_refused(tmp_path, content):
+    (tmp_path / "key").write_text(content)
+    with pytest.raises(UnreadableKey, match="fdtr keys node"):
+        public_line(tmp_path / "key")
+    with pytest.raises(ValueError, match="the line that `fdtr keys node` prints"):
+        public_pem(content)
+
+
+def handshake(files, authority, name):
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(files.certificate, files.key)
+    ours, theirs = socket.socketpair()
+
+    def serve():
+        try:
+            server.wrap_socket(theirs, server_side=True).close()
+        except OSError:
+            theirs.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with ssl.create_default_context(cafile=authority).wrap_socket(ours, server_hostname=name):
+            pass
+    finally:
+        ours.close()
+        thread.join(10)
+
+
+def test_certificates_hold_for_their_hosts_under_their_authority_alone(tmp_path):
+    files = make_certificates(tmp_path / "one", ["hub.example.org", "127.0.0.1"])
+    assert files.key.stat().st_mode & 0o777 == 0o600
+    handshake(files, files.authority, "hub.example.org")
+    handshake(files, files.authority, "127.0.0.1")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(files, files.authority, "other.example.org")
+    other = make_certificates(tmp_path / "two", ["hub.example.org"])
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(files, other.authority, "hub.example.org")
+    assert certificate_fingerprint(files.authority) != certificate_fingerprint(other.authority)
+
+
+def test_the_authoritys_key_is_nowhere(tmp_path):
+    make_certificates(tmp_path, ["hub.example.org"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ca.crt", "server.crt", "server.key"]
+    with pytest.raises(OutputExists):
+        make_certificates(tmp_path, ["hub.example.org"])
+    with pytest.raises(UnreadableFile):
+        certificate_fingerprint(tmp_path / "server.key")

@@ -1,0 +1,125 @@
+"""What a service starts ends with it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from fdtr.errors import InvalidSettings, MissingProgram
+from fdtr.exchange.flower.certificates import ServerFiles
+from fdtr.exchange.flower.front import write_front
+from fdtr.exchange.flower.health import Health, health_endpoint
+from fdtr.exchange.flower.processes import Children, environment, find_program, free_port
+
+PYTHON = [sys.executable, "-c"]
+SLEEPS = "import time; print('here', flush=True); time.sleep(60)"
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('here', flush=True); time.sleep(60)"
+
+
+def said(child, words="here"):
+    until = time.monotonic() + 10
+    while words not in child.words():
+        assert time.monotonic() < until, child.words()
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_leaving_the_block_ends_all(tmp_path, monkeypatch):
+    monkeypatch.setattr("fdtr.exchange.flower.processes._PATIENCE", 0.3)
+    with Children(tmp_path) as children:
+        for name, program in (("plain", SLEEPS), ("deaf", DEAF), ("stopped", SLEEPS)):
+            said(children.start(name, [*PYTHON, program], environment()))
+        pids = [child.process.pid for child in children.running]
+        os.kill(pids[2], signal.SIGSTOP)
+        assert children.ended() is None
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_one_that_ends_is_noticed_with_its_last_words(tmp_path):
+    with Children(tmp_path) as children:
+        child = children.start("brief", [*PYTHON, "print('first'); print('why')"], environment())
+        child.process.wait(10)
+        assert children.ended() is child
+        assert child.last_line() == "“why”."
+        again = children.start("brief", [*PYTHON, "pass"], environment())
+        again.process.wait(10)
+        assert again.last_line() == "it said nothing."
+
+
+def test_a_child_ends_when_its_parent_is_killed(tmp_path):
+    program = f"""
+import sys, time, pathlib
+from fdtr.exchange.flower.processes import Children, environment
+children = Children(pathlib.Path({str(tmp_path)!r}))
+child = children.start("kept", [{sys.executable!r}, "-c", {SLEEPS!r}], environment())
+while "here" not in child.words(): time.sleep(0.02)
+print(child.process.pid, flush=True)
+time.sleep(60)
+"""
+    parent = subprocess.Popen([*PYTHON, program], stdout=subprocess.PIPE, text=True)
+    try:
+        pid = int(parent.stdout.readline())
+        assert alive(pid)
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+    until = time.monotonic() + 10
+    while alive(pid):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_children_are_told_no_secret_and_no_setting_of_flower(monkeypatch):
+    monkeypatch.setenv("FDTR_PASSPHRASE", "secret")
+    monkeypatch.setenv("FLWR_HOME", "/elsewhere")
+    monkeypatch.setenv("NO_PROXY", "intern.example.org")
+    told = environment(FLWR_HOME="/here")
+    assert "FDTR_PASSPHRASE" not in told
+    assert told["FLWR_HOME"] == "/here"
+    assert told["FLWR_TELEMETRY_ENABLED"] == "0"
+    assert told["NO_PROXY"] == "intern.example.org,127.0.0.1"
+    assert environment(passphrases=True)["FDTR_PASSPHRASE"] == "secret"
+
+
+def test_a_missing_program_is_named_with_the_command_that_installs_it():
+    with pytest.raises(MissingProgram, match="apt-get install no-such"):
+        find_program("no-such-program", "apt-get install no-such")
+
+
+def test_a_path_that_would_change_the_fronts_configuration_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("fdtr.exchange.flower.front.find_program", lambda *_: "/usr/sbin/nginx")
+    files = ServerFiles.within(tmp_path / 'x"; include /etc/shadow; "')
+    with pytest.raises(InvalidSettings, match="cannot hold"):
+        write_front(tmp_path, "127.0.0.1:1", files, files, 1, 64)
+
+
+def test_health_tells_two_things_and_nothing_on_other_paths():
+    health, port = Health(connected=lambda: True), free_port()
+    with health_endpoint(health, port):
+        url = f"http://127.0.0.1:{port}"
+        health.answered()
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+            assert set(json.load(answer)) == {"connected", "last_answer"}
+        with pytest.raises(urllib.error.HTTPError, match="404") as found:
+            urllib.request.urlopen(f"{url}/other", timeout=5)
+        found.value.close()
+        health.connected = lambda: False
+        with pytest.raises(urllib.error.HTTPError, match="503") as found:
+            urllib.request.urlopen(f"{url}/health", timeout=5)
+        found.value.close()
+        with pytest.raises(InvalidSettings, match="Name another"), health_endpoint(health, port):
+            pass

@@ -1,0 +1,160 @@
+"""Settings files: what is wrong with them is said before anything starts."""
+
+import pytest
+import tomli_w
+
+from fdtr.errors import Exposed, FdtrError, InvalidSettings, NoHubKey, OtherKey, OtherStudy, UnreadableKey
+from fdtr.exchange.flower.node_keys import new_node_key
+from fdtr.exchange.flower.settings import HubSettings, SiteSettings, private_folder, require_private
+from fdtr.signing import HUB
+from fdtr.study import Study
+from folder_parties import Parties, key_of, study_of
+
+
+@pytest.fixture
+def site(tmp_path):
+    study = study_of(masked=False)
+    Parties(tmp_path).set_up(study)
+    new_node_key(tmp_path / "a.node")
+    return {
+        "site": "a",
+        "hub": "hub.example.org:8443",
+        "node_key": "a.node",
+        "key": "a.key",
+        "state": "state",
+        "studies": [{"study": "study.toml", "fingerprint": study.fingerprint, "data": "a.csv"}],
+    }
+
+
+@pytest.fixture
+def hub(tmp_path):
+    study = study_of(masked=False)
+    parties = Parties(tmp_path).set_up(study)
+    parties.open()
+    key = tmp_path / "tls.key"
+    key.touch(mode=0o600)
+    return {
+        "folder": "shared",
+        "key": "hub.key",
+        "state": "state",
+        "address": "hub.example.org:8443",
+        "tls": {"certificate": "tls.crt", "key": "tls.key"},
+        "nodes": {name: new_node_key(tmp_path / f"{name}.node") for name in "abc"},
+    }
+
+
+def written(folder, settings, name="settings.toml"):
+    path = folder / name
+    path.write_text(tomli_w.dumps(settings))
+    return path
+
+
+def test_paths_start_at_the_settings_file(tmp_path, site, monkeypatch):
+    monkeypatch.chdir("/")
+    loaded = SiteSettings.load(written(tmp_path, site))
+    assert loaded.studies[0].data == tmp_path / "a.csv"
+    assert loaded.audit == tmp_path / "state" / "audit.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"nodekey": "a.node"}, 'nodekey: unknown key; did you mean "node_key"?'),
+        ({"hub": "https://hub.example.org"}, "hub: give a host and a port"),
+        ({"hub": "hub.example.org:99999"}, "hub: give a host and a port"),
+        ({"hub": 'hub"; x:80'}, "hub: give a host and a port"),
+        ({"health_port": 0}, "health_port: must be greater than or equal to 1"),
+        ({"studies": []}, "studies: "),
+        ({"studies": [{"study": "study.toml", "data": "a.csv"}]}, "fingerprint: is required"),
+    ],
+)
+def test_faults_of_a_sites_settings_are_named(tmp_path, site, change, sentence):
+    with pytest.raises(InvalidSettings) as found:
+        SiteSettings.load(written(tmp_path, {**site, **change}))
+    assert sentence in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"min_sites": 2}, "min_sites: must be greater than or equal to 3"),
+        ({"nodes": {"a": "ssh-ed25519 AAAA"}}, "nodes: a: a node's public key is the line"),
+        ({"tls": {"certificate": "x"}}, "tls.key: is required"),
+        ({"listne": "x:1"}, 'listne: unknown key; did you mean "listen"?'),
+    ],
+)
+def test_faults_of_a_hubs_settings_are_named(tmp_path, hub, change, sentence):
+    with pytest.raises(InvalidSettings) as found:
+        HubSettings.load(written(tmp_path, {**hub, **change}))
+    assert sentence in str(found.value)
+
+
+def test_two_sites_with_one_node_key_are_refused(tmp_path, hub):
+    hub["nodes"]["b"] = hub["nodes"]["a"]
+    with pytest.raises(InvalidSettings, match="a and b have the same key"):
+        HubSettings.load(written(tmp_path, hub))
+
+
+def test_what_is_no_settings_file_is_named(tmp_path):
+    with pytest.raises(InvalidSettings, match="could not be read: No such file"):
+        SiteSettings.load(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("[")
+    with pytest.raises(InvalidSettings, match="not valid TOML"):
+        SiteSettings.load(tmp_path / "bad.toml")
+
+
+def test_what_others_could_read_is_refused(tmp_path):
+    path = tmp_path / "open.key"
+    path.touch(mode=0o640)
+    with pytest.raises(Exposed, match="chmod 600"):
+        require_private("The key", path)
+    with pytest.raises(InvalidSettings, match="is no file"):
+        require_private("The key", tmp_path)
+    (tmp_path / "open").mkdir(mode=0o755)
+    with pytest.raises(Exposed, match="chmod 700"):
+        private_folder("The state", tmp_path / "open")
+    assert private_folder("The state", tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
+def refused_site(folder, settings, kind: type[FdtrError], sentence: str):
+    from fdtr.exchange.flower.site_service import require_site
+
+    with pytest.raises(kind, match=sentence):
+        require_site(SiteSettings.load(written(folder, settings)), key_of("a"))
+
+
+@pytest.mark.slow  # imports flwr
+def test_a_site_starts_only_with_what_it_agreed_to(tmp_path, site):
+    from fdtr.exchange.flower.site_service import require_site
+
+    study = site["studies"][0]
+    assert len(require_site(SiteSettings.load(written(tmp_path, site)), key_of("a"))) == 1
+    other = {**study, "fingerprint": "0" * 64}
+    refused_site(tmp_path, {**site, "studies": [other]}, OtherStudy, "not the study that was agreed to")
+    refused_site(tmp_path, {**site, "studies": [study, study]}, InvalidSettings, "are the same study")
+    refused_site(tmp_path, {**site, "studies": [{**study, "data": "none.csv"}]}, InvalidSettings, "is not there")
+    refused_site(tmp_path, {**site, "site": "b"}, OtherKey, "not the one that the roster has of 'b'")
+    refused_site(tmp_path, {**site, "authority": "none.crt"}, InvalidSettings, "Ask the hub")
+    refused_site(tmp_path, {**site, "node_key": "a.key"}, UnreadableKey, "fdtr keys node")
+    (tmp_path / "a.key").chmod(0o644)
+    refused_site(tmp_path, site, Exposed, "chmod 600")
+    (tmp_path / "a.key").chmod(0o600)
+    loaded = Study.load(tmp_path / "study.toml")
+    roster = {name: key for name, key in loaded.roster.items() if name != HUB}
+    Study.model_validate({**loaded.model_dump(), "roster": roster}).save(tmp_path / "study.toml")
+    refused_site(tmp_path, site, NoHubKey, "no key of the hub")
+
+
+@pytest.mark.slow  # imports flwr
+def test_a_hub_starts_only_with_nodes_of_the_roster_and_its_own_key(tmp_path, hub):
+    from fdtr.exchange.flower.hub_service import require_hub
+
+    require_hub(HubSettings.load(written(tmp_path, hub)), key_of(HUB))
+    with pytest.raises(OtherKey):
+        require_hub(HubSettings.load(written(tmp_path, hub)), key_of("a"))
+    stranger = {**hub["nodes"], "d": new_node_key(tmp_path / "d.node")}
+    with pytest.raises(InvalidSettings, match="has 'd', which is not on the study's roster"):
+        require_hub(HubSettings.load(written(tmp_path, {**hub, "nodes": stranger})), key_of(HUB))
+    (tmp_path / "tls.key").chmod(0o644)
+    with pytest.raises(Exposed, match="certificate's key"):
+        require_hub(HubSettings.load(written(tmp_path, hub)), key_of(HUB))

@@ -1,0 +1,239 @@
+"""A site's desk: what it lets out, what it refuses, and that nothing else crosses."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from fdtr.errors import FdtrError, OtherKey, TooFewPatients
+from fdtr.exchange.folder.board import file_name
+from fdtr.exchange.remote import Answer, Audit, Desk, DeskStudy, Outcome, Phase, Posting, Request, verify
+from fdtr.exchange.remote import desk as desks
+from fdtr.exchange.remote.mirror import Mirror
+from fdtr.exchange.remote.parcels import carried_to, largest
+from fdtr.signing import HUB, Key
+from folder_parties import key_of, study_of
+from letters import forged
+from remote_parties import Network, network, silent
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    """Nobody waits for the disk, which survives a test."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def begun(net: Network) -> Posting:
+    return Posting("begun", HUB, net.board.hub_path("begun").read_bytes())
+
+
+def first(net: Network, **changes) -> Request:
+    """What the hub asks for to begin with."""
+    phase = Phase.KEYS if net.study.disclosure.secure_sum else Phase.SUMS
+    return replace(Request(net.study.fingerprint, 1, phase, (begun(net),)), **changes)
+
+
+def lines(net: Network, site: str = "a") -> list[dict]:
+    return [json.loads(line) for line in net.log(site).read_text().splitlines()]
+
+
+def mirrored(net: Network, site: str = "a") -> list[str]:
+    return sorted(path.name for path in (net.root / "homes" / site).glob("mirrors/*/folder/rounds/**/*.fdtr"))
+
+
+def test_sums_leave_once_and_the_log_says_what_was_asked_checked_and_sent(tmp_path):
+    net = network(tmp_path, masked=False)
+    said = net.desks["a"].answer(first(net))
+    assert said.outcome is Outcome.DONE
+    [sent] = said.postings
+    assert (sent.part, sent.sender) == ("sums", "a")
+    assert net.desks["a"].answer(first(net)) == said  # to the last byte
+    one, two = lines(net)
+    asked = {"study": net.study.fingerprint, "round": 1, "phase": "sums", "bytes": len(begun(net).content)}
+    told = [{"part": "sums", "bytes": len(sent.content), "sha256": sha256(sent.content).hexdigest()}]
+    assert (one["asked"], one["sent"], one["outcome"]) == (asked, told, "done")
+    rules = ("N", "RATIO", "ACTION", "CELL", "NONZERO", "LEVERAGE", "BOUND", "COLLINEAR", "ONCE")
+    assert one["checked"] == dict.fromkeys(rules, "held")
+    assert (two["checked"], two["sent"]) == ({}, told)  # nothing new was released
+
+
+def test_a_refusal_by_the_rules_is_one_word_outside_and_a_table_without_values_in_the_log(tmp_path, caplog):
+    net = network(tmp_path, masked=False, n=30)
+    assert net.desks["a"].answer(first(net)) == Answer("a", Outcome.DECLINED)
+    [line] = lines(net)
+    assert line["checked"]["N"] == "failed"
+    assert line["checked"]["BOUND"] == "held"
+    assert line["sent"] == []
+    assert "30" not in json.dumps(line["checked"])
+    assert "30 patients" in caplog.text  # for the site's own eyes
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TooFewPatients("patient p17 at /secret/table.csv"),
+        FdtrError("patient p17 at /secret/table.csv"),
+        OSError(28, "No space left on device", "/secret/table.csv"),
+        KeyError("/secret/table.csv"),
+        MemoryError("/secret/table.csv"),
+        RecursionError("patient p17"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_nothing_of_an_exception_crosses(tmp_path, monkeypatch, error):
+    net = network(tmp_path, masked=False)
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(desks, "take_site_turn", fail)
+    said = net.desks["a"].answer(first(net))
+    assert said == Answer("a", said.outcome)
+    crossed = repr(said).encode()
+    assert b"secret" not in crossed
+    assert b"p17" not in crossed
+    assert said.outcome is (Outcome.DECLINED if isinstance(error, TooFewPatients) else Outcome.FAILED)
+    log = net.log("a").read_text()
+    assert "secret" not in log
+    assert "p17" not in log
+
+
+def test_nothing_is_sent_that_the_log_does_not_hold(tmp_path):
+    net = network(tmp_path, masked=False)
+    net.log("a").mkdir()
+    assert net.desks["a"].answer(first(net)) == Answer("a", Outcome.FAILED)
+
+
+def test_studies_that_are_not_on_the_list_are_unknown(tmp_path):
+    net = network(tmp_path, masked=False)
+    for fingerprint in ("0" * 64, "", "../../etc", "\ud7ff"):
+        assert net.desks["a"].answer(first(net, fingerprint=fingerprint)) == Answer("a", Outcome.UNKNOWN_STUDY)
+    assert mirrored(net) == []
+    assert [line["asked"]["study"] for line in lines(net)] == ["0" * 64, "", "", ""]
+    assert verify(net.log("a")).lines == 4
+
+
+def test_what_cannot_be_read_is_refused(tmp_path):
+    net = network(tmp_path, masked=False)
+    assert net.desks["a"].answer(None) == Answer("a", Outcome.REFUSED)
+    assert lines(net)[0]["outcome"] == "refused"
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
+def test_postings_that_the_phase_cannot_have_are_refused_before_anything_is_written(tmp_path, masked):
+    net = network(tmp_path, masked=masked)
+    good = begun(net)
+    other = "sums" if masked else "keys"
+    refused = [
+        (Posting("sums", "b", b"x"),),  # others' open sums
+        (Posting("keys", "a", b"x"),),  # over its own
+        (Posting(other, "a", b"x"),),
+        (Posting("masked", "b", b"x"),),  # of a later phase
+        (Posting("total", HUB, b"x"),),
+        (Posting("begun", "b", b"x"),),
+        (Posting("keys", "nobody", b"x"),),
+        (Posting("../../../evil", HUB, b"x"),),
+        (Posting("begun", "../../evil", b"x"),),
+        (good, good),
+        (Posting("begun", HUB, good.content + b"\0"),),
+        (),
+    ]
+    for postings in refused:
+        assert net.desks["a"].answer(first(net, postings=postings)) == Answer("a", Outcome.REFUSED), postings
+    for changes in ({"round": 0}, {"round": 10_000}, {"round": -1}, {"round": 2**62}):
+        assert net.desks["a"].answer(first(net, **changes)) == Answer("a", Outcome.REFUSED)
+    wrong = Phase.SUMS if masked else Phase.KEYS
+    assert net.desks["a"].answer(first(net, phase=wrong)) == Answer("a", Outcome.REFUSED)
+    assert mirrored(net) == []
+    assert verify(net.log("a")).lines == len(refused) + 5
+
+
+def test_a_round_that_the_hub_did_not_begin_is_refused(tmp_path):
+    net = network(tmp_path, masked=False)
+    wrong = replace(begun(net), content=forged(begun(net).content))
+    assert net.desks["a"].answer(first(net, postings=(wrong,))).outcome is Outcome.REFUSED
+    assert net.desks["a"].answer(first(net, round=2)).outcome is Outcome.REFUSED  # signed for the first
+    assert mirrored(net) == []
+
+
+def test_an_earlier_round_is_not_played_after_a_later_one(tmp_path):
+    net = network(tmp_path, masked=True)
+    old = first(net)
+    net.faults.append(silent("c"))
+    net.run()
+    net.parties.new_round()
+    assert net.board.number == 2
+    assert net.desks["a"].answer(replace(old, round=2, postings=(begun(net),))).outcome is Outcome.DONE
+    assert net.desks["a"].answer(old) == Answer("a", Outcome.REFUSED)
+
+
+def test_a_hub_that_asks_out_of_turn_gets_nothing(tmp_path):
+    net = network(tmp_path, masked=True)
+    for phase in (Phase.MASKED, Phase.CONFIRMED, Phase.OPENED, Phase.FINISH):
+        assert net.desks["a"].answer(first(net, phase=phase)) == Answer("a", Outcome.REFUSED)
+
+
+@pytest.mark.slow
+def test_a_hub_that_shows_two_lists_gets_no_opening(tmp_path):
+    """Two lists of survivors, each verified by its signature: a site signs one, and opens nothing under another."""
+    from fdtr.exchange.folder.parts import SURVIVORS, seal_part
+    from fdtr.masking import SurvivorList
+
+    net = network(tmp_path, "abcd", masked=True)
+    net.faults.append(silent("a", Phase.CONFIRMED))
+    net.run()
+    board = net.board
+    assert board.survivors is not None
+    shorter = SurvivorList(board.survivors.members[:3])
+    other = seal_part(SURVIVORS, HUB, shorter, board.within, key_of(HUB))
+    ask = first(net, phase=Phase.CONFIRMED, postings=(begun(net), Posting("survivors", HUB, other)))
+    assert net.desks["a"].answer(ask).outcome is Outcome.DONE
+    assert net.desks["b"].answer(ask) == Answer("b", Outcome.REFUSED)  # it signed the longer one
+    shown = tuple(Posting("confirmed", site, board.path("confirmed", site).read_bytes()) for site in "bcd")
+    opened = first(net, phase=Phase.OPENED, postings=(begun(net), *shown))
+    assert net.desks["a"].answer(opened) == Answer("a", Outcome.REFUSED)
+
+
+def test_a_desk_with_another_key_does_not_open(tmp_path):
+    net = network(tmp_path, masked=False)
+    with pytest.raises(OtherKey):
+        Desk("a", [DeskStudy(net.study, tmp_path / "a.csv")], Key.new(), Audit(tmp_path / "log"))
+
+
+def test_a_table_that_cannot_be_read_is_a_failure_at_home(tmp_path, caplog):
+    net = network(tmp_path, masked=False)
+    (tmp_path / "a.csv").write_text("nothing,of,use\n1,2,3\n")
+    with caplog.at_level(logging.ERROR):
+        assert net.desks["a"].answer(first(net)) == Answer("a", Outcome.FAILED)
+    assert "column" in caplog.text
+
+
+@pytest.mark.slow
+def test_the_policy_is_written_once_where_the_administrator_says(tmp_path):
+    net = network(tmp_path, masked=False)
+    net.run()
+    path = tmp_path / "a.policy"
+    path.unlink()
+    assert net.run().ending == "complete"
+    assert not path.exists()  # the round is through; the copy beside the state is the site's own
+    assert list((tmp_path / "homes/a/studies").rglob("round-1.policy"))
+
+
+def test_what_may_be_sent_follows_from_the_study():
+    masked, plain = study_of(masked=True), study_of(masked=False)
+    assert carried_to("a", Phase.FINISH, plain) == {("begun", HUB), ("total", HUB)}
+    assert carried_to("a", Phase.MASKED, masked) == {("begun", HUB), ("keys", "b"), ("keys", "c")}
+    assert ("masked", "a") not in carried_to("a", Phase.FINISH, masked)
+    assert largest("keys", masked) == 2048
+    assert largest("total", plain) > largest("sums", plain)
+
+
+def test_a_sites_name_is_no_way_out_of_the_mirror(tmp_path):
+    assert Path(file_name("../../evil")).name == file_name("../../evil")
+    assert Mirror("../../evil", study_of(masked=False)).place.parent.name == "mirrors"
