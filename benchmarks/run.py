@@ -307,7 +307,7 @@ def disclosure_rules() -> list[Figure]:
     rows = read_trajectories(random_table(np.random.default_rng(0), 1, 30_000, 5), study)
     fit = fit_alone(rows, features, settings)
     alone, judged = paired(
-        lambda: fit_alone(rows, features, settings), lambda: judge(measure(rows, features, fit), asked), 25
+        lambda: fit_alone(rows, features, settings), lambda: judge(measure(rows, features, fit, asked), asked), 25
     )
     ids = rows.patients.to_pylist()
     with tempfile.TemporaryDirectory() as folder:

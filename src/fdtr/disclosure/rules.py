@@ -150,7 +150,7 @@ def _judge_step(step: int, fact: StepFacts, rules: Rules, horizon: int) -> list[
             f"{_patients(fewest)} at the least used action", f"none or at least {per_action}", small,
         ),
         _judge_cell(SmallCell, step, fact.cell, "in the rarer of two values of", rules),
-        _judge_cell(FewNonzero, step, fact.nonzero, "not at zero in", rules),
+        _judge_cell(FewNonzero, step, fact.nonzero, "apart from zero or from the most common value in", rules),
         *([_judge_cell(SmallPair, step, fact.pair, "in a cell of", rules)] if rules.payload == "gram" else []),
         Verdict(
             TooMuchLeverage, step, fact.leverage <= rules.max_leverage * (1 + _ROUNDING),

@@ -49,10 +49,10 @@ def check(
 
     `n_sites` is with how many sites the cost of differential privacy is told, the study's `min_sites` by default.
     """
-    features = study.feature_map
+    features, rules = study.feature_map, rules_of(study)
     fitted = fitted or fit_message(study, rows)
     sums = fitted.fit.statistics
-    verdicts = judge(measure(rows, features, fitted.fit, study.disclosure.payload), rules_of(study))
+    verdicts = judge(measure(rows, features, fitted.fit, rules), rules)
     return SiteCheck(
         site=rows.site,
         n_patients=rows.n_patients,
@@ -93,13 +93,14 @@ def summarize(
     other fit draws other noise and would spend ε again, which the ledger refuses for the same patients.
     """
     fitted = fitted or fit_message(study, rows)
-    facts = measure(rows, study.feature_map, fitted.fit, study.disclosure.payload)
+    rules = rules_of(study)
+    facts = measure(rows, study.feature_map, fitted.fit, rules)
     once = None
     if ledger:
         if study.disclosure.epsilon is not None:
             _refuse_repeated(study, rows, ledger)
         once = ledger.judge(release_of(study, rows, fitted.summary))
-    return release(fitted.summary, facts, rules_of(study), once)
+    return release(fitted.summary, facts, rules, once)
 
 
 def _refuse_repeated(study: Study, rows: Trajectories, ledger: Ledger) -> None:
