@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.disclosure import Cost, Ledger, Message, Verdict, judge, measure, release
+from fdtr.disclosure import Cost, Ledger, Message, Verdict, judge, measure, release, withheld_steps
 from fdtr.errors import ReleasedBefore
 from fdtr.inference import FTest, Identified, identify, transition_test
 from fdtr.site.fits import LocalFit, MessageFit, fit_message
@@ -66,16 +66,18 @@ def check(
             transition_test(step.gram, step.value_moment, step.value_square, step.n, features.n_shared)
             for step in sums[:-1]
         ],
-        verdicts=verdicts + ([_judge_once(study, rows, fitted, ledger)] if ledger else []),
+        verdicts=verdicts + ([_judge_once(study, rows, fitted, ledger, withheld_steps(verdicts))] if ledger else []),
         cost=cost_of(study, fitted.fit, n_sites),
     )
 
 
-def _judge_once(study: Study, rows: Trajectories, fitted: LocalFit | MessageFit, ledger: Ledger) -> Verdict:
+def _judge_once(
+    study: Study, rows: Trajectories, fitted: LocalFit | MessageFit, ledger: Ledger, withheld: list[int]
+) -> Verdict:
     """Rule ONCE. A noised message is never made twice: where it was made before, it is the one to use again."""
     if study.disclosure.epsilon is None:
         return ledger.judge(release_of(study, rows, fitted.summary))
-    release = release_of(study, rows, None)
+    release = release_of(study, rows, None, withheld)
     before = ledger.repeated(release)
     if before is None:
         return ledger.judge(release)
