@@ -84,7 +84,7 @@ def test_sums_without_noise_are_never_released(payload):
     plain = make_study(disclosure={"payload": payload})
     rows = make_sites(study, {"a": 900})["a"]
     exact = fit_local(plain, rows)
-    facts = measure(rows, study.feature_map, exact.fit, payload)
+    facts = measure(rows, study.feature_map, exact.fit, rules_of(study))
     assert not any(verdict.refuses for verdict in judge(facts, rules_of(study)))
     with pytest.raises(ValueError, match="noise that the summary does not carry"):
         release(exact.summary, facts, rules_of(study))
