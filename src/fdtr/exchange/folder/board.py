@@ -154,12 +154,30 @@ def read_study(folder: Path) -> Study:
     """The study of a folder."""
     path = folder / STUDY
     try:
-        return Study.parse(read_study_bytes(path, folder), path)
+        study = Study.parse(read_study_bytes(path, folder), path)
     except MissingFile:
         raise NoStudyFolder(
             f"{folder} is no study's folder: it has no {STUDY}. Name the folder that `fdtr hub open` made; a synced "
             "one may still be on its way."
         ) from None
+    require_keys(study)
+    return study
+
+
+def require_keys(study: Study) -> None:
+    """Refuse a secure sum without signatures, the hub's among them.
+
+    Masks hold whoever wrote the list of survivors. But where anybody may write it, anybody chooses who is in the sum,
+    and so gets sums over as few sites as the study lets there be.
+    """
+    if not study.disclosure.secure_sum or HUB in study.roster:
+        return
+    lacks = "no key of the hub" if study.roster else "no [roster]"
+    raise NoStudyFolder(
+        f"The study asks for a secure sum and has {lacks}: whoever can write into the folder could choose the sites "
+        "that are summed. Nothing was written. Every site, and the hub, makes a key with `fdtr keys new`; add them "
+        "with `fdtr roster add`."
+    )
 
 
 def read_board(folder: Path, study: Study | None = None) -> Board:

@@ -5,7 +5,16 @@ from collections.abc import Collection
 from pathlib import Path
 
 from fdtr.errors import NoStudyFolder, OtherStudy, OtherSurvivors, RoundClosed, UnknownSender
-from fdtr.exchange.folder.board import STUDY, TOTAL, Board, masked_round, read_board, read_study, round_folder
+from fdtr.exchange.folder.board import (
+    STUDY,
+    TOTAL,
+    Board,
+    masked_round,
+    read_board,
+    read_study,
+    require_keys,
+    round_folder,
+)
 from fdtr.exchange.folder.durable import locked, post, sweep
 from fdtr.exchange.folder.home import hub_lock
 from fdtr.exchange.folder.parts import BEGUN, SURVIVORS, seal_begun, seal_part, sites_of
@@ -144,15 +153,11 @@ def _list_survivors(board: Board, key: Key | None, close: bool, without: Collect
 
 def _require_playable(study: Study, key: Key | None) -> None:
     """Refuse a study whose rounds could not be played."""
+    require_keys(study)
     require_own(key, HUB, study.roster)
     for site in sites_of(study.roster):
         check_site_name(site)
     if study.disclosure.secure_sum:
-        if not study.roster:
-            raise NoStudyFolder(
-                "The study asks for a secure sum and has no [roster]: masks are worth nothing without signatures. "
-                "Nothing was written. Every site makes a key with `fdtr keys new`; add them with `fdtr roster add`."
-            )
         masked_round(study, numbered_round(study.fingerprint, study.roster, 1))
 
 
@@ -169,7 +174,7 @@ def _unsigned(study: Study) -> tuple[str, ...]:
     if not study.roster:
         return ("unsigned: the study has no [roster], so nobody can tell who made a file. See `fdtr keys new`.",)
     if HUB not in study.roster:
-        return ("the roster has no key of the hub: whoever writes into the folder can begin a round in its name.",)
+        return ("the roster has no key of the hub: whoever writes into the folder can begin and close rounds for it.",)
     return ()
 
 
