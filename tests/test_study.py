@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fdtr.errors import InvalidStudy, OtherShape, UnreadableFile
+from fdtr.errors import InvalidStudy, OtherShape, UnreadableFile, WrongLength
 from fdtr.study import Study
 from worlds import make_study
 
@@ -199,6 +199,13 @@ def test_files_that_are_no_study(tmp_path):
         Study.load(broken)
     broken.write_text('\ufeffname = "x"\nhorizn = 1\n')
     with pytest.raises(InvalidStudy, match=r"(?s)broken\.toml.*did you mean"):
+        Study.load(broken)
+    for nested in ("x = " + "[" * 100_000, "x = " + "1" * 5000):
+        broken.write_text(nested)
+        with pytest.raises(InvalidStudy, match="nested too deeply, or has a number of too many digits"):
+            Study.load(broken)
+    broken.write_bytes(b"#" * (2**20 + 1))
+    with pytest.raises(WrongLength, match="too long for a study file"):
         Study.load(broken)
 
 

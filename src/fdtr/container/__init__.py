@@ -26,12 +26,14 @@ from fdtr.container.encoding import (
     read_exactly,
     write,
 )
-from fdtr.container.files import size_of, write_atomically
+from fdtr.container.files import OpenFile, Source, opened, opened_folder, read_bounded, size_of, write_atomically
 
 __all__ = [
     "FORMAT",
     "UNSIGNED",
     "Container",
+    "OpenFile",
+    "Source",
     "canonical_json",
     "decode",
     "digest",
@@ -39,7 +41,10 @@ __all__ = [
     "fingerprint",
     "is_container",
     "kind_of",
+    "opened",
+    "opened_folder",
     "read",
+    "read_bounded",
     "read_exactly",
     "size_of",
     "write",

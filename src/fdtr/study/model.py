@@ -38,6 +38,9 @@ from fdtr.study.sections import (
     Whole,
 )
 
+MOST_STUDY_BYTES = 2**20
+_FIRST = "The study comes first among a command's files."
+
 
 class Study(Section):
     """A whole study file.
@@ -133,20 +136,28 @@ class Study(Section):
     def load(cls, path: str | Path) -> Self:
         """Read a study file."""
         try:
-            content = Path(path).read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-            raise UnreadableFile(
-                f"The study file {path} could not be read: {reason}. The study comes first among a command's files."
-            ) from None
+            content = read_study_bytes(path)
+        except UnreadableFile as error:
+            raise type(error)(f"The study file could not be read: {error} {_FIRST}") from None
+        return cls.parse(content, path)
+
+    @classmethod
+    def parse(cls, content: bytes, source: str | Path) -> Self:
+        """The study that a file's content describes; `source` is what a refusal calls it."""
         try:
-            given = tomllib.loads(content)
-        except tomllib.TOMLDecodeError as error:
-            raise InvalidStudy(f"{path} is not valid TOML: {error}.") from None
+            given = tomllib.loads(content.decode("utf-8-sig"))
+        except UnicodeDecodeError:
+            raise UnreadableFile(
+                f"The study file {source} could not be read: it is not text in UTF-8. {_FIRST}"
+            ) from None
+        except (ValueError, RecursionError) as error:
+            known = isinstance(error, tomllib.TOMLDecodeError)
+            reason = str(error) if known else "it is nested too deeply, or has a number of too many digits"
+            raise InvalidStudy(f"{source} is not valid TOML: {reason}.") from None
         try:
             return cls.model_validate(given)
         except InvalidStudy as error:
-            raise InvalidStudy(f"{path}: {error}") from None
+            raise InvalidStudy(f"{source}: {error}") from None
 
     def save(self, path: str | Path) -> None:
         """Write the study with all its fields, defaults included."""
@@ -180,6 +191,11 @@ class Study(Section):
                 f"The sums have {horizon} steps and {n_shared} shared features; the study has {expected[0]} and "
                 f"{expected[1]}. They belong to another study."
             )
+
+
+def read_study_bytes(path: str | Path, beneath: Path | None = None) -> bytes:
+    """A study file as it is; `beneath` as for `container.opened`."""
+    return container.read_bounded(path, MOST_STUDY_BYTES, "a study file", beneath)
 
 
 def _without_none(value: Any) -> Any:

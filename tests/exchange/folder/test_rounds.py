@@ -326,7 +326,7 @@ def test_everybody_at_once_and_twice(tmp_path, masked):
 
 
 def test_a_share_without_links_is_written_by_renaming(tmp_path, monkeypatch):
-    def no_links(*_: object) -> None:
+    def no_links(*_: object, **__: object) -> None:
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr("os.link", no_links)
