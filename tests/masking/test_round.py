@@ -365,6 +365,45 @@ def test_a_sum_over_too_few_sites_is_never_opened():
     assert agree(5, length=8, min_sites=2).fewest == 3
 
 
+# --- a site that works with the hub -----------------------------------------------------------------------------
+
+
+def opened_by_two_lists(played, lists, accomplice):
+    """Each list is shown to its own sites alone; the accomplice signs every one. What each gives, less its part."""
+    found = []
+    for sites in lists:
+        shown = SurvivorList(tuple((site, played.messages[site].digest(played.agreed)) for site in sites))
+        states = {site: confirm(played.states[site], shown, History()) for site in sites}
+        signed = [state.confirmation(signer(site)) for site, state in states.items()]
+        opened = {site: release(state, signed, History(), verify) for site, state in states.items()}
+        openings = [state.opening(signer(site)) for site, state in opened.items()]
+        total = unmask(played.agreed, shown, played.messages.values(), openings, verify)
+        found.append(total - played.numbers[accomplice])
+    return found
+
+
+def test_one_accomplice_gets_a_sum_over_two_where_nobody_expects_any():
+    played = play(agree("abcdm", length=8))
+    first, second = opened_by_two_lists(played, ("abm", "cdm"), "m")
+    np.testing.assert_array_equal(first, plain_sum(played, "ab"))
+    np.testing.assert_array_equal(second, plain_sum(played, "cd"))
+
+
+def test_one_accomplice_who_is_expected_gets_nothing_or_sums_over_three():
+    played = play(agree("abcdm", length=8, colluding=1))
+    for lists in (("abm", "cdm"), ("abm",), ("cdm",)):
+        with pytest.raises(TooFewSurvivors, match="3 sites are left and 4 are needed"):
+            opened_by_two_lists(played, lists, "m")
+    played = play(agree("abcdefm", length=8, colluding=1))
+    for size in range(3):
+        for honest in combinations("abcdef", size):
+            with pytest.raises(TooFewSurvivors):
+                opened_by_two_lists(played, [(*honest, "m")], "m")
+    first, second = opened_by_two_lists(played, ("abcm", "defm"), "m")
+    np.testing.assert_array_equal(first, plain_sum(played, "abc"))
+    np.testing.assert_array_equal(second, plain_sum(played, "def"))
+
+
 # --- a second round ---------------------------------------------------------------------------------------------
 
 

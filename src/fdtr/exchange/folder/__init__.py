@@ -15,7 +15,7 @@ whoever crashed goes on where they stopped. What is posted was saved at home bef
 stranger's until its length, digest, round, part and signature say otherwise; what fails is named and left out.
 """
 
-from fdtr.exchange.folder.board import Board, read_board
+from fdtr.exchange.folder.board import Board, cautions, read_board
 from fdtr.exchange.folder.home import Home, find_home, join, require_apart
 from fdtr.exchange.folder.hub_turns import new_round, open_folder, take_hub_turn
 from fdtr.exchange.folder.progress import Progress, progress_of
@@ -27,6 +27,7 @@ __all__ = [
     "Home",
     "Progress",
     "Turn",
+    "cautions",
     "find_home",
     "join",
     "new_round",

@@ -34,10 +34,11 @@ ROUNDS = "rounds"
 SUMS, TOTAL = "sums", "total"
 SUFFIX = ".fdtr"
 _MOST_STUDY_BYTES = 2**20
-_MOST_ROUNDS = 9999
 _MOST_LISTED = 20_000
 _MOST_FAULTS = 20
-_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
+MOST_ROUNDS = 9999
+"""Each is looked for, from the first on: more than anybody needs, and few enough to look."""
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 Part = TypeVar("Part")
 
@@ -168,7 +169,13 @@ def masked_round(study: Study, within: Round) -> MaskedRound:
     constant = sum(c.effect == "shared" and c.level == "site" for c in study.covariates)
     fewest = max(study.disclosure.min_sites, constant * (constant + 1) // 2 + 1)
     sites = parts.sites_of(study.roster)
-    return MaskedRound(bytes.fromhex(within.context), sites, scale_of(study).length, fewest)
+    return MaskedRound(bytes.fromhex(within.context), sites, scale_of(study).length, fewest, study.disclosure.colluding)
+
+
+def cautions(study: Study) -> tuple[str, ...]:
+    """What everybody should know of a secure sum's resolution, before anything is posted."""
+    caution = scale_of(study).caution if study.disclosure.secure_sum else ""
+    return (caution,) if caution else ()
 
 
 def read_study(folder: Path) -> Study:
@@ -218,13 +225,11 @@ def read_board(folder: Path, study: Study | None = None) -> Board:
 
 def _newest(folder: Path, study: Study) -> tuple[int, list[str]]:
     """The newest round that the hub opened for this study, and what is wrong with rounds beyond it."""
-    rounds = folder / ROUNDS
-    names = [path.name for path in _entries(rounds)]
-    numbers = sorted((int(name) for name in names if _NUMBER.fullmatch(name)), reverse=True)
-    faults: list[str] = []
-    for number in numbers:
+    last = last_round(folder)
+    faults = _beyond(folder, last)
+    for number in range(last, 0, -1):
         within = numbered_round(study.fingerprint, study.roster, number)
-        path = round_folder(folder, number) / HUB / f"{parts.BEGUN}{SUFFIX}"
+        path = begun_path(folder, number)
         try:
             _require_plain(path)
             parts.read_begun(path, within)
@@ -237,6 +242,30 @@ def _newest(folder: Path, study: Study) -> tuple[int, list[str]]:
         f"{folder} has no round that the hub opened under this study and roster.{reason} The hub opens one with `fdtr "
         "hub open` or, where the roster changed, `fdtr hub new-round`."
     )
+
+
+def begun_path(folder: Path, number: int) -> Path:
+    """Where the hub says that a round is open."""
+    return round_folder(folder, number) / HUB / f"{parts.BEGUN}{SUFFIX}"
+
+
+def last_round(folder: Path) -> int:
+    """How many rounds were begun, one after the other.
+
+    They count only without a hole: one that is numbered far ahead would keep every later one from being the newest.
+    """
+    number = 0
+    while number < MOST_ROUNDS and begun_path(folder, number + 1).exists():
+        number += 1
+    return number
+
+
+def _beyond(folder: Path, last: int) -> list[str]:
+    """What is wrong with rounds that do not follow on the last."""
+    names = [path.name for path in _entries(folder / ROUNDS)]
+    ahead = [int(name) for name in names if _NUMBER.fullmatch(name) and int(name) > last + 1]
+    skipped = f"leaves out round {last + 1}, which the hub has not begun. Rounds count up one by one."
+    return [f"{round_folder(folder, min(ahead))} {skipped}"] if ahead else []
 
 
 def _message(path: Path, site: str, study: Study, within: Round) -> SiteSummary:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from fdtr.errors import DamagedFile, Exposed, InvalidStudy, MalformedPart, NotJoined, OtherRoster, OtherStudy
-from fdtr.exchange.folder.board import SUFFIX, file_name, read_study
+from fdtr.exchange.folder.board import SUFFIX, file_name, masked_round, read_study
 from fdtr.exchange.folder.durable import locked, remove, save
 from fdtr.exchange.folder.parts import OPENED
 from fdtr.exchange.kept import state_folder
 from fdtr.masking import History, SiteRound
-from fdtr.signing import Key, Round, check_site_name, require_own
+from fdtr.signing import Key, Round, check_site_name, numbered_round, require_own
 from fdtr.site import read_trajectories
 from fdtr.study import Study
 
@@ -159,6 +159,8 @@ def join(folder: Path, site: str, data: Path, key: Path | None, signer: Key | No
     require_apart(folder, ("The state folder", state_folder()), ("The table", data), ("The key", key))
     study = read_study(folder)
     require_own(signer, site, study.roster)
+    if study.disclosure.secure_sum:
+        masked_round(study, numbered_round(study.fingerprint, study.roster, 1))  # refuses a roster that is too small
     if own is not None:
         if own.fingerprint != study.fingerprint:
             raise OtherStudy(
