@@ -32,10 +32,15 @@ def release_of(study: Study, rows: Trajectories, summary: SiteSummary | None) ->
         feature_map=map_fingerprint(study),
         site=rows.site,
         message=summary.digest if summary else "",
-        content=container.digest({}, summary.payload.packed()) if summary else "",
+        content=content_of(summary) if summary else "",
         margin=study.disclosure.once_margin,
         patients=rows.patients.to_pylist(),
     )
+
+
+def content_of(summary: SiteSummary) -> str:
+    """Digest of the numbers alone, the same whatever study and site are called."""
+    return container.digest({}, summary.payload.packed())
 
 
 def release_of_values(study: Study, rows: Trajectories, told: SiteValues) -> Release:

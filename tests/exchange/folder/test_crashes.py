@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.random import default_rng
 
 from crash_points import crash_at
 from fdtr.exchange.folder import home, masked_site, player
 from fdtr.exchange.kept import ledger
+from fdtr.learners.private import Noise
 from fdtr.masking import start
 from fdtr.policy import Policy
 from fdtr.signing import HUB
+from fdtr.site import fits
 from fdtr.summary import Total
 from folder_parties import SITES, Parties, study_of
 from secure_sum import entropy
@@ -108,14 +111,21 @@ def repeatable(monkeypatch):
     monkeypatch.setattr(home, "read_trajectories", once)
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(
+        fits, "noise_of", lambda _: Noise(2.0, lambda sums: sums + 2.0 * default_rng(0).normal(size=len(sums)))
+    )
+    monkeypatch.setattr(
         masked_site, "start", lambda agreed, site, history: start(agreed, site, history, entropy(site, agreed.context))
     )
 
 
-@pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
-def test_a_party_that_dies_at_any_write_goes_on(tmp_path, repeatable, masked):
+@pytest.mark.parametrize(
+    ("masked", "asked"),
+    [(False, {}), (True, {}), (False, {"epsilon": 100.0, "delta": 1e-6})],
+    ids=["open", "masked", "noised"],
+)
+def test_a_party_that_dies_at_any_write_goes_on(tmp_path, repeatable, masked, asked):
     turns = MASKED_TURNS if masked else OPEN_TURNS
-    parties = Parties(tmp_path / "work").set_up(study_of(masked=masked))
+    parties = Parties(tmp_path / "work").set_up(study_of(masked=masked, asked=asked))
     before = tmp_path / "before"
     shutil.copytree(parties.root, before)
 

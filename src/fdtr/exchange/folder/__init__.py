@@ -21,6 +21,7 @@ from fdtr.exchange.folder.hub_turns import new_round, open_folder, take_hub_turn
 from fdtr.exchange.folder.progress import Progress, progress_of
 from fdtr.exchange.folder.site_turns import take_site_turn
 from fdtr.exchange.folder.turns import Turn
+from fdtr.exchange.folder.withdrawing import withdraw
 
 __all__ = [
     "Board",
@@ -37,4 +38,5 @@ __all__ = [
     "require_apart",
     "take_hub_turn",
     "take_site_turn",
+    "withdraw",
 ]
