@@ -32,6 +32,15 @@ pytestmark = pytest.mark.quick
             {"disclosure": {"secure_sum": True, "max_patients": 900, "payload": "gram"}},
             'secure_sum adds what payload = "schur" sends',
         ),
+        ({"disclosure": {"colluding": 1}}, "it needs secure_sum = true"),
+        (
+            {"disclosure": {"secure_sum": True, "max_patients": 900, "colluding": -1}},
+            "disclosure.colluding: must be greater than or equal to 0",
+        ),
+        (
+            {"disclosure": {"secure_sum": True, "max_patients": 10**9}},
+            "leave 28 binary digits behind the point; a secure sum needs 32. Lower `max_patients`",
+        ),
         ({"disclosure": {"payload": "rows"}}, "disclosure.payload: must be 'schur' or 'gram'"),
         ({"disclosure": {"small_step": "hide"}}, "disclosure.small_step: must be 'refuse' or 'withhold'"),
         ({"disclosure": {"epsilon": 3.0}}, "epsilon and delta belong together"),
@@ -124,7 +133,15 @@ def test_the_fingerprint_is_the_sha256_of_canonical_json():
         return json.dumps(value)
 
     everything = study.model_dump(mode="json", exclude={"columns", "roster"})
+    assert everything["disclosure"].pop("colluding") == 0  # it counts only where it asks for something
     assert study.fingerprint == hashlib.sha256(canonical(everything).encode()).hexdigest()
+
+
+def test_a_study_that_expects_colluding_sites_is_another_one():
+    asked = {"secure_sum": True, "max_patients": 900}
+    plain, none, one = (make_study(disclosure=asked | more) for more in ({}, {"colluding": 0}, {"colluding": 1}))
+    assert plain.fingerprint == none.fingerprint != one.fingerprint
+    assert Study.model_validate(one.public).disclosure.colluding == 1
 
 
 def test_the_fingerprint_ignores_columns_and_how_numbers_are_written():

@@ -58,7 +58,8 @@
     │   ├── RoundClosed             the round went on without this site
     │   ├── OtherTotal              the hub's total is not the sum of what lies in the folder
     │   ├── NotRepeatable           a noised summary cannot be computed again
-    │   └── UnknownRelease          the ledger holds no such release
+    │   ├── UnknownRelease          the ledger holds no such release
+    │   └── AlreadyPosted           others may have read what is to be withdrawn
     ├── DisclosureError
     │   ├── TooFewPatients          rule N
     │   ├── TooManyFeatures         rule RATIO
@@ -333,6 +334,10 @@ class NotRepeatable(ExchangeError):
 
 class UnknownRelease(ExchangeError):
     """The ledger holds no such release."""
+
+
+class AlreadyPosted(ExchangeError):
+    """A message that others may have read cannot be withdrawn."""
 
 
 DECLINED = "site declined: disclosure check"

@@ -112,7 +112,8 @@ def test_the_same_patients_are_noised_once(private, tmp_path):
         pass
     assert ledger.repeated(release_of(study, rows, None)) == message.summary.digest
     with pytest.raises(ReleasedBefore, match=r"other noise.*Use that message again"):
-        summarize(study, rows, ledger, fitted)
+        summarize(study, rows, ledger, fit_local(study, rows, drawn(2.0, seed=1)))
+    assert summarize(study, rows, ledger, fitted).summary == message.summary  # the very one, in another round
     assert ledger.repeated(release_of(study, sites["b"], None)) is None
     # another budget for the same features would add to the first
     generous = make_study(disclosure=PRIVATE | {"epsilon": 50.0})

@@ -129,6 +129,15 @@ class Ledger:
             columns = "time, study, site, message, n, state = 'withdrawn'"
             return [Recorded(*row) for row in ledger.execute(f"SELECT {columns} FROM releases ORDER BY id")]  # noqa: S608
 
+    def record(self, release: Release) -> None:
+        """Record a release for good, where what is released is saved already and only `withdraw` may strike it."""
+        with self.recording(release):
+            pass
+
+    def stands(self, message: str) -> bool:
+        """Whether a message, by its whole digest, was recorded and not withdrawn."""
+        return any(one.message == message and not one.withdrawn for one in self.recorded())
+
     def _known(self) -> str:
         standing = [one for one in self.recorded() if not one.withdrawn]
         listed = "; ".join(f"{one.message[:12]} of {one.time}, site {one.site}" for one in standing)

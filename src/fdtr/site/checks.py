@@ -100,14 +100,14 @@ def summarize(
     once = None
     if ledger:
         if study.disclosure.epsilon is not None:
-            _refuse_repeated(study, rows, ledger)
+            _refuse_repeated(study, rows, ledger, fitted)
         once = ledger.judge(release_of(study, rows, fitted.summary))
     return release(fitted.summary, facts, rules, once)
 
 
-def _refuse_repeated(study: Study, rows: Trajectories, ledger: Ledger) -> None:
+def _refuse_repeated(study: Study, rows: Trajectories, ledger: Ledger, fitted: LocalFit | MessageFit) -> None:
     before = ledger.repeated(release_of(study, rows, None))
-    if before is not None:
+    if before is not None and before != fitted.summary.digest:  # else it is the one that was sent
         raise ReleasedBefore(
             f"Site {rows.site!r} has released these patients for this study before, in the message {before[:12]}…. "
             "Another message would carry other noise, and two of them tell more than epsilon allows. Nothing was "

@@ -39,7 +39,7 @@ def release_of(
         feature_map=map_fingerprint(study),
         site=rows.site,
         message=summary.digest if summary else "",
-        content=container.digest({}, summary.payload.packed()) if summary else "",
+        content=content_of(summary) if summary else "",
         margin=study.disclosure.once_margin,
         patients=rows.patients.to_pylist(),
         steps=_steps(rows),
@@ -52,6 +52,11 @@ def _steps(rows: Trajectories) -> list[int]:
     present = [*(rows.step(h).n for h in range(rows.horizon)), 0]
     steps: list[int] = np.repeat(np.arange(rows.horizon, 0, -1), -np.diff(present)[::-1]).tolist()
     return steps
+
+
+def content_of(summary: SiteSummary) -> str:
+    """Digest of the numbers alone, the same whatever study and site are called."""
+    return container.digest({}, summary.payload.packed())
 
 
 def release_of_values(study: Study, rows: Trajectories, told: SiteValues) -> Release:

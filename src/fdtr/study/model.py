@@ -21,7 +21,7 @@ from pydantic import (
 from fdtr import container
 from fdtr.errors import InvalidStudy, OtherShape, UnreadableFile
 from fdtr.features import FeatureMap, build_features
-from fdtr.signing import check_name, public_bytes
+from fdtr.signing import HUB, check_name, public_bytes
 from fdtr.study.faults import nearest, readable
 from fdtr.study.sections import (
     MOST_STEPS,
@@ -104,12 +104,22 @@ class Study(Section):
             raise ValueError('secure_sum needs [features] scale = "unit": it bounds the sums that are added')
         if self.disclosure.epsilon is not None and self.features.scale != "unit":
             raise ValueError('epsilon needs [features] scale = "unit": it bounds what one patient adds to the sums')
+        if self.disclosure.secure_sum:
+            self._check_resolution()
         self._check_columns(names)
         features = self.feature_map.names
         twice = sorted({name for name in features if features.count(name) > 1})
         if twice:
             raise ValueError(f"two features would be called {twice[0]!r}: rename a covariate")
         return self
+
+    def _check_resolution(self) -> None:
+        """Refuse what a secure sum could not add up finely enough, before anybody makes keys for it."""
+        from fdtr.masking import FEWEST_HONEST, FixedPoint
+
+        asked = self.disclosure
+        sites = max(asked.min_sites, FEWEST_HONEST + asked.colluding, len(self.roster) - (HUB in self.roster))
+        FixedPoint(self.horizon, 0, sites, asked.max_patients or 1)
 
     def _check_columns(self, names: list[str]) -> None:
         extra = self.columns.model_extra or {}
@@ -171,6 +181,8 @@ class Study(Section):
     def public(self) -> dict[str, Any]:
         """Every field but [columns] and [roster], defaults included, as JSON values: what the fingerprint covers."""
         dumped = self.model_dump(mode="json", exclude={"columns", "roster"})
+        if not self.disclosure.colluding:  # younger than the first fingerprints, which it leaves as they were
+            del dumped["disclosure"]["colluding"]
         return dict(json.loads(container.canonical_json(dumped)))
 
     @cached_property

@@ -16,6 +16,7 @@ import pytest
 from crash_points import hook
 from fdtr.policy import Policy
 from fdtr.signing import HUB
+from fdtr.study import Study
 from folder_disk import MASKED_TURNS, OPEN_TURNS, Disk, Tree, require_same
 from folder_parties import SITES, Parties, study_of
 
@@ -24,11 +25,16 @@ pytestmark = pytest.mark.slow
 PLAYED = 10
 
 
+def study_like(kind: str) -> Study:
+    """An open study, one with a secure sum, or an open one with the noise of differential privacy."""
+    return study_of(masked=kind == "masked", asked={"epsilon": 100.0, "delta": 1e-6} if kind == "noised" else {})
+
+
 @cache
-def undisturbed(masked: bool) -> dict[str, Policy]:
+def undisturbed(kind: str) -> dict[str, Policy]:
     """The policies of a round in which nobody died; masks differ from round to round, and sums do not."""
     with TemporaryDirectory() as place:
-        parties = Parties(Path(place)).set_up(study_of(masked=masked))
+        parties = Parties(Path(place)).set_up(study_like(kind))
         parties.open()
         parties.join_all().play()
         return {site: parties.policy(site) for site in SITES}
@@ -46,13 +52,13 @@ def deaths(disk: Disk, turn: str, monkeypatch: pytest.MonkeyPatch) -> list[Tree]
     return found
 
 
-@pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
-def test_a_party_that_dies_at_any_write_goes_on(in_memory, repeatable, monkeypatch, masked):
-    turns = MASKED_TURNS if masked else OPEN_TURNS
-    parties = Parties(in_memory / "work").set_up(study_of(masked=masked))
+@pytest.mark.parametrize("kind", ["open", "masked", "noised"])
+def test_a_party_that_dies_at_any_write_goes_on(in_memory, repeatable, monkeypatch, kind):
+    turns = MASKED_TURNS if kind == "masked" else OPEN_TURNS
+    parties = Parties(in_memory / "work").set_up(study_like(kind))
     disk = Disk(parties)
     points = states = 0
-    expected = undisturbed(masked)
+    expected = undisturbed(kind)
     for number, turn in enumerate(turns):
         before = disk.look()
         died = deaths(disk, turn, monkeypatch)
@@ -75,7 +81,7 @@ def test_a_party_that_dies_at_any_write_goes_on(in_memory, repeatable, monkeypat
         parties.turn(turn)
     require_same(parties, expected)
     print(f"{points} deaths, {states} different disks")
-    assert points >= (600 if masked else 250)
+    assert points >= (600 if kind == "masked" else 250)
 
 
 def killed(parties: Parties, party: str, point: int) -> None:
@@ -102,25 +108,25 @@ def killed(parties: Parties, party: str, point: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("masked", "before", "party", "points"),
+    ("kind", "before", "party", "points"),
     [
-        (True, "a b", "c", (1, 19, 38, 55)),
-        (True, "a b c a b", HUB, (2, 5)),
-        (True, "a b c a b hub a b c a b", HUB, (4,)),
-        (False, "a b", "c", (3, 25)),
-        (False, "a b c", HUB, (2, 7)),
-        (False, "a b c hub", "a", (5,)),
+        ("masked", "a b", "c", (1, 19, 38, 55)),
+        ("masked", "a b c a b", HUB, (2, 5)),
+        ("masked", "a b c a b hub a b c a b", HUB, (4,)),
+        ("open", "a b", "c", (3, 25)),
+        ("open", "a b c", HUB, (2, 7)),
+        ("open", "a b c hub", "a", (5,)),
     ],
     ids=["site masks", "hub lists", "hub unmasks", "site posts", "hub adds", "site finishes"],
 )
-def test_a_real_process_that_is_killed_goes_on(tmp_path, masked, before, party, points):
+def test_a_real_process_that_is_killed_goes_on(tmp_path, kind, before, party, points):
     for point in points:
-        parties = Parties(tmp_path / str(point)).set_up(study_of(masked=masked))
+        parties = Parties(tmp_path / str(point)).set_up(study_like(kind))
         for turn in ("open", "join a", "join b", "join c", *before.split()):
             parties.turn(turn)
         killed(parties, party, point)
         Disk(parties).require_whole()
         parties.turn(party)
         parties.play()
-        require_same(parties, undisturbed(masked))
+        require_same(parties, undisturbed(kind))
         assert not list(parties.root.rglob(".*.part"))

@@ -1,5 +1,6 @@
 """What lies in a study's folder, as far as it can be believed."""
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,7 +32,9 @@ from fdtr.summary import SiteSummary, Total
 
 __all__ = ["STUDY", "SUFFIX", "SUMS", "TOTAL", "Board", "file_name", "read_board", "read_study", "round_folder"]
 
-_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
+MOST_ROUNDS = 9999
+"""Each is looked for, from the first on: more than anybody needs, and few enough to look."""
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 Part = TypeVar("Part")
 
@@ -147,7 +150,13 @@ def masked_round(study: Study, within: Round) -> MaskedRound:
     constant = sum(c.effect == "shared" and c.level == "site" for c in study.covariates)
     fewest = max(study.disclosure.min_sites, constant * (constant + 1) // 2 + 1)
     sites = parts.sites_of(study.roster)
-    return MaskedRound(bytes.fromhex(within.context), sites, scale_of(study).length, fewest)
+    return MaskedRound(bytes.fromhex(within.context), sites, scale_of(study).length, fewest, study.disclosure.colluding)
+
+
+def cautions(study: Study) -> tuple[str, ...]:
+    """What everybody should know of a secure sum's resolution, before anything is posted."""
+    caution = scale_of(study).caution if study.disclosure.secure_sum else ""
+    return (caution,) if caution else ()
 
 
 def read_study(folder: Path) -> Study:
@@ -223,17 +232,42 @@ def read_board(folder: Path, study: Study | None = None) -> Board:
 
 def _newest(reader: Reader, study: Study) -> int:
     """The newest round that the hub opened for this study; what is wrong with rounds beyond it is noted."""
-    names = reader.names(reader.folder / ROUNDS)
-    for number in sorted({int(name) for name in names if _NUMBER.fullmatch(name)}, reverse=True):
+    last = last_round(reader.folder)
+    _note_beyond(reader, last)
+    for number in range(last, 0, -1):
         within = numbered_round(study.fingerprint, study.roster, number)
-        path = round_folder(reader.folder, number) / HUB / f"{parts.BEGUN}{SUFFIX}"
-        if reader.one(path, partial(parts.read_begun, within=within)) is not None:
+        if reader.one(begun_path(reader.folder, number), partial(parts.read_begun, within=within)) is not None:
             return number
     reason = f" {reader.faults[0]}" if reader.faults else ""
     raise NoStudyFolder(
         f"{reader.folder} has no round that the hub opened under this study and roster.{reason} The hub opens one with "
         "`fdtr hub open` or, where the roster changed, `fdtr hub new-round`."
     )
+
+
+def begun_path(folder: Path, number: int) -> Path:
+    """Where the hub says that a round is open."""
+    return round_folder(folder, number) / HUB / f"{parts.BEGUN}{SUFFIX}"
+
+
+def last_round(folder: Path) -> int:
+    """How many rounds were begun, one after the other.
+
+    They count only without a hole: one that is numbered far ahead would keep every later one from being the newest.
+    """
+    number = 0
+    while number < MOST_ROUNDS and os.path.lexists(begun_path(folder, number + 1)):
+        number += 1
+    return number
+
+
+def _note_beyond(reader: Reader, last: int) -> None:
+    """Note rounds that do not follow on the last."""
+    names = reader.names(reader.folder / ROUNDS)
+    ahead = min((int(name) for name in names if _NUMBER.fullmatch(name) and int(name) > last + 1), default=0)
+    if ahead:
+        skipped = f"leaves out round {last + 1}, which the hub has not begun. Rounds count up one by one."
+        reader.note(f"{round_folder(reader.folder, ahead)} {skipped}")
 
 
 def _message(file: OpenFile, site: str, study: Study, within: Round) -> SiteSummary:

@@ -6,14 +6,17 @@ from pathlib import Path
 
 from fdtr.errors import NoStudyFolder, OtherStudy, OtherSurvivors, RoundClosed, UnknownSender
 from fdtr.exchange.folder.board import (
+    MOST_ROUNDS,
     STUDY,
     TOTAL,
     Board,
+    begun_path,
+    cautions,
+    last_round,
     masked_round,
     read_board,
     read_study,
     require_keys,
-    round_folder,
 )
 from fdtr.exchange.folder.durable import locked, post, sweep
 from fdtr.exchange.folder.home import hub_lock
@@ -46,11 +49,11 @@ def open_folder(folder: Path, study_file: Path, key: Key | None) -> Turn:
                     "`fdtr roster`, then begin a new round with `fdtr hub new-round`."
                 )
         post(folder / STUDY, content)
-        made = post(_begun(folder, 1), seal_begun(within, key))
+        made = post(begun_path(folder, 1), seal_begun(within, key))
     done = f"Opened {folder} with round 1. Give every site access to it." if made else ""
     sites = names(sites_of(study.roster)) or "the sites"
     waits = f"Messages of {sites}: `fdtr site join`, then `fdtr site next`."
-    return Turn(1, (done,) if done else (), waits, _unsigned(study))
+    return Turn(1, (done,) if done else (), waits, (*_unsigned(study), *cautions(study)))
 
 
 def new_round(folder: Path, key: Key | None) -> Turn:
@@ -58,14 +61,17 @@ def new_round(folder: Path, key: Key | None) -> Turn:
     study = read_study(folder)
     _require_playable(study, key)
     with locked(hub_lock(study), _WHO):
-        number = 1
-        while os.path.lexists(_begun(folder, number)):
-            number += 1
+        number = last_round(folder) + 1
+        if number > MOST_ROUNDS:
+            raise RoundClosed(
+                f"{folder} has had {MOST_ROUNDS} rounds, and there are no more numbers. Nothing was written. Open "
+                "another folder with `fdtr hub open`."
+            )
         empty = _untouched(folder, study)
         if empty:
             return Turn(empty, (), f"All sites: round {empty} is open, and nobody posted anything in it yet.")
         within = numbered_round(study.fingerprint, study.roster, number)
-        post(_begun(folder, number), seal_begun(within, key))
+        post(begun_path(folder, number), seal_begun(within, key))
     done = f"Began round {number}. Sites give round {number - 1} up, with their masks, when they next look."
     return Turn(number, (done,), "All sites: `fdtr site next`; where the roster changed, `fdtr site join` first.")
 
@@ -176,7 +182,3 @@ def _unsigned(study: Study) -> tuple[str, ...]:
     if HUB not in study.roster:
         return ("the roster has no key of the hub: whoever writes into the folder can begin and close rounds for it.",)
     return ()
-
-
-def _begun(folder: Path, number: int) -> Path:
-    return round_folder(folder, number) / HUB / f"{BEGUN}.fdtr"
