@@ -307,12 +307,14 @@ def disclosure_rules() -> list[Figure]:
     rows = read_trajectories(random_table(np.random.default_rng(0), 1, 30_000, 5), study)
     fit = fit_alone(rows, features, settings)
     alone, judged = paired(
-        lambda: fit_alone(rows, features, settings), lambda: judge(measure(rows, features, fit), asked), 25
+        lambda: fit_alone(rows, features, settings), lambda: judge(measure(rows, features, fit, asked), asked), 25
     )
-    ids = rows.patients.to_pylist()
+    ids, steps = rows.patients.to_pylist(), [1 + i % 5 for i in range(30_000)]
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger")
-        releases = [Release("study", f"map-{i}", "site", f"{i:064d}", f"{i}", 10, ids) for i in range(31)]
+        releases = [
+            Release("study", f"map-{i}", "site", f"{i:064d}", f"{i}", 10, ids, steps, range(5)) for i in range(31)
+        ]
         for release in releases[:-1]:
             with ledger.recording(release):
                 pass

@@ -1,54 +1,90 @@
-"""Dying at a chosen write: before or after one of the calls that make a file last.
+"""Boundaries of what makes a file last, at which a test looks, fails, or dies.
 
-`python -m crash_points POINT MARKER COMMAND…` runs fdtr up to that point, says so with a file, and waits to be killed.
+`python -m crash_points die POINT MARKER COMMAND…` runs fdtr up to that point, says so with a file, and waits to be
+killed; `fail` lets the disk fail there instead.
 """
 
 from __future__ import annotations
 
+import errno
+import io
 import os
+import sqlite3
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-CALLS = ("fsync", "link", "replace", "rename")
+CALLS = ("fsync", "link", "replace", "rename", "unlink", "mkdir")
+STATEMENTS = ("BEGIN", "CREATE", "INSERT", "UPDATE", "DELETE", "COMMIT")
+CHANGING = (*CALLS[1:], "COMMIT")
+Boundary = Callable[[str], None]
 
 
-def crash_at(point: int, die: Callable[[], None]) -> None:
-    """Call `die` at the given boundary: before or after one of the calls that make a file last."""
-    passed = 0
+def hook(boundary: Boundary, patch: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Call `boundary` with a name before each call and statement, after what changed the disk, and within writes."""
 
-    def boundary() -> None:
-        nonlocal passed
-        passed += 1
-        if passed == point:
-            die()
-
-    def around(call: Callable[..., Any]) -> Callable[..., Any]:
+    def around(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*arguments: Any, **options: Any) -> Any:
-            boundary()
+            boundary(name)
             result = call(*arguments, **options)
-            boundary()
+            if name in CHANGING:
+                boundary(name)
             return result
 
         return wrapped
 
+    class Writing(io.FileIO):
+        def write(self, content: Any) -> int:
+            half = super().write(content[: len(content) // 2])
+            boundary("write")
+            return half + super().write(content[half:])
+
+    class Ledger(sqlite3.Connection):
+        def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
+            word = statement.split(maxsplit=1)[0] if statement.strip() else ""
+            run = super().execute
+            return (around(word, run) if word in STATEMENTS else run)(statement, *arguments)
+
+    fdopen, connect = os.fdopen, sqlite3.connect
     for name in CALLS:
-        setattr(os, name, around(getattr(os, name)))
+        patch(os, name, around(name, getattr(os, name)))
+    patch(os, "fdopen", lambda d, mode: io.BufferedWriter(Writing(d, mode)) if mode == "wb" else fdopen(d, mode))
+    patch(sqlite3, "connect", lambda *arguments, **options: connect(*arguments, **options, factory=Ledger))
+
+
+def at(point: int, act: Boundary) -> Boundary:
+    """Acts at the given boundary, counted from 1."""
+    passed = 0
+
+    def boundary(name: str) -> None:
+        nonlocal passed
+        passed += 1
+        if passed == point:
+            act(name)
+
+    return boundary
+
+
+def fail(name: str, number: int = errno.EIO) -> None:
+    """What a broken or full disk says to a call."""
+    if name in STATEMENTS:
+        raise sqlite3.OperationalError("disk I/O error" if number == errno.EIO else "database or disk is full")
+    raise OSError(number, os.strerror(number))
 
 
 def main() -> None:
-    point, marker = int(sys.argv[1]), Path(sys.argv[2])
-    sys.argv = ["fdtr", *sys.argv[3:]]
+    what, point, marker = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    sys.argv = ["fdtr", *sys.argv[4:]]
 
-    def wait_for_death() -> None:
+    def wait_for_death(_: str) -> None:
         marker.touch()
         time.sleep(120)
 
     from fdtr.cli import main as fdtr
 
-    crash_at(point, wait_for_death)
+    hook(at(point, wait_for_death if what == "die" else fail))
     fdtr()
 
 

@@ -38,8 +38,16 @@ def key_of(name: str) -> Key:
     return Key.new()
 
 
-def study_of(sites: tuple[str, ...] = SITES, *, masked: bool, roster: bool = True, **changes: Any) -> Study:
-    asked: dict[str, Any] = {"secure_sum": True, "max_patients": 1000} if masked else {}
+def study_of(
+    sites: tuple[str, ...] = SITES,
+    *,
+    masked: bool,
+    roster: bool = True,
+    asked: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Study:
+    """A study for a folder; `asked` are further keys of [disclosure]."""
+    asked = ({"secure_sum": True, "max_patients": 1000} if masked else {}) | (asked or {})
     keys = {name: key_of(name).public for name in (*sites, HUB)} if roster else {}
     study = small_study(disclosure=asked, **changes)
     return Study.model_validate({**study.model_dump(), "roster": keys})

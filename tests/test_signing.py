@@ -1,11 +1,13 @@
 """Keys, fingerprints, rounds, and who is believed."""
 
+import os
 import stat
 
 import pytest
 
 from fdtr.container import UNSIGNED
 from fdtr.errors import (
+    ExposedKey,
     InvalidStudy,
     OtherKey,
     OtherPhase,
@@ -124,9 +126,44 @@ def test_a_key_is_never_overwritten_or_half_written(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["a.key"]
 
 
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o777])
+@pytest.mark.parametrize("passphrase", [None, "correct horse"])
+def test_a_key_that_others_can_read_or_change_is_refused_before_a_passphrase_is_asked(tmp_path, mode, passphrase):
+    path = tmp_path / "a.key"
+    key = Key.new()
+    key.save(path, passphrase)
+    path.chmod(mode)
+    for read in (is_locked, Key.load):
+        with pytest.raises(ExposedKey, match=f"chmod 600 {path}"):
+            read(path)
+    path.chmod(0o400)
+    (tmp_path / "link").symlink_to(path)
+    assert Key.load(tmp_path / "link", passphrase).public == key.public
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_key_of_another_owner_may_be_handed_out_through_a_group_but_not_to_all(tmp_path):
+    path = tmp_path / "a.key"
+    Key.new().save(path)
+    os.chown(path, 12345, 12345)
+    path.chmod(0o440)
+    Key.load(path)
+    path.chmod(0o444)
+    with pytest.raises(ExposedKey, match="other users"):
+        Key.load(path)
+
+
+def test_what_is_no_regular_file_is_no_key(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, reason in ((tmp_path, "is a folder"), (tmp_path / "pipe", "is a pipe"), (tmp_path / "no", "not exist")):
+        with pytest.raises(UnreadableKey, match=reason):
+            Key.load(path)
+
+
 @pytest.mark.parametrize("content", [b"", b"x" * 100, b"x" * 5000, b"-----BEGIN PRIVATE KEY-----\n"])
 def test_what_is_no_key_is_refused(tmp_path, content):
     (tmp_path / "x").write_bytes(content)
+    (tmp_path / "x").chmod(0o600)
     with pytest.raises(UnreadableKey, match="is no private key"):
         Key.load(tmp_path / "x")
 
@@ -137,6 +174,7 @@ def test_keys_of_another_kind_are_refused(tmp_path):
 
     other = X25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (tmp_path / "x").write_bytes(other)
+    (tmp_path / "x").chmod(0o600)
     with pytest.raises(UnreadableKey, match="is no private key"):
         Key.load(tmp_path / "x")
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fdtr.errors import InvalidStudy, OtherShape, UnreadableFile
+from fdtr.errors import InvalidStudy, OtherShape, UnreadableFile, WrongLength
 from fdtr.study import Study
 from worlds import make_study
 
@@ -31,6 +31,15 @@ pytestmark = pytest.mark.quick
         (
             {"disclosure": {"secure_sum": True, "max_patients": 900, "payload": "gram"}},
             'secure_sum adds what payload = "schur" sends',
+        ),
+        ({"disclosure": {"colluding": 1}}, "it needs secure_sum = true"),
+        (
+            {"disclosure": {"secure_sum": True, "max_patients": 900, "colluding": -1}},
+            "disclosure.colluding: must be greater than or equal to 0",
+        ),
+        (
+            {"disclosure": {"secure_sum": True, "max_patients": 10**9}},
+            "leave 28 binary digits behind the point; a secure sum needs 32. Lower `max_patients`",
         ),
         ({"disclosure": {"payload": "rows"}}, "disclosure.payload: must be 'schur' or 'gram'"),
         ({"disclosure": {"small_step": "hide"}}, "disclosure.small_step: must be 'refuse' or 'withhold'"),
@@ -124,7 +133,15 @@ def test_the_fingerprint_is_the_sha256_of_canonical_json():
         return json.dumps(value)
 
     everything = study.model_dump(mode="json", exclude={"columns", "roster"})
+    assert everything["disclosure"].pop("colluding") == 0  # it counts only where it asks for something
     assert study.fingerprint == hashlib.sha256(canonical(everything).encode()).hexdigest()
+
+
+def test_a_study_that_expects_colluding_sites_is_another_one():
+    asked = {"secure_sum": True, "max_patients": 900}
+    plain, none, one = (make_study(disclosure=asked | more) for more in ({}, {"colluding": 0}, {"colluding": 1}))
+    assert plain.fingerprint == none.fingerprint != one.fingerprint
+    assert Study.model_validate(one.public).disclosure.colluding == 1
 
 
 def test_the_fingerprint_ignores_columns_and_how_numbers_are_written():
@@ -199,6 +216,13 @@ def test_files_that_are_no_study(tmp_path):
         Study.load(broken)
     broken.write_text('\ufeffname = "x"\nhorizn = 1\n')
     with pytest.raises(InvalidStudy, match=r"(?s)broken\.toml.*did you mean"):
+        Study.load(broken)
+    for nested in ("x = " + "[" * 100_000, "x = " + "1" * 5000):
+        broken.write_text(nested)
+        with pytest.raises(InvalidStudy, match="nested too deeply, or has a number of too many digits"):
+            Study.load(broken)
+    broken.write_bytes(b"#" * (2**20 + 1))
+    with pytest.raises(WrongLength, match="too long for a study file"):
         Study.load(broken)
 
 

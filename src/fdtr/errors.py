@@ -11,12 +11,15 @@
     │   └── SeveralSites            one site is needed, the table holds more
     ├── FileError
     │   ├── UnreadableFile          missing, truncated, or not what its name says
+    │   │   ├── MissingFile         there is none of that name
+    │   │   ├── Linked              a link, where only the file or folder itself is taken
     │   │   ├── WrongLength         not as many bytes as the study or its own header tells
     │   │   ├── DamagedFile         a header that cannot be read
     │   │   ├── RepeatedKey         a header that says one thing twice
     │   │   ├── OtherArrays         arrays of another name, type or shape
     │   │   ├── ChangedFile         the checksum differs
     │   │   └── UnreadableKey       no private key of ours, or another passphrase
+    │   │       └── ExposedKey      a private key that others on the machine can read
     │   ├── UnwritableFile          a file or folder could not be written
     │   ├── ForeignFile             a sound file that is not ours
     │   │   ├── DisguisedFile       another format under our name: a pickle, an archive
@@ -58,7 +61,8 @@
     │   ├── NoHubKey                the network is to carry a study whose roster lacks the hub
     │   ├── BrokenChain             a line of a site's log was changed, removed or moved
     │   ├── NotRepeatable           a noised summary cannot be computed again
-    │   └── UnknownRelease          the ledger holds no such release
+    │   ├── UnknownRelease          the ledger holds no such release
+    │   └── AlreadyPosted           others may have read what is to be withdrawn
     ├── DisclosureError
     │   ├── TooFewPatients          rule N
     │   ├── TooManyFeatures         rule RATIO
@@ -148,6 +152,14 @@ class UnreadableFile(FileError):
     """A file is missing, truncated, or not what its name says."""
 
 
+class MissingFile(UnreadableFile):
+    """There is no file of that name."""
+
+
+class Linked(UnreadableFile):
+    """A link lies where only the file or the folder itself is taken."""
+
+
 class WrongLength(UnreadableFile):
     """A file does not have as many bytes as the study, or its own header, tells."""
 
@@ -170,6 +182,10 @@ class ChangedFile(UnreadableFile):
 
 class UnreadableKey(UnreadableFile):
     """A file holds no private key of ours, or its passphrase is another one."""
+
+
+class ExposedKey(UnreadableKey):
+    """A private key can be read by others on the machine."""
 
 
 class UnwritableFile(FileError):
@@ -338,6 +354,10 @@ class NotRepeatable(ExchangeError):
 
 class UnknownRelease(ExchangeError):
     """The ledger holds no such release."""
+
+
+class AlreadyPosted(ExchangeError):
+    """A message that others may have read cannot be withdrawn."""
 
 
 DECLINED = "site declined: disclosure check"

@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fdtr.cli.app import app
-from fdtr.errors import FdtrError
+from fdtr.errors import AlreadyPosted, FdtrError
+from fdtr.exchange.kept import ledger
 from folder_parties import Parties, study_of
 
 
@@ -74,3 +75,21 @@ def test_a_policy_is_not_written_over_a_strangers_file(parties):
     join(parties, "a")
     with pytest.raises(FdtrError, match="did not write"):
         said(parties, "a", "site", "next", "--out", "a.csv")
+
+
+def test_a_message_that_waits_is_taken_back_and_one_that_was_posted_is_not(parties):
+    study_of(masked=False).save(parties.root / "study.toml")
+    hub(parties, "open", "shared", "study.toml")
+    join(parties, "a")
+    in_the_way = parties.folder / "rounds/1/sums"
+    in_the_way.write_text("")
+    with pytest.raises(FdtrError, match="could not be written"):
+        said(parties, "a", "site", "next", "--yes")
+    with parties.at_home("a"):
+        [recorded] = ledger().recorded()
+    told = said(parties, "a", "site", "withdraw", recorded.message[:12], "--yes")
+    assert told.startswith(f"Struck {recorded.message[:12]}")
+    in_the_way.unlink()
+    said(parties, "a", "site", "next", "--yes")
+    with pytest.raises(AlreadyPosted, match="where others may have read it"):
+        said(parties, "a", "site", "withdraw", recorded.message, "--yes")

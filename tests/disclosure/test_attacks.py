@@ -40,19 +40,18 @@ def sent(study, table, ledger=None):
     return message.summary
 
 
-def row_of(study, table, place):
-    """φ and the reward of one patient: what the attacker is after."""
-    one = read_trajectories(table.slice(place, 1), study)
-    chunk = next(one.step(0).chunks())
+def row_of(study, rows, step=0):
+    """φ and the reward of one patient, whose `rows` of the table these are: what the attacker is after."""
+    chunk = next(read_trajectories(rows, study).step(step).chunks())
     return study.feature_map.phi(chunk.states, chunk.actions)[0], chunk.rewards[0]
 
 
 # Differencing: the same site sends twice, the second time with one patient more.
 
 
-def differenced(before, after):
+def differenced(before, after, step=0):
     """The patient who came: the difference of two Grams has rank one and is φφᵀ; that of the moments is φ·r."""
-    gram, moment = after.gram[0] - before.gram[0], after.reward_moment[0] - before.reward_moment[0]
+    gram, moment = after.gram[step] - before.gram[step], after.reward_moment[step] - before.reward_moment[step]
     values, vectors = np.linalg.eigh(gram)
     phi = vectors[:, -1] * np.sqrt(values[-1])
     phi *= np.sign(phi[np.abs(phi).argmax()])  # the study's features are not negative
@@ -65,7 +64,7 @@ def test_differencing_gives_a_patient_away_and_the_ledger_stops_it(tmp_path):
     table = table_of(strict, n)
     ledger = Ledger(tmp_path / "relaxed")
     first, second = sent(relaxed, table.slice(0, n - 1), ledger), sent(relaxed, table, ledger)
-    phi, reward = row_of(relaxed, table, n - 1)
+    phi, reward = row_of(relaxed, table.slice(n - 1, 1))
     stolen_phi, stolen_reward = differenced(first.grams, second.grams)
     np.testing.assert_allclose(stolen_phi, phi, atol=1e-6)
     assert stolen_reward == pytest.approx(reward, abs=1e-6)
@@ -77,6 +76,59 @@ def test_differencing_gives_a_patient_away_and_the_ledger_stops_it(tmp_path):
     with pytest.raises(ReleasedBefore):  # nor under another study
         sent(study_of(min_sites=4), table, ledger)
     sent(strict, table.slice(0, n - 1), ledger)  # the same again tells nothing new
+
+
+def test_differencing_under_two_names_of_one_study_is_no_other(tmp_path):
+    n = 600
+    relaxed, strict = study_of(once_margin=0), study_of()
+    table = table_of(strict, n)
+    as_other = table.set_column(table.column_names.index("site"), "site", pa.array(["b"] * n))
+    first, second = sent(relaxed, table.slice(0, n - 1)), sent(relaxed, as_other)
+    np.testing.assert_allclose(
+        differenced(first.grams, second.grams)[0], row_of(relaxed, table.slice(n - 1, 1))[0], atol=1e-6
+    )
+
+    ledger = Ledger(tmp_path)
+    sent(strict, table.slice(0, n - 1), ledger)
+    with pytest.raises(ReleasedBefore, match=r"1 patient differs .* released as site 'a'\. .*FDTR_STATE"):
+        sent(strict, as_other, ledger)
+
+
+def ragged_table(study, n):
+    """`n` patients of two steps, then as many who leave after the first."""
+    table = make_table(study, {"a": 2 * n}, seed=5)
+    late, short = np.array(table["step"]) == 1, np.arange(4 * n) >= 2 * n
+    for name, values in (
+        ("hiv", np.arange(4 * n) // 2 % 2 * 1.0),
+        ("action", np.arange(4 * n) // 4 % 3),
+        ("end", np.where(late | short, "home", None)),
+    ):
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))
+    return table.filter(pa.array(~(late & short)))
+
+
+def test_differencing_at_a_late_step_gives_a_patient_away_where_whole_tables_differ_by_many(tmp_path):
+    n = 400
+    relaxed, strict = (
+        make_study(horizon=2, covariates=COVARIATES, ends={"home": 1.0}, disclosure={"payload": "gram"} | asked)
+        for asked in ({"once_margin": 0}, {})
+    )
+    table = ragged_table(strict, n)
+    # Of those who stay the second release has one more; of those who leave it has fifty others.
+    first_table, second_table = (
+        pa.concat_tables([table.slice(0, 2 * stay), table.slice(2 * n + start, n - 50)])
+        for stay, start in ((n - 1, 0), (n, 50))
+    )
+    first, second = sent(relaxed, first_table), sent(relaxed, second_table)
+    phi, reward = row_of(relaxed, table.slice(2 * (n - 1), 2), step=1)
+    stolen_phi, stolen_reward = differenced(first.grams, second.grams, step=1)
+    np.testing.assert_allclose(stolen_phi, phi, atol=1e-6)
+    assert stolen_reward == pytest.approx(reward, abs=1e-6)
+
+    ledger = Ledger(tmp_path)
+    sent(strict, first_table, ledger)
+    with pytest.raises(ReleasedBefore, match="step 1, rule ONCE: 1 patient differs"):
+        sent(strict, second_table, ledger)
 
 
 def test_differencing_gives_an_outcome_away_from_schur_sums_too(tmp_path):
@@ -94,7 +146,7 @@ def test_differencing_gives_an_outcome_away_from_schur_sums_too(tmp_path):
     others = read_trajectories(table.slice(0, n - 1), relaxed)
     chunk = next(others.step(0).chunks(n))
     rows, rewards = relaxed.feature_map.phi(chunk.states, chunk.actions), chunk.rewards
-    phi, reward = row_of(relaxed, table, n - 1)
+    phi, reward = row_of(relaxed, table.slice(n - 1, 1))
     coefficients = np.linalg.lstsq(rows[:, d0:], np.column_stack([rows[:, :d0], rewards]), rcond=1e-10)[0]
     left = np.append(phi[:d0], reward) - phi[d0:] @ coefficients  # φ̃ and the reward's residual
     assert abs(direction @ left[:d0]) / np.linalg.norm(left[:d0]) == pytest.approx(1, abs=1e-6)

@@ -5,10 +5,12 @@ from itertools import combinations
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fdtr.algebra.schur import leverage_map
 from fdtr.disclosure import judge, measure
-from fdtr.errors import SmallPair
+from fdtr.errors import FewNonzero, SmallPair
 from fdtr.site import fit_local, read_trajectories, rules_of
 from worlds import make_sites, make_study, make_table
 
@@ -38,49 +40,94 @@ def mixed(payload="schur", n=600, seed=0):
     return study, read_trajectories(table, study).by_site()["a"]
 
 
+def measured(study, rows):
+    return measure(rows, study.feature_map, fit_local(study, rows).fit, rules_of(study))
+
+
 def dense(study, rows, h):
     chunk = next(rows.step(h).chunks(10**9))
     return study.feature_map.psi(chunk.states).T, study.feature_map.phi(chunk.states, chunk.actions), chunk.actions
 
 
 def counted(psi, actions):
-    """Smallest cell, smallest number of non-zeros, smallest cell of a pair: by the words of the rules."""
-    cells, nonzeros, pairs = [], [], []
+    """Smallest cell, fewest apart from zero or the most common value, smallest cell of a pair: by the rules' words."""
+    cells, apart, pairs = [], [], []
     for action in np.unique(actions):
         block = psi[actions == action]
         levels = [np.unique(column) for column in block.T]
         binary = [j for j, values in enumerate(levels) if len(values) == 2]
         cells += [min(np.sum(block[:, j] == value) for value in levels[j]) for j in binary]
-        nonzeros += [np.count_nonzero(block[:, j]) for j, values in enumerate(levels) if len(values) > 2]
+        for column in (block[:, j] for j, values in enumerate(levels) if len(values) > 2):
+            values, counts = np.unique(column, return_counts=True)
+            apart += [np.count_nonzero(column), np.sum(column != values[counts.argmax()])]
         for i, j in combinations(binary, 2):
             table = [np.sum((block[:, i] == x) & (block[:, j] == y)) for x in levels[i] for y in levels[j]]
             pairs += [cell for cell in table if cell]
-    return min(cells), min(count for count in nonzeros if count), min(pairs)
+    return [min((count for count in found if count), default=None) for found in (cells, apart, pairs)]
 
 
 @pytest.mark.parametrize("n", [120, 2500])  # within one chunk, and over several
 def test_cells_are_those_of_plain_counting(n):
     study, rows = mixed("gram", n)
-    facts = measure(rows, study.feature_map, fit_local(study, rows).fit, "gram")
+    facts = measured(study, rows)
     for h, fact in enumerate(facts):
         psi, _, actions = dense(study, rows, h)
-        assert (fact.cell.count, fact.nonzero.count, fact.pair.count) == counted(psi, actions)
+        cell, apart, pair = counted(psi, actions)
+        assert (fact.cell.count, fact.pair.count) == (cell, pair)
+        assert refuses_alike(fact, apart, rules_of(study))
+
+
+def refuses_alike(fact, apart, rules):
+    """Whether NONZERO would say the same: counts that it refuses are exact, the others large enough."""
+    found = fact.nonzero and fact.nonzero.count
+    return found == apart or min(found, apart) >= rules.min_cell
+
+
+def one_column(values, actions, **covariate):
+    """A study of one step whose covariate "dose" has these values."""
+    study = make_study(covariates=[{"name": "dose", **covariate}, {"name": "u", "effect": "shared"}], horizon=1)
+    table = make_table(study, {"a": len(values)})
+    for name, column in (("dose", values), ("action", actions)):
+        table = table.set_column(table.column_names.index(name), name, pa.array(column))
+    return study, read_trajectories(table, study).by_site()["a"]
+
+
+@pytest.mark.parametrize("places", [[0, 300, 899], range(10), range(890, 900)])
+def test_a_range_that_does_not_begin_at_zero_hides_no_few_who_differ(places):
+    """All but a few have a dose of 5 within 2 … 10: none is zero after scaling, wherever in the table the few are."""
+    values, actions = np.full(900, 5.0), np.zeros(900, int)
+    values[places] = 4.0
+    values[places[0]] = 3.0
+    study, rows = one_column(values, actions, range=[2, 10])
+    [verdict] = [v for v in judge(measured(study, rows), rules_of(study)) if v.rule is FewNonzero]
+    assert verdict.sentence == (
+        f"step 0, rule NONZERO: {len(places)} patients apart from zero or from the most common value in "
+        'column "dose" at action 0; the study asks for none or at least 11.'
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([2, 2, 2, 2, 3, 4, 7]), st.integers(0, 2)), min_size=40, max_size=90))
+def test_few_who_differ_are_those_of_plain_counting(drawn):
+    values, actions = np.array(drawn, float).T
+    study, rows = one_column(values, actions.astype(int), range=[1, 9])
+    [fact] = measured(study, rows)
+    psi, _, actions = dense(study, rows, 0)
+    assert refuses_alike(fact, counted(psi, actions)[1], rules_of(study))
 
 
 def test_counts_do_not_depend_on_chunks(monkeypatch):
     study, rows = mixed("gram", 700)
-    fit = fit_local(study, rows).fit
-    whole = measure(rows, study.feature_map, fit, "gram")
+    whole = measured(study, rows)
     monkeypatch.setattr("fdtr.disclosure.facts.rows_in_cache", lambda _: 37)
-    for before, now in zip(whole, measure(rows, study.feature_map, fit, "gram"), strict=True):
+    for before, now in zip(whole, measured(study, rows), strict=True):
         assert (now.cell, now.nonzero, now.pair) == (before.cell, before.nonzero, before.pair)
         assert now.leverage == pytest.approx(before.leverage, rel=1e-12)
 
 
 def test_a_small_cell_is_named_without_a_value():
     study, rows = mixed()
-    [verdict, *_] = [v for v in judge(measure(rows, study.feature_map, fit_local(study, rows).fit), rules_of(study))
-                     if v.rule.rule == "CELL"]  # fmt: skip
+    [verdict, *_] = [v for v in judge(measured(study, rows), rules_of(study)) if v.rule.rule == "CELL"]
     assert not verdict.holds
     assert ' in the rarer of two values of column "' in verdict.sentence
     assert "at action " in verdict.sentence
@@ -97,7 +144,7 @@ def test_pairs_are_found_where_each_column_alone_is_large():
     for name, values in (("p", p), ("q", q)):
         table = table.set_column(table.column_names.index(name), name, pa.array(values))
     rows = read_trajectories(table, study).by_site()["a"]
-    verdicts = judge(measure(rows, study.feature_map, fit_local(study, rows).fit, "gram"), rules_of(study))
+    verdicts = judge(measured(study, rows), rules_of(study))
     assert [v.rule for v in verdicts if not v.holds] == [SmallPair]
     assert 'columns "p" and "q"' in next(v.measured for v in verdicts if not v.holds)
 
@@ -107,7 +154,7 @@ def test_pairs_are_found_where_each_column_alone_is_large():
 def test_leverage_is_that_of_the_dense_projection(payload, duplicate):
     study = make_study(disclosure={"payload": payload})
     rows = make_sites(study, {"a": 150}, duplicate=duplicate)["a"]
-    facts = measure(rows, study.feature_map, fit_local(study, rows).fit, payload)
+    facts = measured(study, rows)
     d0 = study.feature_map.n_shared
     for h, fact in enumerate(facts):
         _, phi, _ = dense(study, rows, h)
@@ -137,7 +184,7 @@ def test_leverages_add_up_to_the_rank():
 def test_what_absorbs_the_shared_features_is_told(options, why):
     study = make_study()
     rows = make_sites(study, {"a": 300}, **options)["a"]
-    facts = measure(rows, study.feature_map, fit_local(study, rows).fit)
+    facts = measured(study, rows)
     assert all((why in fact.absorbed) if why else not fact.absorbed for fact in facts)
     assert all(fact.leverage == 0 for fact in facts if why)
 
@@ -145,4 +192,4 @@ def test_what_absorbs_the_shared_features_is_told(options, why):
 def test_shared_features_that_copy_the_sites_own_are_absorbed():
     study = make_study(covariates=[{"name": "v", "effect": "shared"}, {"name": "y"}])
     rows = make_sites(study, {"a": 300}, duplicate=("y", "v"))["a"]
-    assert "combinations of the site's own" in measure(rows, study.feature_map, fit_local(study, rows).fit)[0].absorbed
+    assert "combinations of the site's own" in measured(study, rows)[0].absorbed

@@ -1,16 +1,22 @@
 """Rule ONCE: which second releases it refuses, and that the record is there exactly when the message is."""
 
+import hashlib
 import os
 import sqlite3
 import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from fdtr.disclosure import VALUES, Ledger, Release
+from fdtr.disclosure.once import MOST_VALUES, Patients
 from fdtr.errors import ForeignFile, ReleasedBefore, UnknownRelease, UnreadableFile, UnwritableFile
 from fdtr.site import check, map_fingerprint, summarize
 from worlds import make_sites, make_study
@@ -44,7 +50,8 @@ def record(ledger, release):
         ({"patients": IDS[10:], "feature_map": "map-2", "study": "study-2"}, False),  # whatever the study
         ({"patients": IDS[11:]}, True),
         ({"patients": IDS[1:], "site": "norht", "study": "study-2"}, False),  # and whatever the site was called there
-        ({"patients": IDS[1:], "site": "south", "content": "values-2"}, True),  # in one study it is another hospital
+        ({"patients": IDS[1:], "site": "south", "content": "values-2"}, False),  # nor does a name tell people apart
+        ({"site": "south", "content": "values-2"}, False),
         ({"patients": IDS[1:], "margin": 0}, False),  # the earlier study promised ten
         ({"patients": IDS[12:], "margin": 12}, False),
         ({"patients": list(reversed(IDS))}, True),
@@ -97,6 +104,122 @@ def test_values_may_follow_sums_of_almost_the_same_patients(ledger):
     ledger.require(replace(FIRST, feature_map=VALUES, patients=IDS[1:]))
 
 
+def test_values_of_the_same_patients_leave_a_few_times_with_other_numbers(ledger):
+    told = [
+        replace(FIRST, feature_map=VALUES, study=f"study-{i}", message=f"{i:016d}", content=f"values-{i}")
+        for i in range(MOST_VALUES + 1)
+    ]
+    for release in told[:-1]:
+        record(ledger, release)
+        record(ledger, release)  # the same again does not count
+    for act in (ledger.require, lambda release: record(ledger, release)):
+        with pytest.raises(ReleasedBefore, match=r"have left 10 times.*Give the hub a file of values from before"):
+            act(told[-1])
+    ledger.require(replace(told[-1], content="values-3"))
+    ledger.require(replace(told[-1], patients=IDS[11:]))
+    ledger.require(replace(told[-1], feature_map="map-1"))
+    ledger.withdraw(told[0].message)
+    ledger.require(told[-1])
+
+
+def test_a_machine_that_plays_several_sites_is_told_how(ledger):
+    record(ledger, FIRST)
+    with pytest.raises(ReleasedBefore, match=r"released as site 'north'\. .* a state folder of its own \(FDTR_STATE\)"):
+        ledger.require(replace(FIRST, site="south", content="values-2"))
+    with pytest.raises(ReleasedBefore) as refused:
+        ledger.require(replace(FIRST, content="values-2"))
+    assert "FDTR_STATE" not in str(refused.value)
+
+
+LONG, OTHERS = IDS[:60], [f"q{i}" for i in range(140)]
+BY_STEP = replace(FIRST, steps=[3] * 60 + [1] * 140, released=(0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("steps", "released", "refused_at"),
+    [
+        ([3] * 60, (0, 1, 2), None),  # nobody joined or left the late steps
+        ([3] * 59 + [1], (0, 1, 2), 1),
+        ([3] * 59 + [2], (0, 1, 2), 2),
+        ([4] * 59 + [2], (0, 1, 2, 3), 2),
+        ([3] * 59 + [1], (0, 2), 2),
+        ([3] * 59 + [1], (0,), None),  # what is withheld is not compared
+        ([3] * 50 + [1] * 10, (0, 1, 2), 1),
+        ([3] * 49 + [1] * 11, (0, 1, 2), None),
+        ([2] * 60, (0, 1), None),  # a step that nobody has is no release of it
+    ],
+)
+def test_every_step_is_held_to_the_rule(ledger, steps, released, refused_at):
+    """The tables differ by 280 patients, all of one step."""
+    record(ledger, BY_STEP)
+    again = replace(
+        BY_STEP, content="values-2", patients=[*LONG, *OTHERS], steps=[*steps, *[1] * 140], released=released
+    )
+    verdict = ledger.judge(again)
+    assert (verdict.holds, verdict.step) == (refused_at is None, refused_at)
+    if refused_at is None:
+        record(ledger, again)
+    else:
+        with pytest.raises(ReleasedBefore, match=rf"step {refused_at}, rule ONCE: .* differ.*or none\."):
+            record(ledger, again)
+
+
+def test_a_step_that_was_withheld_before_is_not_compared(ledger):
+    record(ledger, replace(BY_STEP, released=(0, 1)))
+    again = replace(BY_STEP, content="values-2", patients=[*LONG, *OTHERS], steps=[3] * 59 + [2] + [1] * 140)
+    assert ledger.judge(again).holds
+
+
+def test_the_same_patients_may_not_come_back_with_other_steps(ledger):
+    record(ledger, BY_STEP)
+    again = replace(BY_STEP, feature_map="map-2", content="values-2")
+    assert ledger.judge(again).holds
+    assert ledger.judge(replace(again, steps=[3] * 60 + [2] + [1] * 139)).step == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1), st.integers(0, 12))
+def test_differences_are_those_of_sets_of_ids(lengths, margin):
+    """Each patient has so many steps in one release and in the other, 0 where it is not in it."""
+    hashes = sorted(hashlib.sha256(bytes([i])).digest()[:16] for i in range(len(lengths)))
+    both = [{one: pair[which] for one, pair in zip(hashes, lengths, strict=True) if pair[which]} for which in (0, 1)]
+    assume(all(both))
+    first, second = (
+        Patients(b"".join(present), np.array([*present.values()], np.uint16), frozenset(range(4))) for present in both
+    )
+    found = dict(first.differing(second, margin))
+    for step in range(4):
+        mine, theirs = ({one for one, steps in present.items() if steps > step} for present in both)
+        differ = len(mine ^ theirs) if mine and theirs else None
+        assert found.get(step) == differ or (not found and differ > margin)
+
+
+def as_format_1(ledger, tmp_path):
+    """A ledger that holds what the first format did."""
+    file = tmp_path / "state" / "ledger" / "releases.sqlite"
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("ALTER TABLE releases DROP COLUMN steps")
+        connection.execute("ALTER TABLE releases DROP COLUMN released")
+        connection.execute("PRAGMA user_version = 1")
+    return lambda: closing(sqlite3.connect(file))
+
+
+def test_an_older_ledger_is_read_as_whole_tables_and_brought_up_to_date_when_written(ledger, tmp_path):
+    record(ledger, BY_STEP)
+    connected = as_format_1(ledger, tmp_path)
+    late = replace(BY_STEP, content="values-2", patients=[*LONG, *OTHERS], steps=[3] * 59 + [1] * 141)
+    assert ledger.judge(late).holds
+    assert not ledger.judge(replace(BY_STEP, patients=IDS[1:], steps=BY_STEP.steps[1:])).holds
+    with connected() as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    record(ledger, late)
+    with connected() as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        told = connection.execute("SELECT length(steps), released FROM releases ORDER BY id").fetchall()
+    assert told == [(None, None), (400, "[0, 1, 2]")]
+    assert ledger.judge(BY_STEP).step == 1  # its steps are compared with those of `late`
+    record(ledger, late)
+
+
 def test_studies_without_the_rule_are_not_held_to_it(ledger):
     record(ledger, replace(FIRST, margin=0))
     assert ledger.judge(replace(FIRST, margin=0, patients=IDS[1:])).holds
@@ -138,7 +261,7 @@ def test_a_killed_process_leaves_the_whole_record_or_none(ledger, tmp_path, reco
             connection = sqlite3.connect(tmp_path / "state" / "ledger" / "releases.sqlite", isolation_level=None)
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("INSERT INTO releases SELECT 99, time, study, feature_map, site, message, content, "
-                               "margin, state, n, patients FROM releases")  # fmt: skip
+                               "margin, state, n, patients, steps, released FROM releases")  # fmt: skip
         os._exit(9)
     os.waitpid(child, 0)
     assert [one.site for one in ledger.recorded()] == ["north", *(["south"] * recorded)]
@@ -204,7 +327,7 @@ def test_a_ledger_that_cannot_be_used_says_what_to_do(tmp_path):
     newer = Ledger(tmp_path / "newer")
     record(newer, FIRST)
     with sqlite3.connect(tmp_path / "newer" / "releases.sqlite") as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 3")
     with pytest.raises(ForeignFile, match="newer fdtr"):
         newer.judge(FIRST)
 
@@ -227,10 +350,11 @@ def test_of_two_who_release_at_once_one_is_refused(tmp_path):
 
 def test_thirty_thousand_patients_and_tens_of_releases_are_quick(ledger):
     ids = [f"p{i}" for i in range(30_000)]
+    large = replace(FIRST, patients=ids, steps=[5 - i % 5 for i in range(30_000)], released=range(5))
     for number in range(20):
-        record(ledger, replace(FIRST, feature_map=f"map-{number}", content=f"values-{number}", patients=ids))
+        record(ledger, replace(large, feature_map=f"map-{number}", content=f"values-{number}"))
     start = time.perf_counter()
-    assert ledger.judge(replace(FIRST, feature_map="map-x", content="values-x", patients=ids)).holds
+    assert ledger.judge(replace(large, feature_map="map-x", content="values-x")).holds
     assert time.perf_counter() - start < 2.0  # some 0.1 s on a quiet machine
 
 

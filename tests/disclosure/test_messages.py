@@ -1,8 +1,12 @@
 """What leaves a site: whole steps or none, sums or Grams, and what the others make of it."""
 
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from fdtr.disclosure import Ledger
 from fdtr.errors import (
     ChangedSummary,
     OtherPayload,
@@ -14,7 +18,7 @@ from fdtr.errors import (
 from fdtr.hub import combine_messages
 from fdtr.inference import gain_from_sharing, heterogeneity, infer_effects, theorem3_bound_from_total
 from fdtr.pipeline.results import run
-from fdtr.site import fit_federated, fit_local, message_settings, read_trajectories, summarize
+from fdtr.site import fit_federated, fit_local, message_settings, read_trajectories, release_of, summarize
 from fdtr.summary import Grams, SiteSummary, combine
 from worlds import make_sites, make_study, make_table
 
@@ -39,6 +43,31 @@ def test_a_small_step_is_sent_as_zeros(ragged):
     for name, array in message.summary.sums.packed().items():
         np.testing.assert_array_equal(array[:2], full.packed()[name][:2])
     assert summarize(study, sites["d"]).withheld == []
+
+
+def test_the_ledger_is_told_which_steps_leave_and_how_many_each_patient_has(ragged):
+    study, sites = ragged
+    rows = sites["a"]
+    message = summarize(study, rows)
+    release = release_of(study, rows, message.summary)
+    assert list(release.released) == [0, 1]
+    assert release_of(study, rows, None, message.withheld) == replace(release, message="", content="")
+    rows_of_each = Counter(make_table(study, {"a": 240}, ragged=True)["patient"].to_pylist())
+    assert dict(zip(release.patients, release.steps, strict=True)) == rows_of_each
+
+
+@pytest.mark.parametrize(("small_step", "refused_at"), [("withhold", None), ("refuse", 2)])
+def test_only_what_leaves_is_compared_with_earlier_releases(tmp_path, small_step, refused_at):
+    """One patient fewer reaches the third step, which is withheld or which everybody has seen."""
+    asked = {"small_step": small_step, "min_patients": 110 if small_step == "withhold" else 20}
+    study = make_study(ends=ENDS, disclosure=WITHHOLD | asked)
+    rows, ledger = make_sites(study, {"a": 240}, ragged=True)["a"], Ledger(tmp_path)
+    release = release_of(study, rows, summarize(study, rows).summary)
+    with ledger.recording(release):
+        pass
+    assert release.steps[5] == 3
+    verdict = ledger.judge(replace(release, feature_map="another", steps=[*release.steps[:5], 2, *release.steps[6:]]))
+    assert (verdict.holds, verdict.step) == (refused_at is None, refused_at)
 
 
 def test_a_study_that_refuses_small_steps_sends_nothing():

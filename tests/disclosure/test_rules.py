@@ -127,7 +127,7 @@ def test_facts_of_other_rows_release_nothing():
     study = make_study()
     sites = make_sites(study, {"a": 400, "b": 500})
     fit = fit_local(study, sites["a"])
-    other = measure(sites["b"], study.feature_map, fit_local(study, sites["b"]).fit)
+    other = measure(sites["b"], study.feature_map, fit_local(study, sites["b"]).fit, rules_of(study))
     for facts in ([], other):
         with pytest.raises(ValueError, match="not those of the summary"):
             release(fit.summary, facts, rules_of(study))
@@ -176,7 +176,8 @@ def test_check_previews_what_release_would_say():
     study = make_study()
     rows = make_sites(study, {"a": 60})["a"]
     verdicts = check(study, rows).verdicts
-    assert verdicts == judge(measure(rows, study.feature_map, fit_local(study, rows).fit), rules_of(study))
+    rules = rules_of(study)
+    assert verdicts == judge(measure(rows, study.feature_map, fit_local(study, rows).fit, rules), rules)
     assert {v.rule.rule for v in verdicts} == {
         "N", "RATIO", "ACTION", "CELL", "NONZERO", "LEVERAGE", "BOUND", "COLLINEAR",
     }  # fmt: skip

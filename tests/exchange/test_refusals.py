@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import socket
 import zipfile
 
 import numpy as np
@@ -114,10 +115,46 @@ def test_a_gigabyte_is_refused_without_reading_it(tmp_path):
 
 def test_what_is_no_file_is_refused_and_does_not_hang(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    for path, match in (("pipe", "a device or a pipe"), ("none", "does not exist"), (".", "is a folder")):
-        with pytest.raises(UnreadableFile, match=match):
-            read_message(tmp_path / path, STUDY, HERE)
-        assert not container.is_container(tmp_path / path)
+    (tmp_path / "loop").symlink_to("loop")
+    cases = {
+        "pipe": "is a pipe, not a file",
+        "none": "does not exist",
+        ".": "is a folder, not a file",
+        "/dev/null": "is a device, not a file",
+        "loop": "could not be read",
+        "a\0b": "could not be read",
+    }
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        for path, match in {**cases, "socket": "is a socket or a device, not a file"}.items():
+            with pytest.raises(UnreadableFile, match=match):
+                read_message(tmp_path / path, STUDY, HERE)
+            assert not container.is_container(tmp_path / path)
+
+
+def test_a_file_of_the_users_own_choosing_may_be_a_link(tmp_path):
+    (tmp_path / "real").write_bytes(CONTENT)
+    (tmp_path / "link").symlink_to("real")
+    assert read_message(tmp_path / "link", STUDY, HERE).site == read_message(tmp_path / "real", STUDY, HERE).site
+
+
+def test_a_file_that_is_exchanged_for_another_is_read_as_it_was_opened(tmp_path):
+    path = tmp_path / "a.fdtr"
+    path.write_bytes(CONTENT)
+    with container.opened(path) as source:
+        path.unlink()
+        path.write_bytes(b"another")
+        assert wire.open_message(source, STUDY, HERE).body.fingerprint == STUDY.fingerprint
+
+
+@pytest.mark.parametrize("change", [CONTENT + b"more", CONTENT[:-1]], ids=["grows", "shrinks"])
+def test_a_file_that_changes_its_length_while_it_is_read_is_refused(tmp_path, change):
+    path = tmp_path / "a.fdtr"
+    path.write_bytes(CONTENT)
+    with container.opened(path) as source:
+        path.write_bytes(change)  # the same file, written on
+        with pytest.raises(WrongLength, match="changed while it was read"):
+            wire.open_message(source, STUDY, HERE)
 
 
 def disguises():

@@ -164,3 +164,10 @@ def test_a_total_that_kept_a_mask_is_refused():
 def test_too_many_patients_for_a_useful_resolution_are_refused_at_once():
     with pytest.raises(OutOfRange, match="Lower `max_patients`"):
         FixedPoint(horizon=50, n_shared=2, n_sites=1000, max_patients=10**6)
+
+
+def test_a_resolution_at_which_rounding_may_show_is_told():
+    # K·max_patients·H = 4·2²⁰·4 = 2²⁴ is the most that leaves 38 digits.
+    assert FixedPoint(horizon=4, n_shared=2, n_sites=4, max_patients=2**20).caution == ""
+    told = FixedPoint(horizon=4, n_shared=2, n_sites=4, max_patients=2**20 + 1).caution
+    assert "37 binary digits behind the point, and 38 are needed" in told

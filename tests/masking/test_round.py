@@ -365,6 +365,45 @@ def test_a_sum_over_too_few_sites_is_never_opened():
     assert agree(5, length=8, min_sites=2).fewest == 3
 
 
+# --- a site that works with the hub -----------------------------------------------------------------------------
+
+
+def opened_by_two_lists(played, lists, accomplice):
+    """Each list is shown to its own sites alone; the accomplice signs every one. What each gives, less its part."""
+    found = []
+    for sites in lists:
+        shown = SurvivorList(tuple((site, played.messages[site].digest(played.agreed)) for site in sites))
+        states = {site: confirm(played.states[site], shown, History()) for site in sites}
+        signed = [state.confirmation(signer(site)) for site, state in states.items()]
+        opened = {site: release(state, signed, History(), verify) for site, state in states.items()}
+        openings = [state.opening(signer(site)) for site, state in opened.items()]
+        total = unmask(played.agreed, shown, played.messages.values(), openings, verify)
+        found.append(total - played.numbers[accomplice])
+    return found
+
+
+def test_one_accomplice_gets_a_sum_over_two_where_nobody_expects_any():
+    played = play(agree("abcdm", length=8))
+    first, second = opened_by_two_lists(played, ("abm", "cdm"), "m")
+    np.testing.assert_array_equal(first, plain_sum(played, "ab"))
+    np.testing.assert_array_equal(second, plain_sum(played, "cd"))
+
+
+def test_one_accomplice_who_is_expected_gets_nothing_or_sums_over_three():
+    played = play(agree("abcdm", length=8, colluding=1))
+    for lists in (("abm", "cdm"), ("abm",), ("cdm",)):
+        with pytest.raises(TooFewSurvivors, match="3 sites are left and 4 are needed"):
+            opened_by_two_lists(played, lists, "m")
+    played = play(agree("abcdefm", length=8, colluding=1))
+    for size in range(3):
+        for honest in combinations("abcdef", size):
+            with pytest.raises(TooFewSurvivors):
+                opened_by_two_lists(played, [(*honest, "m")], "m")
+    first, second = opened_by_two_lists(played, ("abcm", "defm"), "m")
+    np.testing.assert_array_equal(first, plain_sum(played, "abc"))
+    np.testing.assert_array_equal(second, plain_sum(played, "def"))
+
+
 # --- a second round ---------------------------------------------------------------------------------------------
 
 
@@ -407,24 +446,45 @@ def test_combinations_of_sums_are_found_as_by_hand():
 def test_the_rule_holds_when_signing_and_again_when_opening():
     played = play(agree(5, length=8))
     survivors = played.survivors()
-    alike = History().opened(bytes(32), survivors.sites[:4])
+    alike = History().opened(bytes(32), "study", "content", survivors.sites[:4])
     with pytest.raises(RoundTooAlike):
         confirm(played.states["site-000"], survivors, alike)
     signed = [played.accept(site, survivors) for site in survivors.sites]
     with pytest.raises(RoundTooAlike):  # opened in between
         release(played.states["site-000"], signed, alike, verify)
-    own = History().opened(played.agreed.context, survivors.sites)  # after a crash: the very round
+    own = History().opened(played.agreed.context, "study", "content", survivors.sites)  # after a crash: the very round
     assert release(played.states["site-000"], signed, own, verify).opened
 
 
 def test_history_comes_back_as_it_was():
-    history = History().begun(bytes(32)).begun(bytes([1] * 32)).opened(bytes(32), ("b", "a", "c"))
+    begun = History().begun(bytes(32)).begun(bytes([1] * 32))
+    history = begun.opened(bytes(32), "study", "content", ("b", "a", "c"))
     assert History.from_json(history.to_json()) == history
     assert history.begun(bytes(32)) == history
     assert history.opened_elsewhere(bytes([1] * 32)) == [("a", "b", "c")]
-    for text in ('{"rounds": [["00"]]}', '{"rounds": 3}', '{"rounds": [["00", null]]}', "[]", "", "{"):
+    wrong = ("00", ["00"], ["00", "s", "c", None], ["00" * 32, "", "c", ["a"]], ["00" * 32, "s", "c", "a"], 3)
+    for text in (*(json.dumps({"secure_sums": [one]}) for one in wrong), '{"secure_sums": 3}', "[]", "", "{"):
         with pytest.raises(MalformedPart):
             History.from_json(text)
+
+
+def test_rounds_are_alike_by_their_study_or_by_their_numbers():
+    one, two, three = (bytes([i] * 32) for i in range(3))
+    history = History().opened(one, "s1", "c1", "abc").opened(two, "s2", "c1", "abd").opened(three, "s1", "c2", "abe")
+
+    def contexts(study, content):
+        return [past.context for past in history.alike(study, content).rounds]
+
+    assert contexts("s1", "c1") == [one, two, three]
+    assert contexts("s2", "c2") == [two, three]
+    assert contexts("s3", "c1") == [one, two]
+    assert contexts("s3", "c3") == []
+
+
+def test_survivors_are_whoever_has_their_keys():
+    history = History().opened(bytes(32), "s", "c", ("k1", "k2", "k3"))
+    [seen] = history.named({"k1": "north", "k2": "k3"}).opened_elsewhere(b"")
+    assert seen == ("north", "k3", '"k3"')  # a site that calls itself by another's key is not that one
 
 
 # --- what is carried --------------------------------------------------------------------------------------------

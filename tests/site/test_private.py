@@ -84,7 +84,7 @@ def test_sums_without_noise_are_never_released(payload):
     plain = make_study(disclosure={"payload": payload})
     rows = make_sites(study, {"a": 900})["a"]
     exact = fit_local(plain, rows)
-    facts = measure(rows, study.feature_map, exact.fit, payload)
+    facts = measure(rows, study.feature_map, exact.fit, rules_of(study))
     assert not any(verdict.refuses for verdict in judge(facts, rules_of(study)))
     with pytest.raises(ValueError, match="noise that the summary does not carry"):
         release(exact.summary, facts, rules_of(study))
@@ -112,7 +112,8 @@ def test_the_same_patients_are_noised_once(private, tmp_path):
         pass
     assert ledger.repeated(release_of(study, rows, None)) == message.summary.digest
     with pytest.raises(ReleasedBefore, match=r"other noise.*Use that message again"):
-        summarize(study, rows, ledger, fitted)
+        summarize(study, rows, ledger, fit_local(study, rows, drawn(2.0, seed=1)))
+    assert summarize(study, rows, ledger, fitted).summary == message.summary  # the very one, in another round
     assert ledger.repeated(release_of(study, sites["b"], None)) is None
     # another budget for the same features would add to the first
     generous = make_study(disclosure=PRIVATE | {"epsilon": 50.0})

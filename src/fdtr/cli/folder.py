@@ -91,11 +91,14 @@ def join(
 
 
 def _accepted(home: Home) -> None:
+    from fdtr.exchange.folder import cautions
     from fdtr.signing import fingerprint_of
 
     study = home.study
     way = "a secure sum: nobody sees this site's sums" if study.disclosure.secure_sum else "open"
     show.line(f"The study {study.name}, fingerprint {study.fingerprint[:32]}; {way}.")
+    for caution in cautions(study):
+        show.note(caution)
     if not study.disclosure.secure_sum:
         show.note("whoever can read the folder can read this site's sums. See secure_sum under [disclosure].")
     if not study.roster:

@@ -152,15 +152,18 @@ def withdraw(
     """Strike a message, or values, never sent from this site's ledger, so that its patients may be released anew.
 
     Only for messages that nobody else ever had: two messages of almost the same patients give away those in which they
-    differ.
+    differ. Where it waits to be posted in a joined folder, it is deleted at home, and a masked round is given up.
     """
-    from fdtr.exchange.kept import ledger
+    from fdtr.exchange.folder import withdraw as take_back
 
     digest = _digest_of(Path(message)) if Path(message).is_file() else message
     if not yes and not _agreed(f"Was {message} never given to anybody, the hub included, in any round?"):
         raise FdtrError("Nothing was struck.")
-    for one in ledger().withdraw(digest):
+    struck = take_back(digest)
+    for one in struck:
         show.line(f"Struck {one.message[:12]}… of {one.time}: {one.n:,} patients, site {one.site}. Delete its file.")
+    if not struck:
+        show.line(f"Deleted {digest[:12]}…, which waited to be posted; the ledger had no record of it.")
 
 
 def _agreed(question: str) -> bool:

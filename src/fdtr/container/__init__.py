@@ -26,12 +26,23 @@ from fdtr.container.encoding import (
     read_exactly,
     write,
 )
-from fdtr.container.files import create_private, size_of, write_atomically
+from fdtr.container.files import (
+    OpenFile,
+    Source,
+    create_private,
+    opened,
+    opened_folder,
+    read_bounded,
+    size_of,
+    write_atomically,
+)
 
 __all__ = [
     "FORMAT",
     "UNSIGNED",
     "Container",
+    "OpenFile",
+    "Source",
     "canonical_json",
     "create_private",
     "decode",
@@ -40,7 +51,10 @@ __all__ = [
     "fingerprint",
     "is_container",
     "kind_of",
+    "opened",
+    "opened_folder",
     "read",
+    "read_bounded",
     "read_exactly",
     "size_of",
     "write",

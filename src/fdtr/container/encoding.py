@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.container.canonical import canonical_json
-from fdtr.container.files import beginning, refuse_disguised, size_of, write_atomically
+from fdtr.container.files import Source, opened, refuse_disguised, write_atomically
 from fdtr.errors import (
     ChangedFile,
     DamagedFile,
@@ -35,6 +35,7 @@ _NO_DIGEST = "0" * 64
 _DTYPES = {"F64": np.dtype("<f8"), "U64": np.dtype("<u8")}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _KIND = re.compile(rb'\\"kind\\":\\"([a-z]{1,20})\\"')
+_LOOK = 2048
 _AGAIN = "Ask its sender for it again."
 
 
@@ -77,60 +78,56 @@ def write(
 def is_container(path: str | Path) -> bool:
     """Whether a file begins as those that `encode` makes, of any kind."""
     try:
-        return f'"__metadata__":{{"{_KEY}":'.encode() in beginning(Path(path), 64)
+        with opened(path) as file:
+            return f'"__metadata__":{{"{_KEY}":'.encode() in file.beginning(64)
     except UnreadableFile:
         return False
 
 
-def kind_of(path: str | Path) -> str | None:
+def kind_of(source: Source) -> str | None:
     """The kind that a file claims to be of, from its beginning alone; None where it does not look like ours."""
-    found = _KIND.search(beginning(Path(path), 2048))
-    return found[1].decode() if found else None
+    with opened(source) as file:
+        return _claimed(file.beginning(_LOOK))
 
 
-def read(path: str | Path, kind: str, *, most: int | None = None, signed: bool = False) -> Container:
+def read(source: Source, kind: str, *, most: int | None = None, signed: bool = False) -> Container:
     """Read a container of the given kind, checking that it is whole and ours.
 
     One with more than `most` bytes is not read. A file may carry a signature only where the caller looks at it.
     """
-    source = Path(path)
-    size = size_of(source)
-    if most is not None and size > most:
-        raise WrongLength(f"{source} has {size:,} bytes, and a {kind} at most {most:,}. It was not read. {_AGAIN}")
-    ahead = int.from_bytes(beginning(source, 8), "little")
-    if not 8 <= ahead + 8 <= min(size, MOST_HEADER_BYTES):
-        refuse_disguised(source, beginning(source, 16))
-        raise DamagedFile(
-            f"{source} is not a readable fdtr {kind} file: it is truncated, damaged or of another format. "
-            "Check the order of the files, or ask its sender for it again."
-        )
-    declared = ahead + 8 + _payload_bytes(source, beginning(source, ahead + 8)[8:])
-    found = read_exactly(source, kind, declared, f"its own header tells of {declared:,}")
+    with opened(source) as file:
+        if most is not None and file.size > most:
+            raise WrongLength(
+                f"{file} has {file.size:,} bytes, and a {kind} at most {most:,}. It was not read. {_AGAIN}"
+            )
+        ahead = int.from_bytes(file.beginning(8), "little")
+        if not 8 <= ahead + 8 <= min(file.size, MOST_HEADER_BYTES):
+            refuse_disguised(file.path, file.beginning(16))
+            raise DamagedFile(
+                f"{file} is not a readable fdtr {kind} file: it is truncated, damaged or of another format. "
+                "Check the order of the files, or ask its sender for it again."
+            )
+        declared = ahead + 8 + _payload_bytes(file.path, file.beginning(ahead + 8)[8:])
+        found = read_exactly(file, kind, declared, f"its own header tells of {declared:,}")
     if found.signature != UNSIGNED and not signed:
         raise ChangedFile(f"{source} carries a signature, and a {kind} has none. {_AGAIN}")
     return found
 
 
-def read_exactly(
-    path: str | Path, kind: str, size: int, expected: str, *, header_bytes: int | None = None
-) -> Container:
+def read_exactly(source: Source, kind: str, size: int, expected: str, *, header_bytes: int | None = None) -> Container:
     """Read a container that must have `size` bytes; one of another length is not read. `expected` says why so many."""
-    source = Path(path)
-    found = size_of(source)
-    if found != size:
-        look = beginning(source, 2048)
-        refuse_disguised(source, look)
-        other = _KIND.search(look)
-        if other and other[1].decode() != kind:
-            raise OtherKind(f"{source} holds a {other[1].decode()}, not a {kind}.")
-        raise WrongLength(
-            f"{source} has {found:,} bytes; {expected}. It is truncated, damaged, made for another study, or no {kind} "
-            f"at all, and was not read. {_AGAIN}"
-        )
-    content = beginning(source, size + 1)
-    if len(content) != size:
-        raise WrongLength(f"{source} changed while it was read. Wait until it is complete, then try again.")
-    return decode(content, kind, source, header_bytes=header_bytes)
+    with opened(source) as file:
+        if file.size != size:
+            look = file.beginning(_LOOK)
+            refuse_disguised(file.path, look)
+            other = _claimed(look)
+            if other and other != kind:
+                raise OtherKind(f"{file} holds a {other}, not a {kind}.")
+            raise WrongLength(
+                f"{file} has {file.size:,} bytes; {expected}. It is truncated, damaged, made for another study, or no "
+                f"{kind} at all, and was not read. {_AGAIN}"
+            )
+        return decode(file.whole(), kind, file.path, header_bytes=header_bytes)
 
 
 def decode(content: bytes, kind: str, source: str | Path, *, header_bytes: int | None = None) -> Container:
@@ -237,6 +234,11 @@ def _described(source: str | Path, name: str, descriptor: Any) -> tuple[str, tup
     if not isinstance(shape, list) or len(shape) > 4 or not all(type(n) is int and 0 <= n < 2**40 for n in shape):
         raise OtherArrays(f"{source}: array {_shown(name)} has no shape. {_AGAIN}")
     return dtype, tuple(shape)
+
+
+def _claimed(look: bytes) -> str | None:
+    found = _KIND.search(look)
+    return found[1].decode() if found else None
 
 
 def _payload_bytes(source: Path, text: bytes) -> int:

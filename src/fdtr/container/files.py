@@ -1,15 +1,42 @@
-"""Files as a whole: written so that a reader sees all of one or none, and measured before they are read."""
+"""Files as a whole: written so that a reader sees all of one or none; opened once, and measured before they are read.
 
+Between looking at a name and opening it somebody may put another file there. So a name is used once, to open: what is
+measured and read then is the open file, whatever happens to its name.
+"""
+
+import errno
 import logging
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
-from fdtr.errors import DisguisedFile, OutputExists, UnreadableFile, UnwritableFile
+from fdtr.errors import (
+    DisguisedFile,
+    Linked,
+    MissingFile,
+    OutputExists,
+    UnreadableFile,
+    UnwritableFile,
+    WrongLength,
+)
 
 log = logging.getLogger("fdtr.container")
+
+# Opening a pipe or a terminal must neither wait nor take it over.
+_TO_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_TO_ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 _OTHERS = {
     b"\x80\x02": "a Python pickle, which could run code",
@@ -67,20 +94,95 @@ def create_private(path: Path, content: bytes) -> None:
         raise
 
 
-def size_of(path: str | Path) -> int:
-    """How many bytes a file has, without reading it; folders, devices and pipes are refused."""
-    source = Path(path)
+@dataclass(frozen=True)
+class OpenFile:
+    """A regular file that is open for reading: the `path` it was found under, and its `size` when it was opened."""
+
+    path: Path
+    descriptor: int
+    size: int
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def beginning(self, most: int) -> bytes:
+        """At most `most` bytes from its start, in as many reads as it takes."""
+        parts, found = [], 0
+        try:
+            while found < most and (part := os.pread(self.descriptor, most - found, found)):
+                parts.append(part)
+                found += len(part)
+        except OSError as error:
+            raise _unreadable(self.path, error) from None
+        return b"".join(parts)
+
+    def whole(self) -> bytes:
+        """All of it; refuses a file that grows or shrinks meanwhile."""
+        content = self.beginning(self.size + 1)
+        if len(content) != self.size:
+            raise WrongLength(f"{self} changed while it was read. Wait until it is complete, then try again.")
+        return content
+
+
+Source: TypeAlias = str | Path | OpenFile
+"""A file by its name, or one that is open."""
+
+
+@contextmanager
+def opened(source: Source, beneath: Path | None = None) -> Iterator[OpenFile]:
+    """A file to read; folders, pipes, sockets and devices are refused.
+
+    With `beneath` it is a stranger's: no link is followed between that folder and the file. Without, it is one that the
+    user named, and people link to their files. What is open already stays open.
+    """
+    if isinstance(source, OpenFile):
+        yield source
+        return
+    path = Path(source)
     try:
-        found = source.stat()
-    except FileNotFoundError:
-        raise UnreadableFile(f"{source} does not exist.") from None
+        if beneath is None:
+            descriptor = os.open(path, _TO_READ)
+        else:
+            with opened_folder(path.parent, beneath) as folder:
+                descriptor = os.open(path.name, _TO_READ | os.O_NOFOLLOW, dir_fd=folder)
     except (OSError, ValueError) as error:
-        raise UnreadableFile(f"{source} could not be read: {_reason(error)}.") from None
-    if stat.S_ISDIR(found.st_mode):
-        raise UnreadableFile(f"{source} is a folder, not a file.")
-    if not stat.S_ISREG(found.st_mode):
-        raise UnreadableFile(f"{source} is a device or a pipe, not a file.")
-    return found.st_size
+        if beneath is not None and getattr(error, "errno", None) == errno.ELOOP:
+            raise _linked(path) from None
+        raise _unreadable(path, error) from None
+    try:
+        yield OpenFile(path, descriptor, _regular_size(path, descriptor))
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def opened_folder(folder: Path, beneath: Path) -> Iterator[int]:
+    """A descriptor of a folder, reached from `beneath` without following a link; `beneath` itself may be one."""
+    descriptor = os.open(beneath, _TO_ENTER)
+    try:
+        here = beneath
+        for name in folder.relative_to(beneath).parts:
+            here /= name
+            inner = _enter(descriptor, here)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_bounded(source: Source, most: int, what: str, beneath: Path | None = None) -> bytes:
+    """All of a file that has at most `most` bytes; `what` it should be is for the refusal."""
+    with opened(source, beneath) as file:
+        if file.size > most:
+            raise WrongLength(f"{file} is too long for {what}: it has {file.size:,} bytes. It was not read.")
+        return file.whole()
+
+
+def size_of(source: Source) -> int:
+    """How many bytes a file has, without reading it."""
+    with opened(source) as file:
+        return file.size
 
 
 def refuse_disguised(source: str | Path, content: bytes) -> None:
@@ -93,14 +195,36 @@ def refuse_disguised(source: str | Path, content: bytes) -> None:
             )
 
 
-def beginning(source: Path, most: int) -> bytes:
-    """At most `most` bytes from the start of a file."""
-    size_of(source)
+def _enter(outer: int, path: Path) -> int:
+    """A descriptor of the folder `path`, whose parent is open as `outer`."""
     try:
-        with source.open("rb") as file:
-            return file.read(most)
-    except OSError as error:
-        raise UnreadableFile(f"{source} could not be read: {_reason(error)}.") from None
+        return os.open(path.name, _TO_ENTER | os.O_NOFOLLOW, dir_fd=outer)
+    except NotADirectoryError:
+        if stat.S_ISLNK(os.stat(path.name, dir_fd=outer, follow_symlinks=False).st_mode):
+            raise _linked(path) from None
+        raise UnreadableFile(f"{path} is a file, and a folder should be there. It was not opened.") from None
+
+
+def _regular_size(path: Path, descriptor: int) -> int:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise UnreadableFile(f"{path} is {_KINDS.get(stat.S_IFMT(found.st_mode), 'something else')}, not a file.")
+    return found.st_size
+
+
+def _unreadable(path: Path, error: OSError | ValueError) -> UnreadableFile:
+    number = getattr(error, "errno", None)
+    if number == errno.ENOENT:
+        return MissingFile(f"{path} does not exist.")
+    if number == errno.ENXIO:
+        return UnreadableFile(f"{path} is a socket or a device, not a file.")
+    return UnreadableFile(f"{path} could not be read: {_reason(error)}.")
+
+
+def _linked(path: Path) -> Linked:
+    return Linked(
+        f"{path} is a link to somewhere else, and was not followed. Remove it, and find out who put it there."
+    )
 
 
 def _reason(error: OSError | ValueError) -> str:

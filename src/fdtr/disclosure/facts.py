@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.schur import eliminate, leverage_map, project, whiten
 from fdtr.algebra.threads import for_chunks, one_blas_thread, rows_in_cache
-from fdtr.disclosure.rules import Payload, Smallest, StepFacts
+from fdtr.disclosure.rules import Rules, Smallest, StepFacts
 from fdtr.features import FeatureMap
 from fdtr.learners.backward import Fit
 from fdtr.learners.sweep import future_values
@@ -18,14 +18,20 @@ Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 
-def measure(rows: Trajectories, features: FeatureMap, fit: Fit, payload: Payload = "schur") -> list[StepFacts]:
-    """The facts of every step. `fit` is the local fit of the same `rows` that the sums come from."""
+def measure(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules) -> list[StepFacts]:
+    """The facts of every step, for the `rules` that will look at them.
+
+    `fit` is the local fit of the same `rows` that the sums come from.
+    """
     with one_blas_thread():
-        return [_measure_step(rows, features, fit, h, payload) for h in range(rows.horizon)]
+        return [_measure_step(rows, features, fit, h, rules) for h in range(rows.horizon)]
 
 
 class _Seen(NamedTuple):
-    """Of some rows: extremes, and for each action and column of ψ, (A, m), the ends and how often each is met."""
+    """Of some rows: extremes, and for each action and column of ψ, (A, m), the ends and how often each is met.
+
+    `nonzero` and `unusual` count who is not at zero, and not at the most common value.
+    """
 
     norm: float
     target_low: float
@@ -36,14 +42,16 @@ class _Seen(NamedTuple):
     at_low: Counts
     at_high: Counts
     nonzero: Counts
+    unusual: Counts
 
 
-def _measure_step(rows: Trajectories, features: FeatureMap, fit: Fit, h: int, payload: Payload) -> StepFacts:
+def _measure_step(rows: Trajectories, features: FeatureMap, fit: Fit, h: int, rules: Rules) -> StepFacts:
     following = fit.bounds[h + 1] if h + 1 < rows.horizon else None
     sums, step, m = fit.statistics[h], rows.step(h), features.n_functions
-    n_shared = features.n_shared if payload == "schur" else features.n_features
+    n_shared = features.n_shared if rules.payload == "schur" else features.n_features
     # ‖L B_a ψ‖² is the leverage; the triangular factor of L B_a has no more rows than ψ.
     roots = np.linalg.qr(leverage_map(sums.gram, n_shared) @ features.embeddings, mode="r")
+    usual = _usual(step, features, rules.min_cell)
 
     def look(chunk: Chunk) -> _Seen:
         target = chunk.rewards + future_values(chunk, features, [following], out=np.empty((1, len(chunk.rewards))))[0]
@@ -52,7 +60,7 @@ def _measure_step(rows: Trajectories, features: FeatureMap, fit: Fit, h: int, pa
         columns = _Columns.empty(features.n_actions, m)
         leverage = 0.0
         for action, block in _by_action(psi, chunk.actions, features.n_actions):
-            columns.look(action, block)
+            columns.look(action, block, usual[action])
             image = np.dot(roots[action], block)
             leverage = max(leverage, float(np.einsum("rn,rn->n", image, image).max()))
         return _Seen(float(norms.max()), float(target.min()), float(target.max()), leverage, *columns.found)
@@ -70,10 +78,36 @@ def _measure_step(rows: Trajectories, features: FeatureMap, fit: Fit, h: int, pa
         target_high=max((part.target_high for part in parts), default=0.0),
         leverage=max((part.leverage for part in parts), default=0.0),
         cell=_smallest(cells.rarer, features),
-        nonzero=_smallest(cells.nonzero, features),
-        pair=_smallest_pair(step, features, cells, sums.action_counts) if payload == "gram" else None,
+        nonzero=_smallest(cells.apart, features),
+        pair=_smallest_pair(step, features, cells, sums.action_counts) if rules.payload == "gram" else None,
         absorbed=_absorbed(sums.gram, features),
     )
+
+
+def _usual(step: Step, features: FeatureMap, enough: int) -> Array:
+    """The most common value of each column of ψ within an action, (A, m); NaN where `enough` patients have another.
+
+    The first 2k−1 patients of an action tell, k being enough: where fewer than k of all have another value, k or more
+    of these have the most common one. What is most common among them alone, k or more of all do not have either.
+    """
+    found = np.full((features.n_actions, features.n_functions), np.nan)
+    for whole in step.chunks(max(step.n, 1)):
+        by_action = [np.flatnonzero(whole.actions == action) for action in range(features.n_actions)]
+        first = np.concatenate([places[: 2 * enough - 1] for places in by_action])
+        psi = features.psi(np.take(whole.states, first, axis=1))
+        for action, block in _by_action(psi, whole.actions[first], features.n_actions):
+            value, times = _most_common(block)
+            found[action] = np.where(block.shape[1] - times < enough, value, np.nan)
+    return found
+
+
+def _most_common(values: Array) -> tuple[Array, Counts]:
+    """The value met most often in each row of `values` (m, n), and how often."""
+    ordered, place = np.sort(values, axis=1), np.arange(values.shape[1])
+    begins = np.diff(ordered, axis=1, prepend=np.nan) != 0
+    times = place - np.maximum.accumulate(np.where(begins, place, 0), axis=1) + 1
+    last = times.argmax(axis=1)[:, None]
+    return np.take_along_axis(ordered, last, axis=1)[:, 0], np.take_along_axis(times, last, axis=1)[:, 0]
 
 
 def _by_action(psi: Array, actions: NDArray[np.intp], n_actions: int) -> list[tuple[int, Array]]:
@@ -87,35 +121,40 @@ def _by_action(psi: Array, actions: NDArray[np.intp], n_actions: int) -> list[tu
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Columns:
-    """The last five fields of `_Seen`, filled in action by action."""
+    """The last six fields of `_Seen`, filled in action by action."""
 
-    found: tuple[Array, Array, Counts, Counts, Counts]
+    found: tuple[Array, Array, Counts, Counts, Counts, Counts]
 
     @classmethod
     def empty(cls, n_actions: int, m: int) -> "_Columns":
         shape = (n_actions, m)
-        counts = (np.zeros(shape, np.int64) for _ in range(3))
+        counts = (np.zeros(shape, np.int64) for _ in range(4))
         return cls((np.full(shape, np.inf), np.full(shape, -np.inf), *counts))  # type: ignore[arg-type]
 
-    def look(self, action: int, block: Array) -> None:
-        """`block` (m, n) holds ψ of the patients who got the action."""
-        low, high, at_low, at_high, nonzero = (array[action] for array in self.found)
+    def look(self, action: int, block: Array, usual: Array) -> None:
+        """`block` (m, n) holds ψ of the patients who got the action, `usual` (m,) what `_usual` found for it."""
+        low, high, at_low, at_high, nonzero, unusual = (array[action] for array in self.found)
         np.min(block, axis=1, out=low)
         np.max(block, axis=1, out=high)
         at_low[:] = np.count_nonzero(block == low[:, None], axis=1)
         at_high[:] = np.count_nonzero(block == high[:, None], axis=1)
         nonzero[:] = np.count_nonzero(block, axis=1)
+        known = np.flatnonzero(~np.isnan(usual))  # few columns, and none of continuous values
+        unusual[:] = block.shape[1]
+        unusual[known] = np.count_nonzero(block[known] != usual[known, None], axis=1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Cells:
-    """For each action and column of ψ, (A, m): patients in the rarer of two values; not at zero; 0 where no rule looks.
+    """For each action and column of ψ, (A, m): patients in the rarer of two values; 0 where no rule looks.
 
+    `apart` counts, of the other columns, who is not at zero or not at the most common value, whichever are fewer;
+    it is exact where a rule refuses.
     `binary` says which columns have two values within an action, `high` which is the larger, `at_high` who has it.
     """
 
     rarer: Counts
-    nonzero: Counts
+    apart: Counts
     binary: NDArray[np.bool_]
     high: Array
     at_high: Counts
@@ -133,8 +172,9 @@ class _Cells:
         varies = low < high
         binary = varies & (at_low + at_high == action_counts[:, None])
         rarer = np.where(binary, np.minimum(at_low, at_high), 0)
-        nonzero = np.where(varies & ~binary, sum(part.nonzero for part in parts), 0)
-        return cls(rarer, nonzero, binary, high, at_high)
+        nonzero, unusual = (np.sum([getattr(part, name) for part in parts], axis=0) for name in ("nonzero", "unusual"))
+        apart = np.where(varies & ~binary, np.minimum(nonzero, unusual), 0)
+        return cls(rarer, apart, binary, high, at_high)
 
 
 def _smallest(counts: Counts, features: FeatureMap) -> Smallest | None:

@@ -1,65 +1,48 @@
 """Rule ONCE: what this site released before, of which patients, for any study. It never leaves the site.
 
-Two messages over nearly the same patients differ by the few in which they differ, so that a second release is refused
-when those are few. The ledger holds no id: patients are HMAC-SHA256 of their ids under a secret of the site's own, cut
-to 16 bytes, sorted.
-
-Values that leave after learning (`VALUES`) are held to the rule among themselves: two rounds of them over patients that
-differ by a few differ by what those few were worth. They are not held to the site's sums. A table often grows a little
-between message and evaluation, and a value, a weighted mean rounded to a twentieth of its error or coarser, cannot be
-subtracted from a sum over other features. Nor are two releases over the same patients refused when their numbers
-differ: another total, another split or another study changes the policies that are valued, and nobody joins or leaves.
+`once` says what is refused; here is what it is compared with. The ledger holds no id: patients are HMAC-SHA256 of their
+ids under a secret of the site's own, cut to 16 bytes, sorted. Beside each stands how many steps it has.
 
 SQLite, because judging and recording have to be one act when two processes release at once, and because a crash in
 between must leave either the whole record or none. Lines appended to a file would need locks and repairs of our own.
 """
 
 import hmac
+import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import repeat
 from pathlib import Path
 
 import numpy as np
 
 from fdtr.disclosure.messages import refusal
+from fdtr.disclosure.once import VALUES, WIDTH, Earlier, Patients, Release, judge_once, nothing_near
 from fdtr.disclosure.rules import Verdict
 from fdtr.errors import ForeignFile, ReleasedBefore, UnknownRelease, UnreadableFile, UnwritableFile
 
-VALUES = "values"
-"""What stands for the feature map of a release of values; a map's fingerprint has 64 digits."""
-_WIDTH = 16
 _WAIT_SECONDS = 30.0
-_FORMAT = 1
-_SCHEMA = """
-CREATE TABLE releases (
-    id INTEGER PRIMARY KEY, time TEXT NOT NULL, study TEXT NOT NULL, feature_map TEXT NOT NULL, site TEXT NOT NULL,
-    message TEXT NOT NULL, content TEXT NOT NULL, margin INTEGER NOT NULL, state TEXT NOT NULL, n INTEGER NOT NULL,
-    patients BLOB NOT NULL
-);
-CREATE TABLE secret (proof BLOB NOT NULL);
-"""
-
-
-@dataclass(frozen=True, repr=False)
-class Release:
-    """What a site is about to release: a `message` by its digest, of `patients` by their ids.
-
-    `study` and `feature_map` are fingerprints (`VALUES` for values), `content` is the digest of the numbers alone, and
-    `margin` the study's `once_margin`. No repr: it would print ids.
+_FORMATS = (
     """
+    CREATE TABLE releases (
+        id INTEGER PRIMARY KEY, time TEXT NOT NULL, study TEXT NOT NULL, feature_map TEXT NOT NULL, site TEXT NOT NULL,
+        message TEXT NOT NULL, content TEXT NOT NULL, margin INTEGER NOT NULL, state TEXT NOT NULL, n INTEGER NOT NULL,
+        patients BLOB NOT NULL
+    );
+    CREATE TABLE secret (proof BLOB NOT NULL)
+    """,
+    "ALTER TABLE releases ADD COLUMN steps BLOB; ALTER TABLE releases ADD COLUMN released TEXT",
+)
+"""What makes each format of the one before, and the first of an empty file.
 
-    study: str
-    feature_map: str
-    site: str
-    message: str
-    content: str
-    margin: int
-    patients: Sequence[str]
+`steps` and `released` are NULL where whole tables are compared: for values, and for what format 1 recorded.
+"""
+_STEPS = "<u2"
 
 
 @dataclass(frozen=True)
@@ -77,8 +60,8 @@ class Recorded:
 class Ledger:
     """The ledger in a `folder` of the site's own, made when something is first recorded.
 
-    A patient is an id, whatever the site was called, since studies may name one hospital differently; but within one
-    study another site is other people, whose ids may repeat.
+    A patient is an id, whatever the site was called: a hospital may have a name in each study, and one that is asked to
+    run under two names of one study must not be told apart by them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -90,8 +73,8 @@ class Ledger:
         """Rule ONCE for a release. Reads only; where no ledger is, nothing was released."""
         with self._open() as ledger:
             if ledger is None:
-                return _verdict(release, release.margin, "no earlier release")
-            return _judge(ledger, release, self._hashed(ledger, release.patients))
+                return nothing_near(release, "no earlier release")
+            return _judge(ledger, release, self._hashed(ledger, release))
 
     def require(self, release: Release) -> None:
         """Refuse what rule ONCE refuses, before anybody is asked or anything written."""
@@ -107,7 +90,7 @@ class Ledger:
             found = ledger.execute(
                 "SELECT message FROM releases WHERE state = 'released' AND study = ? AND site = ? AND patients = ? "
                 "AND feature_map <> ? ORDER BY id DESC",
-                (release.study, release.site, self._hashed(ledger, release.patients), VALUES),
+                (release.study, release.site, self._hashed(ledger, release).hashes, VALUES),
             ).fetchone()
             return None if found is None else str(found[0])
 
@@ -146,6 +129,15 @@ class Ledger:
             columns = "time, study, site, message, n, state = 'withdrawn'"
             return [Recorded(*row) for row in ledger.execute(f"SELECT {columns} FROM releases ORDER BY id")]  # noqa: S608
 
+    def record(self, release: Release) -> None:
+        """Record a release for good, where what is released is saved already and only `withdraw` may strike it."""
+        with self.recording(release):
+            pass
+
+    def stands(self, message: str) -> bool:
+        """Whether a message, by its whole digest, was recorded and not withdrawn."""
+        return any(one.message == message and not one.withdrawn for one in self.recorded())
+
     def _known(self) -> str:
         standing = [one for one in self.recorded() if not one.withdrawn]
         listed = "; ".join(f"{one.message[:12]} of {one.time}, site {one.site}" for one in standing)
@@ -154,27 +146,30 @@ class Ledger:
     def _record(self, release: Release) -> int:
         self._make()
         with self._connected() as ledger:
-            hashed = self._hashed(ledger, release.patients)
+            patients = self._hashed(ledger, release)
             ledger.execute("BEGIN IMMEDIATE")  # from judging to recording nobody else may record
-            verdict = _judge(ledger, release, hashed)
+            verdict = _judge(ledger, release, patients)
             if not verdict.holds:
                 ledger.execute("ROLLBACK")
                 raise ReleasedBefore(_refusal(release, verdict))
             now = datetime.now(UTC).isoformat(timespec="seconds")
             row = (now, release.study, release.feature_map, release.site, release.message, release.content)
             done = ledger.execute(
-                "INSERT INTO releases (time, study, feature_map, site, message, content, margin, state, n, patients) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, 'released', ?, ?)",
-                (*row, release.margin, len(hashed) // _WIDTH, hashed),
+                "INSERT INTO releases (time, study, feature_map, site, message, content, margin, state, n, patients, "
+                "steps, released) VALUES (?, ?, ?, ?, ?, ?, ?, 'released', ?, ?, ?, ?)",
+                (*row, release.margin, len(patients.steps), patients.hashes, *_by_step(release, patients)),
             )
             ledger.execute("COMMIT")
             return int(done.lastrowid or 0)
 
-    def _hashed(self, ledger: sqlite3.Connection, patients: Sequence[str]) -> bytes:
-        """Keyed hashes of ids, sorted, side by side."""
-        secret = self._secret(ledger)
-        hashes = {hmac.digest(secret, patient.encode(), "sha256")[:_WIDTH] for patient in patients}
-        return b"".join(sorted(hashes))
+    def _hashed(self, ledger: sqlite3.Connection, release: Release) -> Patients:
+        """The release's patients as the ledger knows them."""
+        secret, steps = self._secret(ledger), release.steps or repeat(1, len(release.patients))
+        pairs = zip(release.patients, steps, strict=True)
+        found = {hmac.digest(secret, patient.encode(), "sha256")[:WIDTH]: length for patient, length in pairs}
+        hashes = sorted(found)
+        lengths = np.array([found[one] for one in hashes], np.uint16)
+        return Patients(b"".join(hashes), lengths, frozenset(release.released))
 
     def _secret(self, ledger: sqlite3.Connection) -> bytes:
         """The site's secret, if it is the one that the ledger was made with: under another, nobody would match."""
@@ -192,7 +187,7 @@ class Ledger:
         return secret
 
     def _make(self) -> None:
-        """The folder, the secret and an empty ledger, where they are missing; whoever comes first makes them."""
+        """The folder, the secret and an empty ledger of the newest format, where they are missing or older."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not self._file.exists():
@@ -205,11 +200,13 @@ class Ledger:
             ) from None
         with self._connected() as ledger:
             ledger.execute("BEGIN IMMEDIATE")
-            if ledger.execute("PRAGMA user_version").fetchone()[0] == 0:
-                for statement in _SCHEMA.split(";"):
+            made = _format(ledger)
+            if made < len(_FORMATS):
+                for statement in ";".join(_FORMATS[made:]).split(";"):
                     ledger.execute(statement)
+                ledger.execute(f"PRAGMA user_version = {len(_FORMATS)}")
+            if not made:
                 ledger.execute("INSERT INTO secret VALUES (?)", (_proof(self._secret_file.read_bytes()),))
-                ledger.execute(f"PRAGMA user_version = {_FORMAT}")
             ledger.execute("COMMIT")
 
     @contextmanager
@@ -219,7 +216,7 @@ class Ledger:
             yield None
             return
         with self._connected() as ledger:
-            yield ledger if ledger.execute("PRAGMA user_version").fetchone()[0] else None
+            yield ledger if _format(ledger) else None
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
@@ -228,7 +225,7 @@ class Ledger:
             connection = sqlite3.connect(f"{self._file.absolute().as_uri()}?mode=rw", uri=True, timeout=_WAIT_SECONDS)
             with closing(connection):
                 connection.isolation_level = None
-                if connection.execute("PRAGMA user_version").fetchone()[0] > _FORMAT:
+                if _format(connection) > len(_FORMATS):
                     raise ForeignFile(f"{self._file} was written by a newer fdtr. Nothing was written. Use that one.")
                 yield connection
         except sqlite3.Error as error:
@@ -238,37 +235,34 @@ class Ledger:
             ) from None
 
 
-def _judge(ledger: sqlite3.Connection, release: Release, hashed: bytes) -> Verdict:
-    """Against every release that stands and has about as many patients; the stricter of two margins counts."""
-    n = len(hashed) // _WIDTH
-    near = ledger.execute(
-        "SELECT time, study, feature_map, content, MAX(margin, ?1), n, patients FROM releases WHERE state = 'released' "
-        "AND MAX(margin, ?1) > 0 AND ABS(n - ?2) <= MAX(margin, ?1) AND NOT (study = ?3 AND site <> ?4) "
-        "AND (feature_map = ?5) = ?6 ORDER BY id",
-        (release.margin, n, release.study, release.site, VALUES, release.feature_map == VALUES),
+def _judge(ledger: sqlite3.Connection, release: Release, patients: Patients) -> Verdict:
+    """Against every release of its kind that stands; the stricter of two margins counts."""
+    by_step = "steps, released" if _format(ledger) > 1 else "NULL, NULL"
+    standing = ledger.execute(
+        f"SELECT patients, {by_step}, time, study, feature_map, site, content, MAX(margin, ?1) FROM releases "  # noqa: S608
+        "WHERE state = 'released' AND MAX(margin, ?1) > 0 AND (feature_map = ?2) = ?3 ORDER BY id",
+        (release.margin, VALUES, release.feature_map == VALUES),
     )
-    mine = np.frombuffer(hashed, f"S{_WIDTH}")
-    for time, study, feature_map, content, margin, count, patients in near:
-        theirs = np.frombuffer(patients, f"S{_WIDTH}")
-        same = n if patients == hashed else int(np.isin(mine, theirs, assume_unique=True).sum())
-        differ = n + count - 2 * same
-        of = f"those released on {time[:10]} for the study {study[:12]}…"
-        if 0 < differ <= margin:
-            return _verdict(
-                release, margin, f"{differ} patient{'s differ' if differ > 1 else ' differs'} from {of}", holds=False
-            )
-        if differ == 0 and content != release.content and feature_map == release.feature_map != VALUES:
-            return _verdict(
-                release, margin, f"the patients are {of}, with other values of the same features", holds=False
-            )
-    return _verdict(release, release.margin, "no earlier release of nearly the same patients")
+    earlier = (Earlier(_patients(hashes, steps, released), *told) for hashes, steps, released, *told in standing)
+    return judge_once(release, patients, earlier)
 
 
-def _verdict(release: Release, margin: int, measured: str, holds: bool = True) -> Verdict:
-    again = "" if release.feature_map == VALUES else " with the same values or other features"
-    return Verdict(
-        ReleasedBefore, None, holds, measured, f"more than {margin} that differ, or the same patients{again}"
-    )
+def _patients(hashes: bytes, steps: bytes | None, released: str | None) -> Patients:
+    if steps is None or released is None:
+        return Patients(hashes, np.ones(len(hashes) // WIDTH, np.uint16), frozenset())
+    return Patients(hashes, np.frombuffer(steps, _STEPS), frozenset(json.loads(released)))
+
+
+def _by_step(release: Release, patients: Patients) -> tuple[bytes, str] | tuple[None, None]:
+    """The reverse: the columns `steps` and `released`."""
+    if not release.steps:
+        return None, None
+    return patients.steps.astype(_STEPS).tobytes(), json.dumps(sorted(release.released))
+
+
+def _format(ledger: sqlite3.Connection) -> int:
+    """The format that a ledger was made in; 0 while it is being made."""
+    return int(ledger.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _refusal(release: Release, verdict: Verdict) -> str:

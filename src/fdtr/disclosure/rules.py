@@ -3,7 +3,7 @@
 N (enough patients), RATIO (few features per patient), ACTION (enough patients at every action that is used, because
 with p(a) ⊗ ψ(x) the sums are those of each action), CELL, NONZERO and PAIR (no small cell of a column, within an
 action), LEVERAGE (nobody dominates), BOUND (features and targets inside the bounds that everything else relies on),
-COLLINEAR (something is left to learn from), and, at the hub, SITES. ONCE looks back at earlier releases (`ledger`).
+COLLINEAR (something is left to learn from), and, at the hub, SITES. ONCE looks back at earlier releases (`once`).
 """
 
 from collections.abc import Sequence
@@ -88,7 +88,7 @@ class StepFacts:
 class Verdict:
     """One rule at one step (None: the message as a whole): whether it holds, what was measured, what is asked.
 
-    `otherwise` is what a broken rule does.
+    `otherwise` is what a broken rule does, `advice` a sentence on what to do about it, beside the usual.
     """
 
     rule: type[DisclosureError]
@@ -97,6 +97,7 @@ class Verdict:
     measured: str
     asked: str
     otherwise: Literal["refuse", "withhold", "warn"] = "refuse"
+    advice: str = ""
 
     @property
     def refuses(self) -> bool:
@@ -117,7 +118,8 @@ class Verdict:
     def sentence(self) -> str:
         """For the site's own eyes."""
         place = "" if self.step is None else f"step {self.step}, "
-        return f"{place}rule {self.rule.rule}: {self.measured}; the study asks for {self.asked}."
+        told = f"{place}rule {self.rule.rule}: {self.measured}; the study asks for {self.asked}."
+        return f"{told} {self.advice}" if self.advice else told
 
 
 def judge(facts: Sequence[StepFacts], rules: Rules) -> list[Verdict]:
@@ -150,7 +152,7 @@ def _judge_step(step: int, fact: StepFacts, rules: Rules, horizon: int) -> list[
             f"{_patients(fewest)} at the least used action", f"none or at least {per_action}", small,
         ),
         _judge_cell(SmallCell, step, fact.cell, "in the rarer of two values of", rules),
-        _judge_cell(FewNonzero, step, fact.nonzero, "not at zero in", rules),
+        _judge_cell(FewNonzero, step, fact.nonzero, "apart from zero or from the most common value in", rules),
         *([_judge_cell(SmallPair, step, fact.pair, "in a cell of", rules)] if rules.payload == "gram" else []),
         Verdict(
             TooMuchLeverage, step, fact.leverage <= rules.max_leverage * (1 + _ROUNDING),

@@ -51,8 +51,8 @@ def keep(message: Message, within: Round | None = None, key: Key | None = None) 
 def keep_rounded(sent: SiteSummary) -> Path:
     """Keep what a secure sum has of this site's message: `sent` is what `masking.as_sent` made of it.
 
-    The message as released is kept beside it (`keep`). A total names the masked message, so this one lies under that
-    digest. It is no message and was never sent; the hub would not read it.
+    A total names the masked message, so this one lies under that digest. It is all that is kept of the message where
+    noise does not keep it from being made again. It was never sent, and the hub would not read it.
     """
     if not sent.sent_as:
         raise ValueError("Only a summary that went into a secure sum is kept as it was rounded.")
@@ -70,7 +70,12 @@ def find_copy(digest: str) -> Path | None:
 
 def find_kept(total: Total, site: str, study: Study) -> SiteSummary | None:
     """The summary of `site` as it went into `total`, where a copy was kept."""
-    path = find_copy(dict(total.members).get(site, ""))
+    return read_copy(dict(total.members).get(site, ""), study)
+
+
+def read_copy(digest: str, study: Study) -> SiteSummary | None:
+    """The summary of a message, by its digest, where a copy was kept."""
+    path = find_copy(digest)
     return None if path is None else _read_copy(path, study)
 
 

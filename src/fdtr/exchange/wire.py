@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import container
-from fdtr.container import Container
+from fdtr.container import Container, Source
 from fdtr.disclosure import Message, MethodValue, SiteValues, ValueMessage
 from fdtr.errors import (
     DamagedFile,
@@ -122,12 +122,12 @@ def rewrite_message(
     return summary
 
 
-def open_message(path: str | Path, study: Study, expected: Round | None) -> Letter[SiteSummary]:
+def open_message(source: Source, study: Study, expected: Round | None) -> Letter[SiteSummary]:
     """Read a site's message with all that it says of itself; refuses what no patients of the study could give."""
     size = message_size(study)
     words = f"a message of this study has {size:,}"
-    file = container.read_exactly(path, MESSAGE, size, words, header_bytes=HEADER_BYTES)
-    return _message(file, path, study, expected)
+    file = container.read_exactly(source, MESSAGE, size, words, header_bytes=HEADER_BYTES)
+    return _message(file, str(source), study, expected)
 
 
 def decode_message(
@@ -161,17 +161,17 @@ def write_total(total: Total, path: str | Path, within: Round | None = None, key
     container.write_atomically(path, encode_total(total, within, key))
 
 
-def open_total(path: str | Path, study: Study, expected: Round | None) -> Letter[Total]:
+def open_total(source: Source, study: Study, expected: Round | None) -> Letter[Total]:
     """Read the hub's answer with all that it says of itself."""
-    beyond = container.size_of(path) - total_size(study, 0)
-    n_sites = max(beyond // MEMBER_BYTES, 1)
     words = f"a total of this study has {total_size(study, 0):,} and {MEMBER_BYTES} for each site"
-    size = total_size(study, min(n_sites, MOST_SITES))
-    header_bytes = HEADER_BYTES + MEMBER_BYTES * n_sites
-    file = container.read_exactly(path, TOTAL, size, words, header_bytes=header_bytes)
-    letter = _total(file, path, study, expected)
+    with container.opened(source) as open_file:
+        n_sites = max((open_file.size - total_size(study, 0)) // MEMBER_BYTES, 1)
+        size = total_size(study, min(n_sites, MOST_SITES))
+        header_bytes = HEADER_BYTES + MEMBER_BYTES * n_sites
+        file = container.read_exactly(open_file, TOTAL, size, words, header_bytes=header_bytes)
+    letter = _total(file, str(source), study, expected)
     if len(letter.body.members) != n_sites:
-        raise DamagedFile(f"{path} has room for {n_sites} sites and names {len(letter.body.members)}. {AGAIN}")
+        raise DamagedFile(f"{source} has room for {n_sites} sites and names {len(letter.body.members)}. {AGAIN}")
     return letter
 
 
@@ -189,11 +189,11 @@ def write_values(message: ValueMessage, path: str | Path, within: Round | None =
     container.write_atomically(path, content)
 
 
-def open_values(path: str | Path, expected: Round | None) -> Letter[SiteValues]:
+def open_values(source: Source, expected: Round | None) -> Letter[SiteValues]:
     """Read what a site tells of its methods, with all that the file says of itself."""
-    file = container.read(path, VALUES, most=MOST_VALUES_BYTES, signed=True)
-    own = frozenset({"n", "methods", "estimators"})
-    return unseal(file, path, VALUES_PHASE, own, expected, lambda envelope: _values(file, path, envelope))
+    file = container.read(source, VALUES, most=MOST_VALUES_BYTES, signed=True)
+    own, name = frozenset({"n", "methods", "estimators"}), str(source)
+    return unseal(file, name, VALUES_PHASE, own, expected, lambda envelope: _values(file, name, envelope))
 
 
 def read_values(path: str | Path, expected: Round | None = None) -> SiteValues:
@@ -205,15 +205,16 @@ def inspect(
     path: str | Path, study: Study | None, expected: Round | None
 ) -> Letter[SiteSummary] | Letter[Total] | Letter[SiteValues]:
     """Read a file of any kind that travels. Without its study nobody can say who sent it, only what it holds."""
-    kind = container.kind_of(path)
-    if kind == VALUES:
-        return open_values(path, expected)
-    if kind not in (MESSAGE, TOTAL):
-        container.read(path, MESSAGE, most=MOST_BYTES_UNKNOWN)  # says what is wrong with it
-        raise OtherKind(f"{path} is no message, total or values.")
-    if study is not None:
-        return open_message(path, study, expected) if kind == MESSAGE else open_total(path, study, expected)
-    file = container.read(path, kind, most=MOST_BYTES_UNKNOWN, signed=True)
+    with container.opened(path) as source:
+        kind = container.kind_of(source)
+        if kind == VALUES:
+            return open_values(source, expected)
+        if kind not in (MESSAGE, TOTAL):
+            container.read(source, MESSAGE, most=MOST_BYTES_UNKNOWN)  # says what is wrong with it
+            raise OtherKind(f"{path} is no message, total or values.")
+        if study is not None:
+            return open_message(source, study, expected) if kind == MESSAGE else open_total(source, study, expected)
+        file = container.read(source, kind, most=MOST_BYTES_UNKNOWN, signed=True)
     return _message(file, path, None, None) if kind == MESSAGE else _total(file, path, None, None)
 
 

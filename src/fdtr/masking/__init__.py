@@ -7,7 +7,7 @@ sites learns the sum over the others, no more; at least three of those must be h
 wrong messages, or against what the same site sends in another study. No function here reads or writes a file.
 """
 
-from fdtr.masking.fixed_point import FEWEST_BITS, FixedPoint
+from fdtr.masking.fixed_point import FEWEST_BITS, PROMISED_BITS, FixedPoint
 from fdtr.masking.parts import (
     FEWEST_HONEST,
     Announcement,
@@ -26,6 +26,7 @@ from fdtr.masking.unmasking import as_sent, list_survivors, masked_total, unmask
 __all__ = [
     "FEWEST_BITS",
     "FEWEST_HONEST",
+    "PROMISED_BITS",
     "Announcement",
     "Confirmation",
     "FixedPoint",

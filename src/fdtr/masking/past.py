@@ -1,14 +1,15 @@
-"""What a site remembers of earlier rounds of one study, and the rounds that it must not add to them.
+"""What a site remembers of earlier rounds, and the rounds that it must not add to them.
 
 Two sums over nearly the same sites give away what they do not share: where one site is in one and not in the other,
-their difference is that site's message.
+their difference is that site's message. It is so whatever the two studies are called, as long as the sites' numbers in
+them are the same.
 """
 
 import json
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +20,22 @@ from fdtr.masking.parts import FEWEST_HONEST, key, name, parse
 
 @dataclass(frozen=True)
 class PastRound:
-    """One round of this site: its `context`, and the survivors once the site opened its masks (None before)."""
+    """One round of this site: its `context`, and what it was once the site opened its masks.
+
+    `study` is the fingerprint, `content` the digest of the numbers that the site put in, the same whatever the study is
+    called. `survivors` are whoever stands for the sites, None before the masks were opened: their public keys, since a
+    site may be called otherwise the next time.
+    """
 
     context: bytes
+    study: str = ""
+    content: str = ""
     survivors: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
 class History:
-    """A site's rounds under one fingerprint. Save it before anything of a round is posted."""
+    """A site's rounds, of all studies. Save it before anything of a round is posted."""
 
     rounds: tuple[PastRound, ...] = ()
 
@@ -39,31 +47,51 @@ class History:
         """With a round that the site has keys for."""
         return self if self.knows(context) else History((*self.rounds, PastRound(context)))
 
-    def opened(self, context: bytes, survivors: Collection[str]) -> "History":
+    def opened(self, context: bytes, study: str, content: str, survivors: Collection[str]) -> "History":
         """With a round whose masks the site opens; whether the sum came about does not matter."""
         others = tuple(past for past in self.rounds if past.context != context)
-        return History((*others, PastRound(context, tuple(sorted(survivors)))))
+        return History((*others, PastRound(context, study, content, tuple(sorted(survivors)))))
 
     def opened_elsewhere(self, context: bytes) -> list[tuple[str, ...]]:
         """The survivors of every other round that was opened."""
         return [past.survivors for past in self.rounds if past.survivors is not None and past.context != context]
 
+    def alike(self, study: str, content: str) -> "History":
+        """The rounds whose sums could be subtracted from one of this study, or with these numbers in it."""
+        return History(tuple(past for past in self.rounds if past.study == study or past.content == content))
+
+    def named(self, names: Mapping[str, str]) -> "History":
+        """The survivors under the names that they have now, by public key.
+
+        Those without one get their key in quotation marks, which no name has: nobody can pass for them.
+        """
+        return History(
+            tuple(
+                replace(past, survivors=past.survivors and tuple(names.get(one, f'"{one}"') for one in past.survivors))
+                for past in self.rounds
+            )
+        )
+
     def to_json(self) -> str:
         """As text, for the site's private folder."""
-        return json.dumps({"rounds": [[past.context.hex(), past.survivors] for past in self.rounds]})
+        rounds = [[past.context.hex(), past.study, past.content, past.survivors] for past in self.rounds]
+        return json.dumps({"secure_sums": rounds})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """The reverse; raises MalformedPart."""
-        given = parse(text, "rounds")["rounds"]
-        if not isinstance(given, list) or not all(isinstance(past, list) and len(past) == 2 for past in given):
+        given = parse(text, "secure_sums")["secure_sums"]
+        if not isinstance(given, list) or not all(isinstance(past, list) and len(past) == 4 for past in given):
             raise MalformedPart("The site's memory of earlier rounds is damaged. Restore it from a backup.")
-        return cls(
-            tuple(
-                PastRound(key(context), None if sites is None else tuple(name(site) for site in sites))
-                for context, sites in given
-            )
-        )
+        return cls(tuple(_past(*past) for past in given))
+
+
+def _past(context: Any, study: Any, content: Any, survivors: Any) -> PastRound:
+    if survivors is None:
+        return PastRound(key(context))
+    if not isinstance(survivors, list):
+        raise MalformedPart("The site's memory of earlier rounds is damaged. Restore it from a backup.")
+    return PastRound(key(context), name(study), name(content), tuple(name(one) for one in survivors))
 
 
 def require_unlike(earlier: Iterable[Collection[str]], survivors: Collection[str], colluding: int = 0) -> None:

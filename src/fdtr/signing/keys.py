@@ -8,14 +8,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fdtr.container import create_private, size_of
-from fdtr.errors import UnreadableKey
+from fdtr.container import create_private, opened
+from fdtr.errors import ExposedKey, UnreadableFile, UnreadableKey
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 PREFIX = "ed25519:"
 _MOST_KEY_BYTES = 4096
+_GROUP_OR_ALL, _ALL = 0o077, 0o007
 _CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
 
 
@@ -158,9 +159,28 @@ def is_locked(path: str | Path) -> bool:
 
 
 def _pem(path: str | Path) -> bytes:
-    if size_of(path) > _MOST_KEY_BYTES:
-        raise UnreadableKey(f"{path} is no private key that `fdtr keys new` made: it is too long.")
+    """What stands in the file of a private key that only its owner can read."""
     try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UnreadableKey(f"The key {path} could not be read: {error.strerror}.") from None
+        with opened(path) as file:
+            content = file.beginning(_MOST_KEY_BYTES + 1)
+            found = os.fstat(file.descriptor)
+    except UnreadableFile as error:
+        raise UnreadableKey(f"The key could not be read: {error}") from None
+    if len(content) > _MOST_KEY_BYTES or b"PRIVATE KEY-----" not in content:
+        raise UnreadableKey(f"{path} is no private key that `fdtr keys new` made.")
+    _require_own(path, found)
+    return content
+
+
+def _require_own(path: str | Path, found: os.stat_result) -> None:
+    """Refuse a key that others on the machine can read or change, as ssh does.
+
+    One that belongs to somebody else was handed out by an administrator, who may do so through a group. A file system
+    that holds no modes shows such as let everybody in: a key has no place there.
+    """
+    others = _GROUP_OR_ALL if found.st_uid == os.geteuid() else _ALL
+    if found.st_mode & others:
+        raise ExposedKey(
+            f"The private key {path} is open to other users of this machine, who could sign with it. It was not used. "
+            f"Run `chmod 600 {path}`, keep it where that has an effect, and make another if somebody may have read it."
+        )

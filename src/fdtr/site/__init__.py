@@ -15,7 +15,7 @@ from fdtr.site.fits import (
 )
 from fdtr.site.own_check import check_total
 from fdtr.site.private import cost_of, noise_of, refuse_values
-from fdtr.site.rules import map_fingerprint, release_of, release_of_values, rules_of
+from fdtr.site.rules import content_of, map_fingerprint, release_of, release_of_values, rules_of
 from fdtr.site.settings import (
     MESSAGE_RIDGE,
     choose_alone,
@@ -41,6 +41,7 @@ __all__ = [
     "check_total",
     "choose_alone",
     "choose_together",
+    "content_of",
     "cost_of",
     "evaluate",
     "evaluate_site",

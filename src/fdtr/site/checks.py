@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.disclosure import Cost, Ledger, Message, Verdict, judge, measure, release
+from fdtr.disclosure import Cost, Ledger, Message, Verdict, judge, measure, release, withheld_steps
 from fdtr.errors import ReleasedBefore
 from fdtr.inference import FTest, Identified, identify, transition_test
 from fdtr.site.fits import LocalFit, MessageFit, fit_message
@@ -49,10 +49,10 @@ def check(
 
     `n_sites` is with how many sites the cost of differential privacy is told, the study's `min_sites` by default.
     """
-    features = study.feature_map
+    features, rules = study.feature_map, rules_of(study)
     fitted = fitted or fit_message(study, rows)
     sums = fitted.fit.statistics
-    verdicts = judge(measure(rows, features, fitted.fit, study.disclosure.payload), rules_of(study))
+    verdicts = judge(measure(rows, features, fitted.fit, rules), rules)
     return SiteCheck(
         site=rows.site,
         n_patients=rows.n_patients,
@@ -66,16 +66,18 @@ def check(
             transition_test(step.gram, step.value_moment, step.value_square, step.n, features.n_shared)
             for step in sums[:-1]
         ],
-        verdicts=verdicts + ([_judge_once(study, rows, fitted, ledger)] if ledger else []),
+        verdicts=verdicts + ([_judge_once(study, rows, fitted, ledger, withheld_steps(verdicts))] if ledger else []),
         cost=cost_of(study, fitted.fit, n_sites),
     )
 
 
-def _judge_once(study: Study, rows: Trajectories, fitted: LocalFit | MessageFit, ledger: Ledger) -> Verdict:
+def _judge_once(
+    study: Study, rows: Trajectories, fitted: LocalFit | MessageFit, ledger: Ledger, withheld: list[int]
+) -> Verdict:
     """Rule ONCE. A noised message is never made twice: where it was made before, it is the one to use again."""
     if study.disclosure.epsilon is None:
         return ledger.judge(release_of(study, rows, fitted.summary))
-    release = release_of(study, rows, None)
+    release = release_of(study, rows, None, withheld)
     before = ledger.repeated(release)
     if before is None:
         return ledger.judge(release)
@@ -93,18 +95,19 @@ def summarize(
     other fit draws other noise and would spend ε again, which the ledger refuses for the same patients.
     """
     fitted = fitted or fit_message(study, rows)
-    facts = measure(rows, study.feature_map, fitted.fit, study.disclosure.payload)
+    rules = rules_of(study)
+    facts = measure(rows, study.feature_map, fitted.fit, rules)
     once = None
     if ledger:
         if study.disclosure.epsilon is not None:
-            _refuse_repeated(study, rows, ledger)
+            _refuse_repeated(study, rows, ledger, fitted)
         once = ledger.judge(release_of(study, rows, fitted.summary))
-    return release(fitted.summary, facts, rules_of(study), once)
+    return release(fitted.summary, facts, rules, once)
 
 
-def _refuse_repeated(study: Study, rows: Trajectories, ledger: Ledger) -> None:
+def _refuse_repeated(study: Study, rows: Trajectories, ledger: Ledger, fitted: LocalFit | MessageFit) -> None:
     before = ledger.repeated(release_of(study, rows, None))
-    if before is not None:
+    if before is not None and before != fitted.summary.digest:  # else it is the one that was sent
         raise ReleasedBefore(
             f"Site {rows.site!r} has released these patients for this study before, in the message {before[:12]}…. "
             "Another message would carry other noise, and two of them tell more than epsilon allows. Nothing was "

@@ -126,7 +126,8 @@ def _summary(study: Study, rows: Trajectories, fit: Fit, noise: Noise | None) ->
         summary = SiteSummary(rows.site, study.fingerprint, sums, noised=noised)
     if asked.small_step == "refuse":
         return summary
-    return summary.without(withheld_steps(judge(measure(rows, study.feature_map, fit, asked.payload), rules_of(study))))
+    rules = rules_of(study)
+    return summary.without(withheld_steps(judge(measure(rows, study.feature_map, fit, rules), rules)))
 
 
 def fit_federated(

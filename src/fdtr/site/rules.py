@@ -1,5 +1,9 @@
 """What the study asks before a site's sums may leave it."""
 
+from collections.abc import Collection
+
+import numpy as np
+
 from fdtr import container
 from fdtr.disclosure import VALUES, Release, Rules, SiteValues
 from fdtr.study import Study
@@ -25,17 +29,34 @@ def rules_of(study: Study) -> Rules:
     )
 
 
-def release_of(study: Study, rows: Trajectories, summary: SiteSummary | None) -> Release:
-    """A summary as the ledger knows it; None: one whose noise is not drawn yet."""
+def release_of(
+    study: Study, rows: Trajectories, summary: SiteSummary | None, withheld: Collection[int] = ()
+) -> Release:
+    """A summary as the ledger knows it; None: one whose noise is not drawn yet, to be sent without steps `withheld`."""
+    counted = summary.sums.n if summary else [step not in withheld for step in range(rows.horizon)]
     return Release(
         study=study.fingerprint,
         feature_map=map_fingerprint(study),
         site=rows.site,
         message=summary.digest if summary else "",
-        content=container.digest({}, summary.payload.packed()) if summary else "",
+        content=content_of(summary) if summary else "",
         margin=study.disclosure.once_margin,
         patients=rows.patients.to_pylist(),
+        steps=_steps(rows),
+        released=np.flatnonzero(counted).tolist(),
     )
+
+
+def _steps(rows: Trajectories) -> list[int]:
+    """How many steps each patient has; those who go on are the first of every step."""
+    present = [*(rows.step(h).n for h in range(rows.horizon)), 0]
+    steps: list[int] = np.repeat(np.arange(rows.horizon, 0, -1), -np.diff(present)[::-1]).tolist()
+    return steps
+
+
+def content_of(summary: SiteSummary) -> str:
+    """Digest of the numbers alone, the same whatever study and site are called."""
+    return container.digest({}, summary.payload.packed())
 
 
 def release_of_values(study: Study, rows: Trajectories, told: SiteValues) -> Release:

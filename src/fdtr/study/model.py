@@ -21,7 +21,7 @@ from pydantic import (
 from fdtr import container
 from fdtr.errors import InvalidStudy, OtherShape, UnreadableFile
 from fdtr.features import FeatureMap, build_features
-from fdtr.signing import check_name, public_bytes
+from fdtr.signing import HUB, check_name, public_bytes
 from fdtr.study.faults import nearest, readable
 from fdtr.study.sections import (
     MOST_STEPS,
@@ -37,6 +37,9 @@ from fdtr.study.sections import (
     Text,
     Whole,
 )
+
+MOST_STUDY_BYTES = 2**20
+_FIRST = "The study comes first among a command's files."
 
 
 class Study(Section):
@@ -101,12 +104,22 @@ class Study(Section):
             raise ValueError('secure_sum needs [features] scale = "unit": it bounds the sums that are added')
         if self.disclosure.epsilon is not None and self.features.scale != "unit":
             raise ValueError('epsilon needs [features] scale = "unit": it bounds what one patient adds to the sums')
+        if self.disclosure.secure_sum:
+            self._check_resolution()
         self._check_columns(names)
         features = self.feature_map.names
         twice = sorted({name for name in features if features.count(name) > 1})
         if twice:
             raise ValueError(f"two features would be called {twice[0]!r}: rename a covariate")
         return self
+
+    def _check_resolution(self) -> None:
+        """Refuse what a secure sum could not add up finely enough, before anybody makes keys for it."""
+        from fdtr.masking import FEWEST_HONEST, FixedPoint
+
+        asked = self.disclosure
+        sites = max(asked.min_sites, FEWEST_HONEST + asked.colluding, len(self.roster) - (HUB in self.roster))
+        FixedPoint(self.horizon, 0, sites, asked.max_patients or 1)
 
     def _check_columns(self, names: list[str]) -> None:
         extra = self.columns.model_extra or {}
@@ -131,26 +144,34 @@ class Study(Section):
 
     @classmethod
     @lru_cache(maxsize=8)
-    def _parsed(cls, content: str) -> Self:
+    def _parsed(cls, content: bytes) -> Self:
         """A study is read again with every turn of a round; with a roster of a thousand sites that takes a while."""
-        return cls.model_validate(tomllib.loads(content))
+        return cls.model_validate(tomllib.loads(content.decode("utf-8-sig")))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a study file."""
         try:
-            content = Path(path).read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-            raise UnreadableFile(
-                f"The study file {path} could not be read: {reason}. The study comes first among a command's files."
-            ) from None
+            content = read_study_bytes(path)
+        except UnreadableFile as error:
+            raise type(error)(f"The study file could not be read: {error} {_FIRST}") from None
+        return cls.parse(content, path)
+
+    @classmethod
+    def parse(cls, content: bytes, source: str | Path) -> Self:
+        """The study that a file's content describes; `source` is what a refusal calls it."""
         try:
             return cls._parsed(content)
-        except tomllib.TOMLDecodeError as error:
-            raise InvalidStudy(f"{path} is not valid TOML: {error}.") from None
+        except UnicodeDecodeError:
+            raise UnreadableFile(
+                f"The study file {source} could not be read: it is not text in UTF-8. {_FIRST}"
+            ) from None
         except InvalidStudy as error:
-            raise InvalidStudy(f"{path}: {error}") from None
+            raise InvalidStudy(f"{source}: {error}") from None
+        except (ValueError, RecursionError) as error:
+            known = isinstance(error, tomllib.TOMLDecodeError)
+            reason = str(error) if known else "it is nested too deeply, or has a number of too many digits"
+            raise InvalidStudy(f"{source} is not valid TOML: {reason}.") from None
 
     def save(self, path: str | Path) -> None:
         """Write the study with all its fields, defaults included."""
@@ -168,6 +189,8 @@ class Study(Section):
     def public(self) -> dict[str, Any]:
         """Every field but [columns] and [roster], defaults included, as JSON values: what the fingerprint covers."""
         dumped = self.model_dump(mode="json", exclude={"columns", "roster"})
+        if not self.disclosure.colluding:  # younger than the first fingerprints, which it leaves as they were
+            del dumped["disclosure"]["colluding"]
         return dict(json.loads(container.canonical_json(dumped)))
 
     @cached_property
@@ -188,6 +211,11 @@ class Study(Section):
                 f"The sums have {horizon} steps and {n_shared} shared features; the study has {expected[0]} and "
                 f"{expected[1]}. They belong to another study."
             )
+
+
+def read_study_bytes(path: str | Path, beneath: Path | None = None) -> bytes:
+    """A study file as it is; `beneath` as for `container.opened`."""
+    return container.read_bounded(path, MOST_STUDY_BYTES, "a study file", beneath)
 
 
 def _without_none(value: Any) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fdtr.container import write_atomically
 from fdtr.errors import InvalidStudy
-from fdtr.study.model import Study
+from fdtr.study.model import Study, read_study_bytes
 
 _TABLE = re.compile(r"^\s*\[\s*roster\s*\]\s*(#.*)?$")
 _ANY_TABLE = re.compile(r"^\s*\[")
@@ -17,8 +17,8 @@ def set_roster(path: str | Path, roster: Mapping[str, str]) -> Study:
 
     The file is written only where it then reads as the same study with that roster.
     """
-    before = Study.load(path)
-    text = Path(path).read_text(encoding="utf-8-sig")
+    content = read_study_bytes(path)
+    before, text = Study.parse(content, path), content.decode("utf-8-sig")
     wanted = Study.model_validate({**before.model_dump(), "roster": dict(roster)})
     after = _with_roster(text, wanted.roster)
     try:

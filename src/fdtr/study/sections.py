@@ -259,6 +259,9 @@ class Disclosure(Section):
         Field(description="schur: sums of the shared features alone; gram: of all features, for audits."),
     ] = "schur"
     secure_sum: Annotated[Flag, Field(description="Nobody sees a site's sums, only those of all sites.")] = False
+    colluding: Annotated[
+        Whole, Field(ge=0, description="Sites of a secure sum that may work with the hub; it needs three more.")
+    ] = 0
     max_patients: Annotated[
         Whole | None, Field(ge=1, le=LARGEST_INTEGER, description="Most patients of a site; needed by a secure sum.")
     ] = None
@@ -303,6 +306,8 @@ class Disclosure(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
+        if self.colluding and not self.secure_sum:
+            raise ValueError("colluding counts sites that a secure sum is safe from: it needs secure_sum = true")
         if self.secure_sum and self.max_patients is None:
             raise ValueError("secure_sum needs max_patients: it bounds the sums, which are added modulo 2^64")
         if self.secure_sum and self.payload == "gram":

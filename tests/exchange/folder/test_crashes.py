@@ -3,163 +3,95 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
-import numpy as np
 import pytest
 
-from crash_points import crash_at
-from fdtr.exchange.folder import home, masked_site, player
-from fdtr.exchange.kept import ledger
-from fdtr.masking import start
+from crash_points import hook
 from fdtr.policy import Policy
 from fdtr.signing import HUB
-from fdtr.summary import Total
+from fdtr.study import Study
+from folder_disk import MASKED_TURNS, OPEN_TURNS, Disk, Tree, require_same
 from folder_parties import SITES, Parties, study_of
-from secure_sum import entropy
 
 pytestmark = pytest.mark.slow
 
-CRASHED = 17
-FEWEST_POINTS = 200
-PLAYED = 25
-OPEN_TURNS = ["open", "join a", "join b", "join c", "a", "b", "c", "hub", "a", "b", "c"]
-MASKED_TURNS = [
-    *["open", "join a", "join b", "join c"],
-    *["a", "b", "c", "a", "b"],  # keys and masked messages; c, who comes last, does both at once
-    *["hub", "a", "b", "c", "a", "b"],  # the list, signatures under it, openings
-    *["hub", "a", "b", "c"],
-]
+PLAYED = 10
 
 
-def dies(parties: Parties, turn: str, point: int) -> bool:
-    """Whether a child that takes the turn reaches the boundary, and dies there."""
-    child = os.fork()
-    if child == 0:
-        try:
-            crash_at(point, lambda: os._exit(CRASHED))
-            parties.turn(turn)
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, CRASHED)
-    return code == CRASHED
+def study_like(kind: str) -> Study:
+    """An open study, one with a secure sum, or an open one with the noise of differential privacy."""
+    return study_of(masked=kind == "masked", asked={"epsilon": 100.0, "delta": 1e-6} if kind == "noised" else {})
 
 
-def require_whole(parties: Parties) -> None:
-    """Every file that others read is whole; what is half-written has a name that readers pass over."""
-    if (parties.folder / "rounds/1/hub/begun.fdtr").exists():
-        assert parties.board.faults == ()
-    for path in parties.folder.rglob("*"):
-        assert path.is_dir() or path.stat().st_size or path.name.startswith(".")
+@cache
+def undisturbed(kind: str) -> dict[str, Policy]:
+    """The policies of a round in which nobody died; masks differ from round to round, and sums do not."""
+    with TemporaryDirectory() as place:
+        parties = Parties(Path(place)).set_up(study_like(kind))
+        parties.open()
+        parties.join_all().play()
+        return {site: parties.policy(site) for site in SITES}
 
 
-def touched(parties: Parties, turn: str) -> list[str]:
-    """The folders that a turn writes into: the shared one and its party's home."""
-    return ["shared", f"homes/{HUB if turn in ('open', HUB) else turn.removeprefix('join ')}"]
+def deaths(disk: Disk, turn: str, monkeypatch: pytest.MonkeyPatch) -> list[Tree]:
+    """The disk at every boundary of a turn.
 
-
-def everything(parties: Parties, turn: str) -> dict[str, bytes | list[str]]:
-    """All files that a turn may touch, shared and private, but for the ledger's secret and times."""
-    found: dict[str, bytes | list[str]] = {}
-    for folder in touched(parties, turn):
-        for path in sorted((parties.root / folder).rglob("*")):
-            if path.is_file() and "ledger" not in path.parts:
-                found[str(path.relative_to(parties.root))] = path.read_bytes()
-    with parties.at_home(Path(touched(parties, turn)[1]).name):
-        found["ledger"] = sorted({one.message for one in ledger().recorded()})
+    A process that dies leaves what lies on the disk then, so that one life shows all of its deaths.
+    """
+    found: list[Tree] = []
+    with monkeypatch.context() as patched:
+        hook(lambda _: found.append(disk.look(turn)), patched.setattr)
+        disk.parties.turn(turn)
     return found
 
 
-def put_back(parties: Parties, before: Path, folders: list[str]) -> None:
-    for folder in folders:
-        shutil.rmtree(parties.root / folder, ignore_errors=True)
-        if (before / folder).exists():
-            shutil.copytree(before / folder, parties.root / folder)
-
-
-def require_same_ending(parties: Parties, expected: dict[str, Policy], total: Total) -> None:
-    assert parties.board.checked_total() == total
-    for site, policy in expected.items():
-        found = parties.policy(site)
-        np.testing.assert_array_equal(found.theta, policy.theta)
-        np.testing.assert_array_equal(found.precision, policy.precision)
-
-
-@pytest.fixture
-def repeatable(monkeypatch):
-    """Tables are read once, and nobody waits for the disk, which survives a process; the same keys are drawn again."""
-    seen: dict[str, Any] = {}
-    read = player.read_trajectories
-
-    def once(path: Path, *arguments: Any) -> Any:
-        if str(path) not in seen:
-            seen[str(path)] = read(path, *arguments)
-        return seen[str(path)]
-
-    monkeypatch.setattr(player, "read_trajectories", once)
-    monkeypatch.setattr(home, "read_trajectories", once)
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(
-        masked_site, "start", lambda agreed, site, history: start(agreed, site, history, entropy(site, agreed.context))
-    )
-
-
-@pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
-def test_a_party_that_dies_at_any_write_goes_on(tmp_path, repeatable, masked):
-    turns = MASKED_TURNS if masked else OPEN_TURNS
-    parties = Parties(tmp_path / "work").set_up(study_of(masked=masked))
-    before = tmp_path / "before"
-    shutil.copytree(parties.root, before)
-
-    for turn in turns:
-        parties.turn(turn)
-    total = parties.board.checked_total()
-    policies = {site: parties.policy(site) for site in SITES}
-    put_back(parties, before, ["shared", "homes"])
-    points = 0
+@pytest.mark.parametrize("kind", ["open", "masked", "noised"])
+def test_a_party_that_dies_at_any_write_goes_on(in_memory, repeatable, monkeypatch, kind):
+    turns = MASKED_TURNS if kind == "masked" else OPEN_TURNS
+    parties = Parties(in_memory / "work").set_up(study_like(kind))
+    disk = Disk(parties)
+    points = states = 0
+    expected = undisturbed(kind)
     for number, turn in enumerate(turns):
-        folders = touched(parties, turn)
-        parties.turn(turn)
-        expected, point = everything(parties, turn), 1
-        put_back(parties, before, folders)
-        while dies(parties, turn, point):
-            require_whole(parties)
+        before = disk.look()
+        died = deaths(disk, turn, monkeypatch)
+        after = disk.content(turn), disk.recorded(turn)
+        points += len(died)
+        for i, tree in enumerate(died):
+            if i and tree == died[i - 1]:  # that call changed nothing on the disk
+                continue
+            disk.put_back(tree, turn)
+            disk.require_whole()
             parties.turn(turn)
-            # Where everything is as if nobody had died, the rest of the round is too: it is played now and then.
-            assert everything(parties, turn) == expected
-            points += 1
-            if points % PLAYED == 0:
+            assert (disk.content(turn), disk.recorded(turn)) == after
+            states += 1
+            if states % PLAYED == 0:
                 for following in turns[number + 1 :]:
                     parties.turn(following)
-                require_same_ending(parties, policies, total)
-                put_back(parties, before, ["homes"])
-            put_back(parties, before, folders)
-            point += 1
-        put_back(parties, before, folders)
+                require_same(parties, expected)
+                disk.put_back(before)
+        disk.put_back(before)
         parties.turn(turn)
-        shutil.rmtree(before)
-        shutil.copytree(parties.root, before)
-    print(f"{points} crashes")
-    assert points >= (FEWEST_POINTS if masked else FEWEST_POINTS // 2)
+    require_same(parties, expected)
+    print(f"{points} deaths, {states} different disks")
+    assert points >= (600 if kind == "masked" else 250)
 
 
-@pytest.mark.parametrize("point", [1, 3, 6, 9, 12, 15, 18, 21, 25, 29])
-def test_a_real_process_that_is_killed_goes_on(tmp_path, point):
-    parties = Parties(tmp_path / "work").set_up(study_of(masked=True))
-    for turn in ("open", "join a", "join b", "join c", "a", "b"):
-        parties.turn(turn)
-    marker = tmp_path / "there"
+def killed(parties: Parties, party: str, point: int) -> None:
+    """A process of its own takes the party's turn, and is killed at a boundary."""
+    marker = parties.root / "there"
+    where = ["hub", "next", str(parties.folder), "--key", str(parties.root / "hub.key")]
+    command = where if party == HUB else ["site", "next", "--yes"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "crash_points", str(point), str(marker), "site", "next", "--yes"],
-        env={**os.environ, "FDTR_STATE": str(parties.root / "homes" / "c"), "PYTHONPATH": os.pathsep.join(sys.path)},
+        [sys.executable, "-m", "crash_points", "die", str(point), str(marker), *command],
+        env={**os.environ, "FDTR_STATE": str(parties.root / "homes" / party), "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -173,7 +105,28 @@ def test_a_real_process_that_is_killed_goes_on(tmp_path, point):
         process.send_signal(signal.SIGKILL)
         process.communicate()
     assert process.returncode == -signal.SIGKILL
-    require_whole(parties)
-    parties.play()
-    assert parties.board.checked_total().sites == SITES
-    assert not list(parties.root.rglob(".*.part"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "party", "points"),
+    [
+        ("masked", "a b", "c", (1, 19, 38, 55)),
+        ("masked", "a b c a b", HUB, (2, 5)),
+        ("masked", "a b c a b hub a b c a b", HUB, (4,)),
+        ("open", "a b", "c", (3, 25)),
+        ("open", "a b c", HUB, (2, 7)),
+        ("open", "a b c hub", "a", (5,)),
+    ],
+    ids=["site masks", "hub lists", "hub unmasks", "site posts", "hub adds", "site finishes"],
+)
+def test_a_real_process_that_is_killed_goes_on(tmp_path, kind, before, party, points):
+    for point in points:
+        parties = Parties(tmp_path / str(point)).set_up(study_like(kind))
+        for turn in ("open", "join a", "join b", "join c", *before.split()):
+            parties.turn(turn)
+        killed(parties, party, point)
+        Disk(parties).require_whole()
+        parties.turn(party)
+        parties.play()
+        require_same(parties, undisturbed(kind))
+        assert not list(parties.root.rglob(".*.part"))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fdtr.errors import BadAnnouncement, NoStudyFolder, OtherPosting, WrongLength
-from fdtr.exchange.folder import read_board
+from fdtr.errors import BadAnnouncement, Linked, NoStudyFolder, OtherPosting, UnwritableFile, WrongLength
+from fdtr.exchange.folder import durable, read_board, reader
 from fdtr.exchange.folder.board import SUMS, file_name
 from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED, seal_begun, seal_part
 from fdtr.masking import Announcement
@@ -73,6 +73,9 @@ def test_huge_files_links_pipes_and_folders_are_not_read(tmp_path):
     target.symlink_to(secret)
     assert "is a link" in parties.board.faults[0]
     target.unlink()
+    target.symlink_to(tmp_path / "nothing")
+    assert "is a link" in parties.board.faults[0]
+    target.unlink()
     os.mkfifo(target)
     assert "a pipe" in parties.board.faults[0]
     target.unlink()
@@ -85,6 +88,93 @@ def test_huge_files_links_pipes_and_folders_are_not_read(tmp_path):
         file.truncate(2**30)
     with pytest.raises(WrongLength, match="too long for a study file"):
         read_board(parties.folder)
+
+
+def linked(place: Path, elsewhere: Path) -> Path:
+    """Move a folder elsewhere, and leave a link to it in its place."""
+    elsewhere.mkdir(exist_ok=True)
+    if place.exists():
+        elsewhere.rmdir()
+        place.rename(elsewhere)
+    place.symlink_to(elsewhere)
+    return elsewhere
+
+
+@pytest.mark.parametrize("place", ["rounds/1/sums", "rounds/1", "rounds"])
+def test_no_link_among_the_folders_is_followed(tmp_path, place):
+    parties = begun(tmp_path, masked=False)
+    parties.site("a")
+    elsewhere = linked(parties.folder / place, tmp_path / "elsewhere")
+    before = sorted(elsewhere.rglob("*"))
+    if place == "rounds/1/sums":
+        [fault] = parties.board.faults  # once, not for each site
+        assert fault.startswith(f"Ignored: {parties.folder / place} is a link")
+        assert parties.board.sums == {}
+        with pytest.raises(UnwritableFile, match=f"{place} is a link"):
+            parties.site("b")
+    else:
+        with pytest.raises(NoStudyFolder, match=f"{place} is a link"):
+            read_board(parties.folder)
+    assert sorted(elsewhere.rglob("*")) == before
+
+
+def test_nothing_is_swept_or_posted_behind_a_link_of_the_hub_folder(tmp_path):
+    parties = begun(tmp_path, masked=False)
+    parties.all()
+    place = parties.folder / "rounds/1/hub"
+    elsewhere = linked(place, tmp_path / "elsewhere")
+    half = put(elsewhere / ".total.fdtr.0123abcd.part", b"not the hub's")
+    with pytest.raises(NoStudyFolder, match="hub is a link"):
+        parties.hub()
+    durable.sweep(place / "total.fdtr")
+    with pytest.raises(UnwritableFile, match="hub is a link"):
+        durable.post(place / "total.fdtr", b"x")
+    assert half.exists()
+    assert not (elsewhere / "total.fdtr").exists()
+
+
+def test_the_way_to_the_folder_may_be_a_link_and_its_study_may_not(tmp_path):
+    parties = begun(tmp_path, masked=False)
+    parties.all()
+    (tmp_path / "way").symlink_to(parties.folder)
+    assert sorted(read_board(tmp_path / "way").sums) == ["a", "b", "c"]
+    study = parties.folder / "study.toml"
+    study.rename(tmp_path / "elsewhere.toml")
+    study.symlink_to(tmp_path / "elsewhere.toml")
+    with pytest.raises(Linked, match=r"study\.toml is a link"):
+        read_board(parties.folder)
+    with pytest.raises(Linked, match=r"study\.toml is a link"):
+        parties.open()
+
+
+def plant(place: Path, number: int) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    for i in range(number):
+        os.close(os.open(place / f"{i:06}-planted.fdtr", os.O_CREAT | os.O_WRONLY, 0o644))
+
+
+@pytest.mark.parametrize("roster", [True, False])
+def test_planted_files_hide_no_site_however_many(tmp_path, monkeypatch, roster):
+    monkeypatch.setattr(reader, "_MOST_COUNTED", 50)
+    parties = Parties(tmp_path).set_up(study_of(masked=False, roster=roster))
+    parties.open()
+    parties.join_all()
+    plant(parties.folder / "rounds/1/sums", 100)
+    plant(parties.folder / "rounds", 100)
+    parties.all()
+    board = parties.board
+    assert board.sites == ("a", "b", "c")
+    assert len(board.faults) == 21
+    assert board.faults[-1] == f"Ignored: at least {30 if roster else 80} more."
+    assert parties.hub(close=True).done
+
+
+def test_a_strangers_file_name_writes_nothing_on_a_terminal(tmp_path):
+    parties = begun(tmp_path, masked=False)
+    for name in (b"\x1b[2J\x07.fdtr", b"\xff\n.fdtr"):
+        put(parties.board.path(SUMS, "a").with_name(os.fsdecode(name)), b"")
+    assert all(fault.isprintable() for fault in parties.board.faults)
+    assert len(parties.board.faults) == 2
 
 
 def test_names_of_nobody_and_copies_of_a_synced_folder_are_named(tmp_path):

@@ -30,14 +30,14 @@ from fdtr.errors import (
     UnknownSender,
     Unsigned,
 )
-from fdtr.exchange.folder import durable, find_home, join, progress_of, require_apart
-from fdtr.exchange.folder.board import TOTAL, file_name
-from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED, SURVIVORS, seal_part
+from fdtr.exchange.folder import board, durable, find_home, hub_turns, join, progress_of, require_apart
+from fdtr.exchange.folder.board import TOTAL, begun_path, file_name
+from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED, SURVIVORS, seal_begun, seal_part
 from fdtr.exchange.kept import find_kept, ledger
 from fdtr.exchange.wire import encode_total, read_total
 from fdtr.masking import SiteRound, SurvivorList
 from fdtr.policy import Policy
-from fdtr.signing import HUB
+from fdtr.signing import HUB, numbered_round
 from fdtr.site import fit_federated, fit_local, read_trajectories
 from fdtr.study import Study
 from fdtr.study.roster import set_roster
@@ -151,6 +151,56 @@ def test_the_hub_goes_on_without_a_site_only_when_told(tmp_path):
         parties.site("d")
     assert not (parties.folder / "rounds/1/sums" / file_name("d")).exists()
     assert parties.site("a").policy is not None
+
+
+def test_a_hub_that_jumps_ahead_is_not_followed_and_blocks_nothing(tmp_path):
+    parties = ready(tmp_path, masked=False)
+    study = parties.board.study
+    for number in (3, 9999):
+        far = begun_path(parties.folder, number)
+        far.parent.mkdir(parents=True)
+        far.write_bytes(seal_begun(numbered_round(study.fingerprint, study.roster, number), key_of(HUB)))
+    assert parties.board.number == 1
+    assert "rounds/3 leaves out round 2" in parties.board.faults[0]
+    parties.site("a")
+    assert parties.new_round().done[0].startswith("Began round 2.")
+    assert parties.board.number == 3  # which it had begun before, and which follows now
+    assert parties.site("a").number == 3
+
+
+def test_the_last_round_that_can_be_numbered_is_the_last(tmp_path, monkeypatch):
+    parties = ready(tmp_path, masked=False)
+    monkeypatch.setattr(board, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(hub_turns, "MOST_ROUNDS", 1)
+    parties.site("a")
+    with pytest.raises(RoundClosed, match="no more numbers"):
+        parties.new_round()
+    assert not begun_path(parties.folder, 2).exists()
+
+
+def test_a_roster_too_small_for_those_who_may_collude_is_refused_before_anything_is_posted(tmp_path):
+    asked = {"colluding": 1}
+    small = Parties(tmp_path / "small").set_up(study_of(masked=True, asked=asked))
+    with pytest.raises(TooFewSurvivors, match="has 3 sites; a secure sum here needs 4"):
+        small.open()
+    assert not small.folder.exists()
+    parties = Parties(tmp_path / "four", tuple("abcd")).set_up(study_of(tuple("abcd"), masked=True, asked=asked))
+    parties.open()
+    parties.join_all()
+    parties.all()
+    parties.all("a", "b")
+    with pytest.raises(TooFewSurvivors, match="3 sites are left and 4 are needed"):
+        parties.hub(close=True)
+    study = parties.board.study
+    set_roster(parties.folder / "study.toml", {k: v for k, v in study.roster.items() if k != "c"})
+    with pytest.raises(TooFewSurvivors):
+        parties.join("a")
+
+
+def test_a_coarse_resolution_is_told_when_the_folder_is_opened(tmp_path):
+    asked = {"max_patients": 2**23}
+    turn = Parties(tmp_path).set_up(study_of(masked=True, asked=asked)).open()
+    assert "36 binary digits" in turn.notes[-1]
 
 
 def test_too_few_sites_are_never_added(tmp_path):
@@ -326,7 +376,7 @@ def test_everybody_at_once_and_twice(tmp_path, masked):
 
 
 def test_a_share_without_links_is_written_by_renaming(tmp_path, monkeypatch):
-    def no_links(*_: object) -> None:
+    def no_links(*_: object, **__: object) -> None:
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr("os.link", no_links)

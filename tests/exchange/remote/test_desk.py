@@ -13,11 +13,12 @@ import pytest
 
 from fdtr.errors import FdtrError, OtherKey, TooFewPatients
 from fdtr.exchange.folder.board import file_name
+from fdtr.exchange.folder.parts import seal_begun
 from fdtr.exchange.remote import Answer, Audit, Desk, DeskStudy, Outcome, Phase, Posting, Request, verify
 from fdtr.exchange.remote import desk as desks
 from fdtr.exchange.remote.mirror import Mirror
 from fdtr.exchange.remote.parcels import carried_to, largest
-from fdtr.signing import HUB, Key
+from fdtr.signing import HUB, Key, numbered_round
 from folder_parties import key_of, study_of
 from letters import forged
 from remote_parties import Network, network, silent
@@ -171,6 +172,21 @@ def test_an_earlier_round_is_not_played_after_a_later_one(tmp_path):
     assert net.board.number == 2
     assert net.desks["a"].answer(replace(old, round=2, postings=(begun(net),))).outcome is Outcome.DONE
     assert net.desks["a"].answer(old) == Answer("a", Outcome.REFUSED)
+
+
+def test_a_site_that_was_away_joins_a_later_round_and_follows_no_jump(tmp_path):
+    net = network(tmp_path, masked=False)
+
+    def of_round(number: int) -> Request:
+        within = numbered_round(net.study.fingerprint, net.study.roster, number)
+        return first(net, round=number, postings=(Posting("begun", HUB, seal_begun(within, key_of(HUB))),))
+
+    answer = net.desks["a"].answer
+    assert answer(of_round(102)) == Answer("a", Outcome.REFUSED)  # a hundred may go by, no more
+    assert answer(replace(of_round(3), postings=())) == Answer("a", Outcome.REFUSED)
+    assert answer(of_round(3)).outcome is Outcome.DONE
+    assert answer(of_round(2)) == Answer("a", Outcome.REFUSED)
+    assert answer(of_round(4)).outcome is Outcome.DONE
 
 
 def test_a_hub_that_asks_out_of_turn_gets_nothing(tmp_path):

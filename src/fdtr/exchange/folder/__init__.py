@@ -15,18 +15,20 @@ whoever crashed goes on where they stopped. What is posted was saved at home bef
 stranger's until its length, digest, round, part and signature say otherwise; what fails is named and left out.
 """
 
-from fdtr.exchange.folder.board import Board, read_board
+from fdtr.exchange.folder.board import Board, cautions, read_board
 from fdtr.exchange.folder.home import Home, find_home, join, require_apart
 from fdtr.exchange.folder.hub_turns import new_round, open_folder, take_hub_turn
 from fdtr.exchange.folder.progress import Progress, progress_of
 from fdtr.exchange.folder.site_turns import take_site_turn
 from fdtr.exchange.folder.turns import Turn
+from fdtr.exchange.folder.withdrawing import withdraw
 
 __all__ = [
     "Board",
     "Home",
     "Progress",
     "Turn",
+    "cautions",
     "find_home",
     "join",
     "new_round",
@@ -36,4 +38,5 @@ __all__ = [
     "require_apart",
     "take_hub_turn",
     "take_site_turn",
+    "withdraw",
 ]

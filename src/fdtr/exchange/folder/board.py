@@ -1,17 +1,18 @@
 """What lies in a study's folder, as far as it can be believed."""
 
-import hashlib
+import os
 import re
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
-from fdtr.container import size_of
-from fdtr.errors import FdtrError, NoStudyFolder, OtherTotal, UnreadableFile, WrongLength
+from fdtr.container import OpenFile
+from fdtr.errors import MissingFile, NoStudyFolder, OtherTotal, UnreadableFile
 from fdtr.exchange.folder import parts
+from fdtr.exchange.folder.layout import ROUNDS, STUDY, SUFFIX, SUMS, TOTAL, file_name, round_folder
+from fdtr.exchange.folder.reader import Reader
 from fdtr.exchange.wire import open_message, open_total
 from fdtr.hub import combine_messages
 from fdtr.masking import (
@@ -26,31 +27,16 @@ from fdtr.masking import (
 )
 from fdtr.masking import Round as MaskedRound
 from fdtr.signing import HUB, Round, is_signed, numbered_round
-from fdtr.study import Study
+from fdtr.study import Study, read_study_bytes
 from fdtr.summary import SiteSummary, Total
 
-STUDY = "study.toml"
-ROUNDS = "rounds"
-SUMS, TOTAL = "sums", "total"
-SUFFIX = ".fdtr"
-_MOST_STUDY_BYTES = 2**20
-_MOST_ROUNDS = 9999
-_MOST_LISTED = 20_000
-_MOST_FAULTS = 20
-_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
+__all__ = ["STUDY", "SUFFIX", "SUMS", "TOTAL", "Board", "file_name", "read_board", "read_study", "round_folder"]
+
+MOST_ROUNDS = 9999
+"""Each is looked for, from the first on: more than anybody needs, and few enough to look."""
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 Part = TypeVar("Part")
-
-
-@lru_cache(maxsize=2**14)
-def file_name(site: str) -> str:
-    """A site's file, told apart from every other site's on any file system, whatever its name is.
-
-    >>> file_name("North"), file_name("north"), file_name("../St. Mary's")
-    ('north-43f853bbb592.fdtr', 'north-dc365e79d41c.fdtr', 'st.-mary-s-c16010d0855a.fdtr')
-    """
-    plain = re.sub(r"[^a-z0-9.]+", "-", site.lower()).strip("-.")[:40] or "site"
-    return f"{plain}-{hashlib.sha256(site.encode()).hexdigest()[:12]}{SUFFIX}"
 
 
 @dataclass(frozen=True)
@@ -153,11 +139,6 @@ class Board:
         return own
 
 
-def round_folder(folder: Path, number: int) -> Path:
-    """Where a round's files lie."""
-    return folder / ROUNDS / str(number)
-
-
 def scale_of(study: Study) -> FixedPoint:
     """How a study's sums become whole numbers; K is the whole roster, whoever drops out."""
     most = study.disclosure.max_patients or 1
@@ -169,20 +150,43 @@ def masked_round(study: Study, within: Round) -> MaskedRound:
     constant = sum(c.effect == "shared" and c.level == "site" for c in study.covariates)
     fewest = max(study.disclosure.min_sites, constant * (constant + 1) // 2 + 1)
     sites = parts.sites_of(study.roster)
-    return MaskedRound(bytes.fromhex(within.context), sites, scale_of(study).length, fewest)
+    return MaskedRound(bytes.fromhex(within.context), sites, scale_of(study).length, fewest, study.disclosure.colluding)
+
+
+def cautions(study: Study) -> tuple[str, ...]:
+    """What everybody should know of a secure sum's resolution, before anything is posted."""
+    caution = scale_of(study).caution if study.disclosure.secure_sum else ""
+    return (caution,) if caution else ()
 
 
 def read_study(folder: Path) -> Study:
     """The study of a folder."""
     path = folder / STUDY
-    if not path.is_file():
+    try:
+        study = Study.parse(read_study_bytes(path, folder), path)
+    except MissingFile:
         raise NoStudyFolder(
             f"{folder} is no study's folder: it has no {STUDY}. Name the folder that `fdtr hub open` made; a synced "
             "one may still be on its way."
-        )
-    if size_of(path) > _MOST_STUDY_BYTES:
-        raise WrongLength(f"{path} is too long for a study file. It was not read.")
-    return Study.load(path)
+        ) from None
+    require_keys(study)
+    return study
+
+
+def require_keys(study: Study) -> None:
+    """Refuse a secure sum without signatures, the hub's among them.
+
+    Masks hold whoever wrote the list of survivors. But where anybody may write it, anybody chooses who is in the sum,
+    and so gets sums over as few sites as the study lets there be.
+    """
+    if not study.disclosure.secure_sum or HUB in study.roster:
+        return
+    lacks = "no key of the hub" if study.roster else "no [roster]"
+    raise NoStudyFolder(
+        f"The study asks for a secure sum and has {lacks}: whoever can write into the folder could choose the sites "
+        "that are summed. Nothing was written. Every site, and the hub, makes a key with `fdtr keys new`; add them "
+        "with `fdtr roster add`."
+    )
 
 
 def read_board(folder: Path, study: Study | None = None) -> Board:
@@ -191,135 +195,83 @@ def read_board(folder: Path, study: Study | None = None) -> Board:
     `study` is what the reader relies on, the folder's own where it is None.
     """
     study = study or read_study(folder)
-    number, faults = _newest(folder, study)
+    reader = Reader(folder)
+    number = _newest(reader, study)
     within = numbered_round(study.fingerprint, study.roster, number)
-    reader = _Reader(round_folder(folder, number), faults)
-    sites = parts.sites_of(study.roster)
-
-    def of_sites(part: str, read: Callable[[Path, str], Part], among: tuple[str, ...] = sites) -> dict[str, Part]:
-        return reader.of_sites(part, among, read)
-
+    place, sites = round_folder(folder, number), parts.sites_of(study.roster)
     masked = study.disclosure.secure_sum
     length = scale_of(study).length if masked else 0
-    posted = sites or (() if masked else reader.senders(study, within))
+
+    def of_sites(part: str, read: Callable[[OpenFile, str], Part]) -> dict[str, Part]:
+        return reader.of_sites(place / part, sites, read) if masked else {}
+
+    def sums() -> dict[str, SiteSummary]:
+        if masked:
+            return {}
+        if not sites:
+            return reader.of_anybody(place / SUMS, lambda file: open_message(file, study, within).body)
+        return reader.of_sites(place / SUMS, sites, lambda file, site: _message(file, site, study, within))
+
+    def of_hub(part: str, read: Callable[[OpenFile], Part]) -> Part | None:
+        return reader.one(place / HUB / f"{part}{SUFFIX}", read)
+
     return Board(
         folder=folder,
         study=study,
         number=number,
-        sums={} if masked else of_sites(SUMS, lambda p, s: _message(p, s, study, within), posted),
-        keys=of_sites(parts.KEYS, lambda p, s: parts.read_keys(p, s, within)) if masked else {},
-        masked=of_sites(parts.MASKED, lambda p, s: parts.read_masked(p, s, within, length)) if masked else {},
-        confirmed=of_sites(parts.CONFIRMED, lambda p, s: parts.read_confirmed(p, s, within)) if masked else {},
-        opened=of_sites(parts.OPENED, lambda p, s: parts.read_opened(p, s, within)) if masked else {},
-        survivors=reader.of_hub(parts.SURVIVORS, lambda p: parts.read_survivors(p, within)) if masked else None,
-        total=reader.of_hub(TOTAL, lambda p: open_total(p, study, within).body),
-        faults=tuple(faults),
+        sums=sums(),
+        keys=of_sites(parts.KEYS, lambda f, s: parts.read_keys(f, s, within)),
+        masked=of_sites(parts.MASKED, lambda f, s: parts.read_masked(f, s, within, length)),
+        confirmed=of_sites(parts.CONFIRMED, lambda f, s: parts.read_confirmed(f, s, within)),
+        opened=of_sites(parts.OPENED, lambda f, s: parts.read_opened(f, s, within)),
+        survivors=of_hub(parts.SURVIVORS, lambda f: parts.read_survivors(f, within)) if masked else None,
+        total=of_hub(TOTAL, lambda f: open_total(f, study, within).body),
+        faults=reader.faults,
     )
 
 
-def _newest(folder: Path, study: Study) -> tuple[int, list[str]]:
-    """The newest round that the hub opened for this study, and what is wrong with rounds beyond it."""
-    rounds = folder / ROUNDS
-    names = [path.name for path in _entries(rounds)]
-    numbers = sorted((int(name) for name in names if _NUMBER.fullmatch(name)), reverse=True)
-    faults: list[str] = []
-    for number in numbers:
+def _newest(reader: Reader, study: Study) -> int:
+    """The newest round that the hub opened for this study; what is wrong with rounds beyond it is noted."""
+    last = last_round(reader.folder)
+    _note_beyond(reader, last)
+    for number in range(last, 0, -1):
         within = numbered_round(study.fingerprint, study.roster, number)
-        path = round_folder(folder, number) / HUB / f"{parts.BEGUN}{SUFFIX}"
-        try:
-            _require_plain(path)
-            parts.read_begun(path, within)
-        except FdtrError as error:
-            faults.append(str(error))
-        else:
-            return number, [f"Ignored: {fault}" for fault in faults[:_MOST_FAULTS]]
-    reason = f" {faults[0]}" if faults else ""
+        if reader.one(begun_path(reader.folder, number), partial(parts.read_begun, within=within)) is not None:
+            return number
+    reason = f" {reader.faults[0]}" if reader.faults else ""
     raise NoStudyFolder(
-        f"{folder} has no round that the hub opened under this study and roster.{reason} The hub opens one with `fdtr "
-        "hub open` or, where the roster changed, `fdtr hub new-round`."
+        f"{reader.folder} has no round that the hub opened under this study and roster.{reason} The hub opens one with "
+        "`fdtr hub open` or, where the roster changed, `fdtr hub new-round`."
     )
 
 
-def _message(path: Path, site: str, study: Study, within: Round) -> SiteSummary:
-    found = open_message(path, study, within).body
+def begun_path(folder: Path, number: int) -> Path:
+    """Where the hub says that a round is open."""
+    return round_folder(folder, number) / HUB / f"{parts.BEGUN}{SUFFIX}"
+
+
+def last_round(folder: Path) -> int:
+    """How many rounds were begun, one after the other.
+
+    They count only without a hole: one that is numbered far ahead would keep every later one from being the newest.
+    """
+    number = 0
+    while number < MOST_ROUNDS and os.path.lexists(begun_path(folder, number + 1)):
+        number += 1
+    return number
+
+
+def _note_beyond(reader: Reader, last: int) -> None:
+    """Note rounds that do not follow on the last."""
+    names = reader.names(reader.folder / ROUNDS)
+    ahead = min((int(name) for name in names if _NUMBER.fullmatch(name) and int(name) > last + 1), default=0)
+    if ahead:
+        skipped = f"leaves out round {last + 1}, which the hub has not begun. Rounds count up one by one."
+        reader.note(f"{round_folder(reader.folder, ahead)} {skipped}")
+
+
+def _message(file: OpenFile, site: str, study: Study, within: Round) -> SiteSummary:
+    found = open_message(file, study, within).body
     if found.site != site:
-        raise UnreadableFile(f"{path} is of {found.site!r} and lies under the name of {site!r}.")
+        raise UnreadableFile(f"{file} is of {found.site!r} and lies under the name of {site!r}.")
     return found
-
-
-def _entries(folder: Path) -> list[Path]:
-    """What lies in a folder, in order; what is half-written begins with a dot and is passed over."""
-    try:
-        found = [path for path, _ in zip(folder.iterdir(), range(_MOST_LISTED), strict=False)]
-    except OSError:
-        return []
-    return sorted(path for path in found if not path.name.startswith("."))
-
-
-def _require_plain(path: Path) -> None:
-    """Refuse links: a file in the folder must be the file itself."""
-    try:
-        mode = path.lstat().st_mode
-    except OSError:
-        return  # absent or unreadable: whoever opens it says so
-    if stat.S_ISLNK(mode):
-        raise UnreadableFile(f"{path} is a link to somewhere else, not a file. It was not opened.")
-
-
-@dataclass
-class _Reader:
-    """Reads parts of one round, and notes what cannot be believed."""
-
-    place: Path
-    faults: list[str]
-
-    def of_sites(self, part: str, sites: tuple[str, ...], read: Callable[[Path, str], Part]) -> dict[str, Part]:
-        found: dict[str, Part] = {}
-        expected = {file_name(site): site for site in sites}
-        for path in _entries(self.place / part):
-            site = expected.get(path.name)
-            if site is None:
-                if not self.named(path):
-                    self._note(f"{path} is under no name of this study's sites.")
-                continue
-            try:
-                _require_plain(path)
-                found[site] = read(path, site)
-            except FdtrError as error:
-                self._note(str(error))
-        return dict(sorted(found.items()))
-
-    def of_hub(self, part: str, read: Callable[[Path], Part]) -> Part | None:
-        path = self.place / HUB / f"{part}{SUFFIX}"
-        if not path.exists():
-            return None
-        try:
-            _require_plain(path)
-            return read(path)
-        except FdtrError as error:
-            self._note(str(error))
-            return None
-
-    def senders(self, study: Study, within: Round) -> tuple[str, ...]:
-        """Who posted sums, where no roster says who may; each under the name that is its own."""
-        found = []
-        for path in _entries(self.place / SUMS):
-            try:
-                _require_plain(path)
-                site = open_message(path, study, within).body.site
-            except FdtrError as error:
-                self._note(str(error))
-                continue
-            if path.name == file_name(site):
-                found.append(site)
-            else:
-                self._note(f"{path} is of {site!r} and lies under another name.")
-        return tuple(sorted(found))
-
-    def named(self, path: Path) -> bool:
-        """Whether a fault was noted of a file already."""
-        return any(fault.startswith(f"Ignored: {path}") for fault in self.faults)
-
-    def _note(self, fault: str) -> None:
-        if len(self.faults) < _MOST_FAULTS:
-            self.faults.append(f"Ignored: {fault}")

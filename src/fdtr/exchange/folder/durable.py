@@ -4,57 +4,53 @@ import errno
 import fcntl
 import os
 import secrets
-import stat
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from fdtr.errors import Busy, OtherPosting, UnwritableFile
+from fdtr.container import opened, opened_folder
+from fdtr.errors import Busy, MissingFile, OtherPosting, UnreadableFile, UnwritableFile
+from fdtr.exchange.folder.layout import folder_of
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 _NO_FLUSH = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM}
 _PART = ".part"
+_REMEDY = (
+    "Nothing was overwritten. Find out who wrote it; if nobody should have, remove it and run the same command again."
+)
 
 
 def post(path: Path, content: bytes) -> bool:
     """Put a file where others read it, once: True where it was not there yet.
 
-    The same bytes may be posted again, after a crash; other bytes under the same name are refused.
+    The same bytes may be posted again, after a crash; other bytes under the same name are refused, and so is a link
+    between the study's folder and the file, which would lead this party's posting elsewhere.
     """
     try:
-        _make(path.parent)
-        sweep(path)
-        if _lies_there(path, content):
-            _flush_folder(path.parent)
-            return False
-        temporary = _written_beside(path, content, 0o644)
-        try:
-            _place(temporary, path)
-        except FileExistsError:
-            if not _lies_there(path, content):
-                raise
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-        _flush_folder(path.parent)
+        _make(path)
+        with _entered(path) as folder:
+            _sweep(folder, path.name)
+            new = not _lies_there(path, content)
+            if new:
+                _put(folder, path, content)
+            _flush(folder)
     except OSError as error:
         raise UnwritableFile(f"{path} could not be written: {_reason(error)}. Run the same command again.") from None
-    return True
+    except UnreadableFile as error:
+        raise UnwritableFile(f"{path} could not be written: {error}") from None
+    return new
 
 
 def save(path: Path, content: bytes) -> None:
     """Write a file of one's own, readable by its owner alone, in place of what was there."""
     try:
-        _make(path.parent, 0o700)
-        sweep(path)
-        temporary = _written_beside(path, content, 0o600)
-        try:
-            os.replace(temporary, path)  # noqa: PTH105  one name for every crash that the tests inject
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-        _flush_folder(path.parent)
+        _make(path, 0o700)
+        with _entered(path) as folder:
+            _sweep(folder, path.name)
+            with _written(folder, path.name, content, 0o600) as temporary:
+                os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+            _flush(folder)
     except OSError as error:
         raise UnwritableFile(
             f"{path} could not be written: {_reason(error)}. Set FDTR_STATE to a folder of your own."
@@ -63,16 +59,22 @@ def save(path: Path, content: bytes) -> None:
 
 def remove(path: Path) -> None:
     """Remove a file of one's own, for good."""
-    if path.exists():
-        path.unlink()
-        _flush_folder(path.parent)
+    try:
+        with _entered(path) as folder:
+            with suppress(FileNotFoundError):
+                os.unlink(path.name, dir_fd=folder)
+            _flush(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UnwritableFile(f"{path} could not be removed: {_reason(error)}. Run the same command again.") from None
 
 
 @contextmanager
 def locked(path: Path, who: str, patience: float = 20.0) -> Iterator[None]:
     """Keep a second process of the same party waiting; a process that dies lets go of it."""
     try:
-        _make(path.parent, 0o700)
+        _make(path, 0o700)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise UnwritableFile(
@@ -97,93 +99,109 @@ def _wait_for(descriptor: int, who: str, until: float) -> None:
             return
 
 
-def _written_beside(path: Path, content: bytes, mode: int) -> Path:
-    """The content on disk, under a name that readers pass over and the next writer of `path` sweeps away."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_PART}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+def sweep(path: Path, ending: str = _PART) -> None:
+    """Remove what a crash of its only writer left half-written of a file."""
+    with suppress(OSError, UnreadableFile), _entered(path) as folder:
+        _sweep(folder, path.name, ending)
+
+
+def sweep_folder(folder: Path, pattern: str) -> None:
+    """The same for all files of a folder of one's own."""
+    for path in list(folder.rglob(pattern)):
+        with suppress(OSError):
+            path.unlink()
+
+
+def _entered(path: Path) -> AbstractContextManager[int]:
+    """The folder of a file, open: whatever happens to its name, this is where files are written."""
+    return opened_folder(path.parent, folder_of(path))
+
+
+@contextmanager
+def _written(folder: int, name: str, content: bytes, mode: int) -> Iterator[str]:
+    """The content on disk, until it has its name, under one that readers pass over and the next writer sweeps away."""
+    temporary = f".{name}.{secrets.token_hex(4)}{_PART}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-    except BaseException:
+        yield temporary
+    finally:
         with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    return temporary
+            os.unlink(temporary, dir_fd=folder)
 
 
-def _place(temporary: Path, path: Path) -> None:
+def _put(folder: int, path: Path, content: bytes) -> None:
+    with _written(folder, path.name, content, 0o644) as temporary:
+        try:
+            _place(folder, temporary, path.name)
+        except FileExistsError:
+            if not _lies_there(path, content):
+                raise
+
+
+def _place(folder: int, temporary: str, name: str) -> None:
     """Give a written file its name, which must be free.
 
     Where a file system has no links, a rename does it: it could overwrite, but only this party writes this name, one
     process of it at a time.
     """
     try:
-        os.link(temporary, path)
+        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        if os.path.lexists(path):
+        if name in os.listdir(folder):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
-        os.rename(temporary, path)  # noqa: PTH104
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def _lies_there(path: Path, content: bytes) -> bool:
     """Whether the posting is there already; refuses another under its name."""
     try:
-        found = path.lstat()
-    except FileNotFoundError:
+        with opened(path, beneath=folder_of(path)) as file:
+            same = file.size == len(content) and file.whole() == content
+    except MissingFile:
         return False
-    same = stat.S_ISREG(found.st_mode) and found.st_size == len(content) and path.read_bytes() == content
+    except UnreadableFile as error:
+        raise OtherPosting(f"{error} A posting should lie there. {_REMEDY}") from None
     if not same:
-        raise OtherPosting(
-            f"{path} is there already, with other content than is to be posted. Nothing was overwritten. Find out who "
-            "wrote it; if nobody should have, remove it and run the same command again."
-        )
+        raise OtherPosting(f"{path} is there already, with other content than is to be posted. {_REMEDY}")
     return True
 
 
-def sweep(path: Path, ending: str = _PART) -> None:
-    """Remove what a crash of its only writer left half-written of a file."""
-    _unlink(path.parent.glob(f".{_literal(path.name)}.*{ending}"))
-
-
-def sweep_folder(folder: Path, pattern: str = f".*{_PART}") -> None:
-    """The same for all files of a folder that only one party writes into."""
-    _unlink(folder.rglob(pattern))
-
-
-def _unlink(paths: Iterable[Path]) -> None:
-    for path in list(paths):
+def _sweep(folder: int, name: str, ending: str = _PART) -> None:
+    with os.scandir(folder) as entries:
+        left = [one.name for one in entries if one.name.startswith(f".{name}.") and one.name.endswith(ending)]
+    for one in left:
         with suppress(OSError):
-            path.unlink()
+            os.unlink(one, dir_fd=folder)
 
 
-def _literal(name: str) -> str:
-    return "".join(f"[{c}]" if c in "[]*?" else c for c in name)
+def _make(path: Path, mode: int = 0o777) -> None:
+    """The folders of a file, where they are missing; below the study's folder none is made behind a link."""
+    root = folder_of(path)
+    missing = [folder for folder in (root, *root.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        _make_one(folder, folder.parent, mode)
+    for folder in [one for one in reversed(path.parents) if one.is_relative_to(root) and one != root]:
+        _make_one(folder, root, mode)
 
 
-def _make(folder: Path, mode: int = 0o777) -> None:
-    missing = []
-    while not folder.exists():
-        missing.append(folder)
-        folder = folder.parent
-    for one in reversed(missing):
-        with suppress(FileExistsError):
-            one.mkdir(mode)
-        _flush_folder(one.parent)
+def _make_one(folder: Path, beneath: Path, mode: int) -> None:
+    with opened_folder(folder.parent, beneath) as parent, suppress(FileExistsError):
+        os.mkdir(folder.name, mode, dir_fd=parent)
+        _flush(parent)
 
 
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _flush(folder: int) -> None:
     try:
-        os.fsync(descriptor)
+        os.fsync(folder)
     except OSError as error:  # some network shares cannot, and are no safer for failing here
         if error.errno not in _NO_FLUSH:
             raise
-    finally:
-        os.close(descriptor)
 
 
 def _reason(error: OSError) -> str:

@@ -3,8 +3,11 @@
 Under STATE/studies/FINGERPRINT-SITE lie
 
 - joined.json: folder, table, key, and the study as the site accepted it, its roster included;
-- history.json: rounds of secure sums that the site took part in, under any roster;
-- ROUND/state.json: its masks in a round; ROUND/….fdtr: the bytes of everything it posts there.
+- drawn.json: which message carries the noise that was drawn for whom, where the study asks for noise;
+- ROUND/state.json: its masks in a round; ROUND/….fdtr: the bytes of everything it posts there;
+- ROUND/sent.json: the message that a person agreed to and the ledger holds.
+
+Beside STATE/studies lies secure-sums.json, what the site remembers of its secure sums in all of them (`memory`).
 """
 
 import json
@@ -15,16 +18,26 @@ from pathlib import Path
 from typing import Any
 
 from fdtr.errors import DamagedFile, Exposed, InvalidStudy, MalformedPart, NotJoined, OtherRoster, OtherStudy
-from fdtr.exchange.folder.board import SUFFIX, file_name, read_study
+from fdtr.exchange.folder.board import SUFFIX, SUMS, file_name, masked_round, read_study
 from fdtr.exchange.folder.durable import locked, remove, save
-from fdtr.exchange.folder.parts import OPENED
+from fdtr.exchange.folder.parts import MASKED, OPENED
 from fdtr.exchange.kept import state_folder
-from fdtr.masking import History, SiteRound
-from fdtr.signing import Key, Round, check_site_name, require_own
+from fdtr.masking import SiteRound
+from fdtr.signing import Key, Round, check_site_name, numbered_round, require_own
 from fdtr.site import read_trajectories
 from fdtr.study import Study
 
 _JOINED = "joined.json"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The message of a round that the ledger holds: its digest and that of its numbers, and whether it was posted."""
+
+    message: str
+    content: str
+    number: int
+    posted: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,6 +73,19 @@ class RoundHome:
         return self.place / f"{part}{SUFFIX}"
 
     @property
+    def sent(self) -> Sent | None:
+        """What was released in this round; None where nobody agreed yet."""
+        path = self.place / "sent.json"
+        try:
+            return Sent(**json.loads(path.read_bytes())) if path.exists() else None
+        except (OSError, ValueError, TypeError):
+            raise DamagedFile(f"{path} cannot be read. Restore it from a copy, or wait for a new round.") from None
+
+    def save_sent(self, sent: Sent) -> None:
+        """After the ledger holds it, and before it is posted."""
+        save(self.place / "sent.json", json.dumps(vars(sent)).encode())
+
+    @property
     def policy(self) -> Path | None:
         """Where the finished policy was written."""
         path = self.place / "finished.json"
@@ -70,13 +96,20 @@ class RoundHome:
         save(self.place / "finished.json", json.dumps({"policy": str(policy)}).encode())
 
     def destroy(self) -> bool:
-        """Forget the masks; whether there were any left."""
+        """Forget the masks, and what was masked; whether there were any left."""
         state = self.state
         if state is None or state == state.destroyed():
             return False
-        remove(self.path(OPENED))  # first: a crash in between finds the state as it was, and comes here again
+        for part in (OPENED, SUMS):  # first: a crash in between finds the state as it was, and comes here again
+            remove(self.path(part))
         self.save_state(state.destroyed())
         return True
+
+    def forget(self) -> None:
+        """Take back what was never posted: its bytes, the masks on it, and that it was agreed to."""
+        self.destroy()
+        for path in (self.path(MASKED), self.path(SUMS), self.place / "sent.json"):
+            remove(path)
 
 
 @dataclass(frozen=True)
@@ -100,24 +133,14 @@ class Home:
         """The site's part in a round."""
         return RoundHome(self.place / within.context[:32])
 
-    @property
-    def history(self) -> History:
-        """Every round of this study that the site took part in."""
-        path = self.place / "history.json"
-        try:
-            return History.from_json(path.read_bytes()) if path.exists() else History()
-        except MalformedPart as error:
-            raise MalformedPart(f"{path}: {error}") from None
-
-    def save_history(self, history: History) -> None:
-        """Before anything that follows from it is posted."""
-        save(self.place / "history.json", history.to_json().encode())
+    def rounds(self) -> list[RoundHome]:
+        """The site's part in every round so far."""
+        return [RoundHome(path) for path in sorted(self.place.iterdir()) if path.is_dir()]
 
     def give_up_others(self, within: Round) -> bool:
         """Destroy the masks of every other round; whether any were left."""
-        kept = self.round(within).place
-        others = [path.parent for path in self.place.glob("*/state.json") if path.parent != kept]
-        destroyed = [RoundHome(place).destroy() for place in others]
+        kept = self.round(within)
+        destroyed = [one.destroy() for one in self.rounds() if one != kept]
         return any(destroyed)
 
     def require_same(self, found: Study) -> None:
@@ -159,6 +182,8 @@ def join(folder: Path, site: str, data: Path, key: Path | None, signer: Key | No
     require_apart(folder, ("The state folder", state_folder()), ("The table", data), ("The key", key))
     study = read_study(folder)
     require_own(signer, site, study.roster)
+    if study.disclosure.secure_sum:
+        masked_round(study, numbered_round(study.fingerprint, study.roster, 1))  # refuses a roster that is too small
     if own is not None:
         if own.fingerprint != study.fingerprint:
             raise OtherStudy(
@@ -180,9 +205,14 @@ def join(folder: Path, site: str, data: Path, key: Path | None, signer: Key | No
     return home
 
 
+def all_homes() -> list[Home]:
+    """Every folder that was joined here."""
+    return [_read(path) for path in sorted((state_folder() / "studies").glob(f"*/{_JOINED}"))]
+
+
 def find_home(folder: Path | None = None, site: str | None = None) -> Home:
     """The one folder that was joined here, or the one that is meant."""
-    found = [_read(path) for path in sorted((state_folder() / "studies").glob(f"*/{_JOINED}"))]
+    found = all_homes()
     meant = [
         home
         for home in found

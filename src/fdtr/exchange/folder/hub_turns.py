@@ -1,11 +1,24 @@
 """The hub's turn: open a folder, list the survivors, add up, begin another round."""
 
+import os
 from collections.abc import Collection
 from pathlib import Path
 
 from fdtr.errors import NoStudyFolder, OtherStudy, OtherSurvivors, RoundClosed, UnknownSender
-from fdtr.exchange.folder.board import STUDY, TOTAL, Board, masked_round, read_board, read_study, round_folder
-from fdtr.exchange.folder.durable import locked, post, sweep_folder
+from fdtr.exchange.folder.board import (
+    MOST_ROUNDS,
+    STUDY,
+    TOTAL,
+    Board,
+    begun_path,
+    cautions,
+    last_round,
+    masked_round,
+    read_board,
+    read_study,
+    require_keys,
+)
+from fdtr.exchange.folder.durable import locked, post, sweep
 from fdtr.exchange.folder.home import hub_lock
 from fdtr.exchange.folder.parts import BEGUN, SURVIVORS, seal_begun, seal_part, sites_of
 from fdtr.exchange.folder.turns import Step, Turn, names
@@ -13,34 +26,34 @@ from fdtr.exchange.wire import encode_total
 from fdtr.hub import doubtful_messages
 from fdtr.masking import list_survivors
 from fdtr.signing import HUB, Key, check_site_name, numbered_round, require_own
-from fdtr.study import Study
+from fdtr.study import Study, read_study_bytes
 
 _WHO = "the hub"
 
 
 def open_folder(folder: Path, study_file: Path, key: Key | None) -> Turn:
     """Make a study's folder with its first round. The same again does no harm."""
-    study = Study.load(study_file)
+    content = read_study_bytes(study_file)
+    study = Study.parse(content, study_file)
     _require_playable(study, key)
     within = numbered_round(study.fingerprint, study.roster, 1)
-    content = study_file.read_bytes()
     with locked(hub_lock(study), _WHO):
-        if (folder / STUDY).exists():
-            there = read_study(folder)
+        if os.path.lexists(folder / STUDY):
+            content = read_study_bytes(folder / STUDY, folder)  # its roster may have changed since
+            there = Study.parse(content, folder / STUDY)
             if there.fingerprint != study.fingerprint:
                 raise OtherStudy(f"{folder} holds another study already. Nothing was written. Name another folder.")
-            content = (folder / STUDY).read_bytes()  # its roster may have changed since
             if there.roster != study.roster:
                 raise RoundClosed(
                     f"{folder} holds this study with another roster. Nothing was written. Change the roster there with "
                     "`fdtr roster`, then begin a new round with `fdtr hub new-round`."
                 )
         post(folder / STUDY, content)
-        made = post(_begun(folder, 1), seal_begun(within, key))
+        made = post(begun_path(folder, 1), seal_begun(within, key))
     done = f"Opened {folder} with round 1. Give every site access to it." if made else ""
     sites = names(sites_of(study.roster)) or "the sites"
     waits = f"Messages of {sites}: `fdtr site join`, then `fdtr site next`."
-    return Turn(1, (done,) if done else (), waits, _unsigned(study))
+    return Turn(1, (done,) if done else (), waits, (*_unsigned(study), *cautions(study)))
 
 
 def new_round(folder: Path, key: Key | None) -> Turn:
@@ -48,14 +61,17 @@ def new_round(folder: Path, key: Key | None) -> Turn:
     study = read_study(folder)
     _require_playable(study, key)
     with locked(hub_lock(study), _WHO):
-        number = 1
-        while _begun(folder, number).exists():
-            number += 1
+        number = last_round(folder) + 1
+        if number > MOST_ROUNDS:
+            raise RoundClosed(
+                f"{folder} has had {MOST_ROUNDS} rounds, and there are no more numbers. Nothing was written. Open "
+                "another folder with `fdtr hub open`."
+            )
         empty = _untouched(folder, study)
         if empty:
             return Turn(empty, (), f"All sites: round {empty} is open, and nobody posted anything in it yet.")
         within = numbered_round(study.fingerprint, study.roster, number)
-        post(_begun(folder, number), seal_begun(within, key))
+        post(begun_path(folder, number), seal_begun(within, key))
     done = f"Began round {number}. Sites give round {number - 1} up, with their masks, when they next look."
     return Turn(number, (done,), "All sites: `fdtr site next`; where the roster changed, `fdtr site join` first.")
 
@@ -71,7 +87,8 @@ def take_hub_turn(folder: Path, key: Key | None, close: bool = False, without: C
         done: list[str] = []
         notes: list[str] = []
         board = read_board(folder, study)
-        sweep_folder(board.hub_path(TOTAL).parent)
+        for part in (BEGUN, SURVIVORS, TOTAL):
+            sweep(board.hub_path(part))
         advance = _advance_masked if board.is_masked else _advance_open
         step = advance(board, key, close, without, notes)
         while step.done:
@@ -142,15 +159,11 @@ def _list_survivors(board: Board, key: Key | None, close: bool, without: Collect
 
 def _require_playable(study: Study, key: Key | None) -> None:
     """Refuse a study whose rounds could not be played."""
+    require_keys(study)
     require_own(key, HUB, study.roster)
     for site in sites_of(study.roster):
         check_site_name(site)
     if study.disclosure.secure_sum:
-        if not study.roster:
-            raise NoStudyFolder(
-                "The study asks for a secure sum and has no [roster]: masks are worth nothing without signatures. "
-                "Nothing was written. Every site makes a key with `fdtr keys new`; add them with `fdtr roster add`."
-            )
         masked_round(study, numbered_round(study.fingerprint, study.roster, 1))
 
 
@@ -167,9 +180,5 @@ def _unsigned(study: Study) -> tuple[str, ...]:
     if not study.roster:
         return ("unsigned: the study has no [roster], so nobody can tell who made a file. See `fdtr keys new`.",)
     if HUB not in study.roster:
-        return ("the roster has no key of the hub: whoever writes into the folder can begin a round in its name.",)
+        return ("the roster has no key of the hub: whoever writes into the folder can begin and close rounds for it.",)
     return ()
-
-
-def _begun(folder: Path, number: int) -> Path:
-    return round_folder(folder, number) / HUB / f"{BEGUN}.fdtr"

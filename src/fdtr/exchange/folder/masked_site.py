@@ -5,15 +5,15 @@
 A crash before a state is saved repeats its step; one after it posts the saved bytes again.
 """
 
-from fdtr.errors import OtherSurvivors, OutOfTurn, RoundClosed, Unsigned
-from fdtr.exchange.folder.board import SUMS, Board
+from fdtr.errors import ChangedSummary, OtherSurvivors, OutOfTurn, RoundClosed, Unsigned
+from fdtr.exchange.folder.board import Board
 from fdtr.exchange.folder.durable import sweep
+from fdtr.exchange.folder.memory import history_locked, read_history, save_history
 from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED, seal_masked, seal_part
 from fdtr.exchange.folder.player import Player
 from fdtr.exchange.folder.turns import Step, names
-from fdtr.exchange.kept import keep_rounded
-from fdtr.exchange.wire import encode_message, read_message
-from fdtr.masking import Sign, SiteRound, as_sent, confirm, mask, release, start
+from fdtr.exchange.kept import find_kept, keep_rounded
+from fdtr.masking import History, Sign, SiteRound, as_sent, confirm, mask, release, start
 
 
 def advance(player: Player, board: Board) -> Step:
@@ -32,6 +32,8 @@ def advance(player: Player, board: Board) -> Step:
         )
     if not state.masked_digest:
         return _mask(player, board, state)
+    if not state.opened:
+        player.release()
     if state.survivors is None:
         return _confirm(player, board, state)
     if not state.opened:
@@ -41,8 +43,8 @@ def advance(player: Player, board: Board) -> Step:
 
 def _announce(player: Player, board: Board) -> Step:
     _require_open(player, board)
-    _ = player.message  # a site that may not release its sums had better not make others wait for them
-    state = start(board.agreed, player.site, player.home.history)
+    board.scale.encode(player.message.summary.sums)  # who may not release had better not make others wait
+    state = start(board.agreed, player.site, read_history())
     announcement = state.announcement(_sign(player))
     player.mine.save_outgoing(KEYS, seal_part(KEYS, player.site, announcement, player.within, player.key))
     player.mine.save_state(state)
@@ -58,18 +60,14 @@ def _mask(player: Player, board: Board, state: SiteRound) -> Step:
     missing = board.lacking(board.keys)
     if missing:
         return Step(waits=f"Keys of {names(missing)}.")
-    vector = board.scale.encode(player.message.summary.sums)
+    player.release()
+    own = player.saved()
+    vector = board.scale.encode(own.sums)
     masked = mask(state, board.keys.values(), vector, board.verify)
-
-    def keep() -> None:
-        rounded = as_sent(player.message.summary, board.scale, masked.masked_digest)
-        sweep(keep_rounded(rounded), ending="")
-        player.mine.save_outgoing(SUMS, encode_message(player.message, player.within, player.key))
-        sealed = seal_masked(masked.masked(vector, _sign(player)), player.within, player.key)
-        player.mine.save_outgoing(MASKED, sealed)
-        player.mine.save_state(masked)
-
-    player.release(keep)
+    sweep(keep_rounded(as_sent(own, board.scale, masked.masked_digest)), ending="")
+    sealed = seal_masked(masked.masked(vector, _sign(player)), player.within, player.key)
+    player.mine.save_outgoing(MASKED, sealed)
+    player.mine.save_state(masked)
     player.post(board, MASKED)
     return Step("Posted this site's message, masked: nobody can read it but as part of the sum.")
 
@@ -81,7 +79,7 @@ def _confirm(player: Player, board: Board, state: SiteRound) -> Step:
         missing = board.lacking(board.masked)
         others = f"Masked messages of {names(missing)}, then the" if missing else "The"
         return Step(waits=f"{others} hub's list of survivors: `fdtr hub next`.")
-    confirmed = confirm(state, board.survivors, player.home.history)
+    confirmed = confirm(state, board.survivors, _seen(player, read_history()))
     confirmation = confirmed.confirmation(_sign(player))
     player.mine.save_outgoing(CONFIRMED, seal_part(CONFIRMED, player.site, confirmation, player.within, player.key))
     player.mine.save_state(confirmed)
@@ -103,8 +101,11 @@ def _open(player: Player, board: Board, state: SiteRound) -> Step:
     missing = [site for site in survivors.sites if site not in board.confirmed]
     if missing and not board.dissenters:
         return Step(waits=f"Signatures under the list of survivors, of {names(missing)}.")
-    opened = release(state, board.confirmed.values(), player.home.history, board.verify)
-    player.home.save_history(player.home.history.opened(state.round.context, survivors.sites))
+    with history_locked() as history:
+        opened = release(state, board.confirmed.values(), _seen(player, history), board.verify)
+        keys = [player.study.roster[site] for site in survivors.sites]
+        study, content = player.study.fingerprint, player.sent.content
+        save_history(history.opened(state.round.context, study, content, keys))
     opening = seal_part(OPENED, player.site, opened.opening(_sign(player)), player.within, player.key)
     player.mine.save_outgoing(OPENED, opening)
     player.mine.save_state(opened)
@@ -119,8 +120,13 @@ def _finish(player: Player, board: Board, state: SiteRound) -> Step:
         missing = [site for site in board.survivors.sites if site not in board.opened] if board.survivors else []
         others = f"Openings of {names(missing)}, then the" if missing else "The"
         return Step(waits=f"{others} hub's total: `fdtr hub next`.")
-    sent = as_sent(read_message(player.mine.path(SUMS), player.study), board.scale, state.masked_digest)
-    done, player.out = player.finish(board, sent), None
+    own = find_kept(board.total, player.site, player.study)
+    if own is None:
+        raise ChangedSummary(
+            f"What the secure sum has of site {player.site!r} is no longer among the copies in the state folder, "
+            "`sent`. Nothing was fitted. Restore it from a copy."
+        )
+    done, player.out = player.finish(board, own), None
     player.mine.destroy()
     return Step(done)
 
@@ -134,9 +140,17 @@ def _require_open(player: Player, board: Board) -> None:
 
 
 def _remember_begun(player: Player) -> None:
-    history, context = player.home.history, bytes.fromhex(player.within.context)
-    if not history.knows(context):
-        player.home.save_history(history.begun(context))
+    context = bytes.fromhex(player.within.context)
+    if read_history().knows(context):
+        return
+    with history_locked() as history:
+        save_history(history.begun(context))
+
+
+def _seen(player: Player, history: History) -> History:
+    """What of all earlier rounds could be subtracted from this one, its sites as the roster calls them."""
+    names = {public: site for site, public in player.study.roster.items()}
+    return history.alike(player.study.fingerprint, player.sent.content).named(names)
 
 
 def _sign(player: Player) -> Sign:

@@ -4,7 +4,6 @@ from fdtr.errors import RoundClosed
 from fdtr.exchange.folder.board import SUMS, Board
 from fdtr.exchange.folder.player import Player
 from fdtr.exchange.folder.turns import Step
-from fdtr.exchange.wire import encode_message, read_message
 
 
 def advance(player: Player, board: Board) -> Step:
@@ -15,16 +14,13 @@ def advance(player: Player, board: Board) -> Step:
             f"Round {board.number} was closed without site {player.site!r}. Nothing was done. Ask the hub for another "
             "round; strike a message that nobody had with `fdtr site withdraw`."
         )
-    if player.mine.outgoing(SUMS) is None:
-        player.release(
-            lambda: player.mine.save_outgoing(SUMS, encode_message(player.message, player.within, player.key))
-        )
-    if player.post(board, SUMS):
-        return Step("Posted this site's message: sums over its patients, never a row.")
-    if board.total is None:
-        return Step(waits="The hub adds the messages up when all are there: `fdtr hub next`.")
+    if player.mine.policy is None:
+        player.saved()
+        if player.post(board, SUMS):
+            return Step("Posted this site's message: sums over its patients, never a row.")
+        if board.total is None:
+            return Step(waits="The hub adds the messages up when all are there: `fdtr hub next`.")
     if player.mine.policy is None or player.out is not None:
-        own = read_message(player.mine.path(SUMS), player.study)
-        done, player.out = player.finish(board, own), None
+        done, player.out = player.finish(board, player.saved()), None
         return Step(done)
     return Step()

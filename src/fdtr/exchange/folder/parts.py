@@ -3,13 +3,12 @@
 import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 import numpy as np
 
 from fdtr import container
-from fdtr.container import Container
+from fdtr.container import Container, OpenFile
 from fdtr.errors import MalformedPart, OtherArrays, OtherSite
 from fdtr.exchange.letters import AGAIN, seal, unseal
 from fdtr.exchange.wire import HEADER_BYTES, MEMBER_BYTES
@@ -51,41 +50,41 @@ def seal_masked(message: MaskedMessage, within: Round, key: Key | None) -> bytes
     return seal(MASKED, MASKED, message.site, header, {"vector": message.vector}, within, key, HEADER_BYTES)
 
 
-def read_begun(path: Path, within: Round) -> None:
-    """Refuse a round that the hub did not open."""
-    _read(path, BEGUN, HUB, within, 0, lambda _file, _part: None)
+def read_begun(source: OpenFile, within: Round) -> Round:
+    """The round, as the hub opened it."""
+    return _read(source, BEGUN, HUB, within, 0, lambda _file, _part: within)
 
 
-def read_keys(path: Path, site: str, within: Round) -> Announcement:
+def read_keys(source: OpenFile, site: str, within: Round) -> Announcement:
     """A site's key for the round."""
-    return _of(_read(path, KEYS, site, within, 0, lambda _, part: Announcement.from_json(part)), site, path)
+    return _of(_read(source, KEYS, site, within, 0, lambda _, part: Announcement.from_json(part)), site, source)
 
 
-def read_confirmed(path: Path, site: str, within: Round) -> Confirmation:
+def read_confirmed(source: OpenFile, site: str, within: Round) -> Confirmation:
     """A site's signature under a list of survivors."""
-    return _of(_read(path, CONFIRMED, site, within, 0, lambda _, part: Confirmation.from_json(part)), site, path)
+    return _of(_read(source, CONFIRMED, site, within, 0, lambda _, part: Confirmation.from_json(part)), site, source)
 
 
-def read_opened(path: Path, site: str, within: Round) -> Opening:
+def read_opened(source: OpenFile, site: str, within: Round) -> Opening:
     """What takes a site's masks off the sum."""
-    return _of(_read(path, OPENED, site, within, 0, lambda _, part: Opening.from_json(part)), site, path)
+    return _of(_read(source, OPENED, site, within, 0, lambda _, part: Opening.from_json(part)), site, source)
 
 
-def read_survivors(path: Path, within: Round) -> SurvivorList:
+def read_survivors(source: OpenFile, within: Round) -> SurvivorList:
     """The hub's list."""
-    return _read(path, SURVIVORS, HUB, within, 0, lambda _, part: SurvivorList.from_json(part))
+    return _read(source, SURVIVORS, HUB, within, 0, lambda _, part: SurvivorList.from_json(part))
 
 
-def read_masked(path: Path, site: str, within: Round, length: int) -> MaskedMessage:
+def read_masked(source: OpenFile, site: str, within: Round, length: int) -> MaskedMessage:
     """A masked message of `length` numbers."""
 
     def body(file: Container, part: str) -> MaskedMessage:
         vector = file.arrays.get("vector")
         if len(file.arrays) != 1 or vector is None or vector.dtype != np.uint64 or vector.shape != (length,):
-            raise OtherArrays(f"{path} does not hold {length} whole numbers, and those alone. {AGAIN}")
+            raise OtherArrays(f"{source} does not hold {length} whole numbers, and those alone. {AGAIN}")
         return MaskedMessage(site, vector, bytes.fromhex(json.loads(part)[_SIGNATURE]))
 
-    return _read(path, MASKED, site, within, 8 * length, body)
+    return _read(source, MASKED, site, within, 8 * length, body)
 
 
 def sites_of(roster: Mapping[str, str]) -> tuple[str, ...]:
@@ -104,29 +103,29 @@ def _header_bytes(kind: str, within: Round) -> int:
 
 
 def _read(
-    path: Path, kind: str, sender: str, within: Round, payload: int, read: Callable[[Container, str], Body]
+    source: OpenFile, kind: str, sender: str, within: Round, payload: int, read: Callable[[Container, str], Body]
 ) -> Body:
     header_bytes = _header_bytes(kind, within)
     size = header_bytes + payload
     file = container.read_exactly(
-        path, kind, size, f"this part of the round has {size:,}", header_bytes=header_bytes
+        source, kind, size, f"this part of the round has {size:,}", header_bytes=header_bytes
     )  # fmt: skip
 
     def body(envelope: Envelope) -> Body:
         if envelope.site != sender:
-            raise OtherSite(f"{path} is of {envelope.site!r} and lies under the name of {sender!r}.")
+            raise OtherSite(f"{source} is of {envelope.site!r} and lies under the name of {sender!r}.")
         try:
             return read(file, json.dumps(file.header["part"]))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             if isinstance(error, MalformedPart | OtherArrays):
-                raise type(error)(f"{path}: {error}" if isinstance(error, MalformedPart) else str(error)) from None
-            raise MalformedPart(f"{path} does not hold what its kind has. {AGAIN}") from None
+                raise type(error)(f"{source}: {error}" if isinstance(error, MalformedPart) else str(error)) from None
+            raise MalformedPart(f"{source} does not hold what its kind has. {AGAIN}") from None
 
-    return unseal(file, path, kind, frozenset({"part"}), within, body).body
+    return unseal(file, source.path, kind, frozenset({"part"}), within, body).body
 
 
-def _of(part: Sent, site: str, path: Path) -> Sent:
+def _of(part: Sent, site: str, source: OpenFile) -> Sent:
     """A part inside a letter must be of the letter's sender."""
     if part.site != site:
-        raise OtherSite(f"{path} holds a part of {part.site!r} and lies under the name of {site!r}.")
+        raise OtherSite(f"{source} holds a part of {part.site!r} and lies under the name of {site!r}.")
     return part

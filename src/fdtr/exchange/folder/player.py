@@ -1,19 +1,30 @@
 """A site at its turn: its patients, its key, what it keeps, and how it asks before anything leaves."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from fdtr.disclosure import Message
-from fdtr.errors import FdtrError
+from fdtr.errors import ChangedSummary, FdtrError, OutOfTurn
 from fdtr.exchange import kept
 from fdtr.exchange.folder.board import SUMS, Board, read_board
-from fdtr.exchange.folder.durable import post, save, sweep
-from fdtr.exchange.folder.home import Home, RoundHome
+from fdtr.exchange.folder.drawn import noised_message
+from fdtr.exchange.folder.durable import post, remove, save, sweep
+from fdtr.exchange.folder.home import Home, RoundHome, Sent
 from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED
+from fdtr.exchange.wire import encode_message, read_message
 from fdtr.signing import Key, Round
-from fdtr.site import check_total, fit_federated, fit_message, read_trajectories, release_of, summarize
+from fdtr.site import (
+    MessageFit,
+    check_total,
+    content_of,
+    fit_federated,
+    fit_message,
+    read_trajectories,
+    release_of,
+    summarize,
+)
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
@@ -56,17 +67,54 @@ class Player:
         return read_trajectories(self.home.data, self.study, self.site)
 
     @cached_property
-    def message(self) -> Message:
-        """What may leave the site; refuses where a rule does."""
-        return summarize(self.study, self.rows, kept.ledger())
+    def fitted(self) -> MessageFit:
+        """The fit behind a message of the table as it is now."""
+        return fit_message(self.study, self.rows)
 
-    def release(self, keep: Callable[[], None]) -> None:
-        """Ask, write the release into the ledger, and keep what is then posted: a posting never lacks its record."""
+    @cached_property
+    def message(self) -> Message:
+        """What may leave the site, of the table as it is now; refuses where a rule does."""
+        if self._noised:
+            return noised_message(self.home, self.rows, self.fitted, self.within, self.key)
+        return summarize(self.study, self.rows, kept.ledger(), self.fitted)
+
+    @property
+    def sent(self) -> Sent:
+        """What the ledger holds of this round."""
+        sent = self.mine.sent
+        if sent is None:
+            raise OutOfTurn(f"Site {self.site!r} has released nothing in round {self.number}.")
+        return sent
+
+    def saved(self) -> SiteSummary:
+        """The message of this round as it lies at home, made and saved where there is none yet."""
+        if self.mine.outgoing(SUMS) is None:
+            self.mine.save_outgoing(SUMS, encode_message(self.message, self.within, self.key))
+        return read_message(self.mine.path(SUMS), self.study)
+
+    def release(self) -> None:
+        """Judge the message that lies at home, ask, and write it into the ledger, unless it stands there.
+
+        A failure leaves the message and the record as they are: the next turn goes on with the very same bytes.
+        """
+        before, saved = self.mine.sent, self.saved()
+        if before is not None and before.message == saved.digest and kept.ledger().stands(saved.digest):
+            return
+        if saved.digest != self.message.summary.digest:
+            raise ChangedSummary(
+                f"The message that waits at home was made from another table than {self.home.data} is now, and the "
+                "ledger does not hold it. Nothing was posted. Restore the table; or take the message back with `fdtr "
+                f"site withdraw {saved.digest[:12]}`, and a masked round with it."
+            )
         if not self.agree(self.message):
+            if before is None and not self._noised:
+                remove(self.mine.path(SUMS))  # whoever says no may want to change the table
             raise FdtrError("Nothing was posted.")
-        with kept.ledger().recording(release_of(self.study, self.rows, self.message.summary)):
+        if not self.study.disclosure.secure_sum:
             sweep(kept.keep(self.message, self.within, self.key), ending="")
-            keep()
+        kept.ledger().record(release_of(self.study, self.rows, self.message.summary))
+        posted = before is not None and before.posted
+        self.mine.save_sent(Sent(saved.digest, content_of(saved), self.number, posted))
 
     def sweep(self, board: Board) -> None:
         """Remove what a crash left half-written of this site's postings."""
@@ -74,9 +122,17 @@ class Player:
             sweep(board.path(part, self.site))
 
     def post(self, board: Board, part: str) -> bool:
-        """Post what was saved at home; whether it was not there yet."""
+        """Post what was saved at home; whether it was not there yet. Sums are posted only while their record stands."""
         content = self.mine.outgoing(part)
-        return content is not None and post(board.path(part, self.site), content)
+        if content is None:
+            return False
+        if part not in (SUMS, MASKED):
+            return post(board.path(part, self.site), content)
+        self.release()
+        new = post(board.path(part, self.site), content)
+        if not self.sent.posted:
+            self.mine.save_sent(replace(self.sent, posted=True))
+        return new
 
     def finish(self, board: Board, own: SiteSummary) -> str:
         """Fit from the total, once it is found to be right, and write the policy."""
@@ -92,9 +148,12 @@ class Player:
         self.mine.finish(place)
         return f"Checked the total and wrote this site's policy, learnt with {others} others: {place}"
 
+    @property
+    def _noised(self) -> bool:
+        return self.study.disclosure.epsilon is not None
+
     def _compare(self, own: SiteSummary, total: Total) -> None:
-        now = fit_message(self.study, self.rows).summary
-        if not now.sums.close_to(own.sums, 1e-6):
+        if not self._noised and not self.fitted.summary.sums.close_to(own.sums, 1e-6):
             self.notes.append(
                 "The table is not the one that this site's message was made from. The message as it was sent is "
                 "subtracted, and the policy is fitted on the table as it is now."

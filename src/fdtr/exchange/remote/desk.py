@@ -28,13 +28,13 @@ from fdtr.errors import (
 )
 from fdtr.exchange import kept
 from fdtr.exchange.folder import Home, take_site_turn
+from fdtr.exchange.folder.board import MOST_ROUNDS
 from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.letters import HEX
 from fdtr.exchange.remote.audit import Audit
 from fdtr.exchange.remote.believing import require_sound
 from fdtr.exchange.remote.mirror import Mirror
 from fdtr.exchange.remote.parcels import (
-    MOST_ROUNDS,
     Answer,
     Outcome,
     Phase,

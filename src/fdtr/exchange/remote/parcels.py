@@ -14,9 +14,6 @@ from fdtr.exchange.wire import HEADER_BYTES, MEMBER_BYTES, message_size, total_s
 from fdtr.signing import HUB
 from fdtr.study import Study
 
-MOST_ROUNDS = 9999
-"""A folder counts no further."""
-
 
 class Phase(StrEnum):
     """What the hub asks a site for; all but the last are named for the part that the site then posts."""

@@ -1,0 +1,52 @@
+"""What the tests of crashes and of failing disks share."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from numpy.random import default_rng
+
+from fdtr.exchange.folder import home, masked_site, player
+from fdtr.learners.private import Noise
+from fdtr.masking import start
+from fdtr.site import fits
+from secure_sum import entropy
+
+_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are read once, and nobody waits for the disk, which survives a process; the same keys are drawn again."""
+    seen: dict[str, Any] = {}
+    read = player.read_trajectories
+
+    def once(path: Path, *arguments: Any) -> Any:
+        if str(path) not in seen:
+            seen[str(path)] = read(path, *arguments)
+        return seen[str(path)]
+
+    monkeypatch.setattr(player, "read_trajectories", once)
+    monkeypatch.setattr(home, "read_trajectories", once)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(
+        fits, "noise_of", lambda _: Noise(2.0, lambda sums: sums + 2.0 * default_rng(0).normal(size=len(sums)))
+    )
+    monkeypatch.setattr(
+        masked_site, "start", lambda agreed, site, history: start(agreed, site, history, entropy(site, agreed.context))
+    )
+
+
+@pytest.fixture
+def in_memory(tmp_path: Path) -> Iterator[Path]:
+    """A place for thousands of small files: in memory where there is such a file system."""
+    if not os.access(_MEMORY, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=_MEMORY) as place:
+        yield Path(place)

@@ -1,0 +1,74 @@
+"""What the hub's key is for: who may say which sites are in a sum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fdtr.errors import NoStudyFolder
+from fdtr.exchange.folder import board
+from fdtr.exchange.folder.board import Board
+from fdtr.exchange.folder.durable import post
+from fdtr.exchange.folder.parts import SURVIVORS, seal_part
+from fdtr.masking import SurvivorList
+from fdtr.signing import HUB
+from fdtr.study import Study
+from folder_parties import Parties, study_of
+
+FIVE = tuple("abcde")
+
+
+def without_hub(study: Study) -> Study:
+    return Study.model_validate({**study.model_dump(), "roster": {s: k for s, k in study.roster.items() if s != HUB}})
+
+
+def masked_by_all(root: Path, study: Study) -> Parties:
+    parties = Parties(root, FIVE).set_up(study)
+    if HUB not in study.roster:
+        (root / "hub.key").unlink()
+    parties.open()
+    parties.join_all()
+    parties.all()
+    parties.all()
+    return parties
+
+
+def outsiders_list(found: Board) -> None:
+    """Three of five, as the list of survivors, by somebody who can write into the folder and has no key."""
+    listed = SurvivorList(tuple((site, found.masked[site].digest(found.agreed)) for site in "abc"))
+    post(found.hub_path(SURVIVORS), seal_part(SURVIVORS, HUB, listed, found.within, None))
+
+
+def test_without_it_an_outsider_chooses_whom_a_secure_sum_is_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(board, "require_keys", lambda _: None)
+    monkeypatch.setattr("fdtr.exchange.folder.hub_turns.require_keys", lambda _: None)
+    parties = masked_by_all(tmp_path, without_hub(study_of(FIVE, masked=True)))
+    outsiders_list(parties.board)
+    parties.all("a", "b", "c")
+    parties.all("a", "b", "c")
+    assert parties.board.add_up(("a", "b", "c")).sites == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(("roster", "lacks"), [(False, r"no \[roster\]"), (True, "no key of the hub")])
+def test_so_a_secure_sum_without_it_is_refused_by_hub_and_sites(tmp_path, roster, lacks):
+    study = without_hub(study_of(masked=True, roster=roster))
+    parties = Parties(tmp_path).set_up(study)
+    with pytest.raises(NoStudyFolder, match=f"secure sum and has {lacks}"):
+        parties.open()
+    assert not parties.folder.exists()
+    parties.folder.mkdir()
+    study.save(parties.folder / "study.toml")
+    with pytest.raises(NoStudyFolder, match=f"secure sum and has {lacks}"):
+        parties.join("a")
+
+
+def test_with_it_an_outsiders_list_counts_as_absent(tmp_path, monkeypatch):
+    parties = masked_by_all(tmp_path, study_of(FIVE, masked=True))
+    with monkeypatch.context() as patched:
+        patched.setattr("fdtr.exchange.letters.require_own", lambda *_: None)  # an outsider's program is their own
+        outsiders_list(parties.board)
+    [fault] = parties.board.faults
+    assert "survivors.fdtr is not signed, and the roster has a key of the hub" in fault
+    assert parties.board.survivors is None
+    assert "hub's list of survivors" in parties.site("a").waits

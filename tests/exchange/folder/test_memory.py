@@ -1,0 +1,95 @@
+"""Two secure sums are compared whatever study and sites are called, as long as the same numbers are in both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fdtr.errors import OtherFormat, RoundTooAlike
+from fdtr.signing import HUB
+from fdtr.study import Study
+from folder_parties import Parties, key_of, study_of
+
+
+def opened(root: Path, sites: str = "abcd") -> Parties:
+    """A secure sum that came about."""
+    parties = Parties(root, tuple(sites)).set_up(study_of(tuple(sites), masked=True))
+    parties.open()
+    parties.join_all().play()
+    return parties
+
+
+def beside(first: Parties, root: Path, sites: tuple[str, ...], study: Study) -> Parties:
+    """Another folder of the same hospitals."""
+    parties = Parties(root, sites).set_up(study)
+    (root / "homes").symlink_to(first.root / "homes")
+    return parties
+
+
+def listed(parties: Parties) -> Parties:
+    parties.open()
+    parties.join_all()
+    parties.all()
+    parties.all()
+    parties.hub()
+    return parties
+
+
+def test_the_same_sums_under_a_renamed_study_are_compared(tmp_path):
+    first = opened(tmp_path / "one")
+    renamed = study_of(tuple("abc"), masked=True, name="another name")
+    parties = listed(beside(first, tmp_path / "two", tuple("abc"), renamed))
+    for site in "abc":
+        with pytest.raises(RoundTooAlike, match="fewer than 3 sites"):
+            parties.site(site)
+    assert parties.board.confirmed == {}
+    assert parties.board.opened == {}
+
+
+def test_the_same_sites_under_other_names_are_compared(tmp_path):
+    first = opened(tmp_path / "one")
+    names = {"a": "north", "b": "south", "c": "west"}
+    roster = {new: key_of(old).public for old, new in names.items()} | {HUB: key_of(HUB).public}
+    study = Study.model_validate({**first.board.study.model_dump(), "roster": roster})
+    parties = beside(first, tmp_path / "two", tuple(names.values()), study)
+    for old, new in names.items():
+        (parties.root / f"{new}.csv").write_text(
+            (first.root / f"{old}.csv").read_text().replace(f'"{old}",', f'"{new}",')
+        )
+        (first.root / "homes" / new).symlink_to(first.root / "homes" / old)
+        (parties.root / f"{new}.key").unlink()
+        key_of(old).save(parties.root / f"{new}.key")
+    parties.key = lambda name: key_of({new: old for old, new in names.items()}.get(name, name))
+    listed(parties)
+    for site in parties.sites:
+        with pytest.raises(RoundTooAlike, match="fewer than 3 sites"):
+            parties.site(site)
+    assert parties.board.confirmed == {}
+
+
+def test_another_study_of_other_patients_is_no_second_sum(tmp_path):
+    first = opened(tmp_path / "one")
+    other = study_of(tuple("abc"), masked=True, name="another")
+    parties = beside(first, tmp_path / "two", tuple("abc"), other)
+    for site in "abc":
+        table = parties.root / f"{site}.csv"
+        header, *lines = table.read_text().splitlines(keepends=True)
+        table.write_text("".join([header, *(line.replace('"p', '"q') for line in lines[:200])]))
+    parties.open()
+    parties.join_all().play()
+    assert parties.board.checked_total().sites == ("a", "b", "c")
+
+
+def test_what_an_earlier_version_remembers_is_not_forgotten(tmp_path):
+    parties = Parties(tmp_path).set_up(study_of(masked=True))
+    parties.open()
+    parties.join_all()
+    old = tmp_path / "homes/a/studies/some-study-a/history.json"
+    old.parent.mkdir()
+    old.write_text('{"rounds": []}')
+    with pytest.raises(OtherFormat, match="by the names of their sites"):
+        parties.site("a")
+    assert parties.board.keys == {}
+    old.unlink()
+    parties.play()
