@@ -97,6 +97,7 @@ def test_a_hub_that_is_killed_in_the_middle_goes_on_when_it_serves_again(network
     hub.end(signal.SIGKILL)
     assert round_.result(60) == 1
     assert "The hub's service ended while the round ran" in round_.said
+    until(lambda: not [one for one in network.left() if "flwr-serverapp" in one], "the round's program ended", 30)
     network.serve_hub()
     until(lambda: all(network.healthy(site)["connected"] for site in "abc"), "all are back", 90)
     assert network.finished(network.round(), patience=300)["ending"] == "complete"

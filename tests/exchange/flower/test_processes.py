@@ -83,6 +83,23 @@ time.sleep(60)
         time.sleep(0.02)
 
 
+@pytest.mark.slow
+def test_a_process_that_hangs_ends_after_its_parent(tmp_path):
+    hangs = "from fdtr.exchange.flower.processes import end_with_parent as e; e(0.1); import time; time.sleep(60)"
+    program = f"""
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {hangs!r}], start_new_session=True)
+print(child.pid, flush=True)
+time.sleep(1.5)
+"""
+    parent = subprocess.run([*PYTHON, program], stdout=subprocess.PIPE, text=True, check=True, timeout=30)
+    pid = int(parent.stdout)
+    until = time.monotonic() + 10
+    while alive(pid):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 def test_children_are_told_no_secret_and_no_setting_of_flower(monkeypatch):
     monkeypatch.setenv("FDTR_PASSPHRASE", "secret")
     monkeypatch.setenv("FLWR_HOME", "/elsewhere")

@@ -15,6 +15,7 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from fdtr.errors import UnreadableFile
+from fdtr.exchange.flower.processes import end_with_parent
 from fdtr.exchange.flower.records import read_answer, request_record
 from fdtr.exchange.remote import Answer, Ask, Job, Lost, Phase, Request, Result, conduct
 from fdtr.signing import Key, is_locked, stated_passphrase
@@ -32,6 +33,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run one federation; how it went is in the file that its job names."""
+    end_with_parent()  # two at work in one folder would get in each other's way
     job = Job.load(job_path(context.run_config.get(JOB)))
     try:
         key = Key.load(job.key, stated_passphrase() if is_locked(job.key) else None)

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from fdtr.errors import MissingProgram
@@ -123,6 +125,23 @@ class Children:
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+
+@cache
+def end_with_parent(grace: float = 5.0) -> None:
+    """End this process soon after its parent did, whatever it hangs in.
+
+    Flower's own programs try to say goodbye to a server that is gone, and some wait for it for ever.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        time.sleep(grace)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager
