@@ -189,6 +189,6 @@ def _own_folder(release: Release, before: Earlier) -> str:
     if before.site == release.site:
         return ""
     return (
-        f"They were released as site {before.site!r}. Only where that is another hospital, whose patients have the same "
-        "ids, on a machine that plays both: give each a state folder of its own (FDTR_STATE)."
+        f"They were released as site {before.site!r}. Only where that is another hospital, whose patients have the "
+        "same ids, on a machine that plays both: give each a state folder of its own (FDTR_STATE)."
     )
