@@ -313,7 +313,8 @@ def disclosure_rules() -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(Path(folder) / "ledger")
         releases = [
-            Release("study", f"map-{i}", "site", f"{i:064d}", f"{i}", 10, ids, steps, range(5)) for i in range(31)
+            Release("study", f"map-{i}", "site", f"{i:064d}", f"{i}", 10, ids, steps, dict.fromkeys(range(5), ""))
+            for i in range(31)
         ]
         for release in releases[:-1]:
             with ledger.recording(release):

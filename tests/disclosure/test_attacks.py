@@ -131,6 +131,28 @@ def test_differencing_at_a_late_step_gives_a_patient_away_where_whole_tables_dif
         sent(strict, second_table, ledger)
 
 
+def test_a_row_that_was_corrected_at_a_late_step_is_told_by_how_its_sums_changed(tmp_path):
+    n, patient = 400, 7
+    relaxed, strict = (
+        make_study(horizon=2, covariates=COVARIATES, ends={"home": 1.0}, disclosure={"payload": "gram"} | asked)
+        for asked in ({"once_margin": 0}, {})
+    )
+    table = ragged_table(strict, n)
+    row = 2 * patient + 1
+    rewards = np.array(table["reward"].to_pylist())
+    rewards[row] = 0.0
+    corrected = table.set_column(table.column_names.index("reward"), "reward", pa.array(rewards))
+    fewer = corrected.slice(0, 3 * n - 50)  # fifty who left after the first step are no longer in it
+    change = sent(relaxed, table).grams.reward_moment[1] - sent(relaxed, fewer).grams.reward_moment[1]
+    phi, reward = row_of(relaxed, table.slice(2 * patient, 2), step=1)
+    np.testing.assert_allclose(change, phi * reward, atol=1e-9)
+
+    ledger = Ledger(tmp_path)
+    sent(strict, table, ledger)
+    with pytest.raises(ReleasedBefore, match=r"step 1, rule ONCE: the patients are .* with other values"):
+        sent(strict, fewer, ledger)
+
+
 def test_differencing_gives_an_outcome_away_from_schur_sums_too(tmp_path):
     """S grows by a multiple of φ̃φ̃ᵀ and s_r by the same multiple of φ̃·ẽ: the patient's residual is told."""
     n = 600

@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import sqlite3
+import unicodedata
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -40,7 +41,8 @@ _FORMATS = (
 )
 """What makes each format of the one before, and the first of an empty file.
 
-`steps` and `released` are NULL where whole tables are compared: for values, and for what format 1 recorded.
+`steps` and `released`, a step's numbers by their digest, are NULL where whole tables are compared: for values, and for
+what format 1 recorded.
 """
 _STEPS = "<u2"
 
@@ -166,10 +168,10 @@ class Ledger:
         """The release's patients as the ledger knows them."""
         secret, steps = self._secret(ledger), release.steps or repeat(1, len(release.patients))
         pairs = zip(release.patients, steps, strict=True)
-        found = {hmac.digest(secret, patient.encode(), "sha256")[:WIDTH]: length for patient, length in pairs}
+        found = {hmac.digest(secret, _plain(patient), "sha256")[:WIDTH]: length for patient, length in pairs}
         hashes = sorted(found)
         lengths = np.array([found[one] for one in hashes], np.uint16)
-        return Patients(b"".join(hashes), lengths, frozenset(release.released))
+        return Patients(b"".join(hashes), lengths, release.released)
 
     def _secret(self, ledger: sqlite3.Connection) -> bytes:
         """The site's secret, if it is the one that the ledger was made with: under another, nobody would match."""
@@ -249,15 +251,21 @@ def _judge(ledger: sqlite3.Connection, release: Release, patients: Patients) -> 
 
 def _patients(hashes: bytes, steps: bytes | None, released: str | None) -> Patients:
     if steps is None or released is None:
-        return Patients(hashes, np.ones(len(hashes) // WIDTH, np.uint16), frozenset())
-    return Patients(hashes, np.frombuffer(steps, _STEPS), frozenset(json.loads(released)))
+        return Patients(hashes, np.ones(len(hashes) // WIDTH, np.uint16), {})
+    numbers = {int(step): str(digest) for step, digest in json.loads(released).items()}
+    return Patients(hashes, np.frombuffer(steps, _STEPS), numbers)
 
 
 def _by_step(release: Release, patients: Patients) -> tuple[bytes, str] | tuple[None, None]:
     """The reverse: the columns `steps` and `released`."""
     if not release.steps:
         return None, None
-    return patients.steps.astype(_STEPS).tobytes(), json.dumps(sorted(release.released))
+    return patients.steps.astype(_STEPS).tobytes(), json.dumps(dict(release.released))
+
+
+def _plain(patient: str) -> bytes:
+    """An id in one spelling: letters with accents have several."""
+    return unicodedata.normalize("NFC", patient).strip().encode()
 
 
 def _format(ledger: sqlite3.Connection) -> int:

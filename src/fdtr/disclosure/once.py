@@ -2,7 +2,8 @@
 
 Two messages over nearly the same patients differ by the few in which they differ. That holds for whole tables, and for
 every step by itself: where trajectories end early, tables that differ by many may differ by one patient at a late step,
-whose sums then tell of that one. A step is compared where both releases have sums of it.
+whose sums then tell of that one. A step is compared where both releases have sums of it; over the same patients it has
+to have the same numbers, else they differ by what was changed of a patient.
 
 Values that leave after learning (`VALUES`) are held to the rule among themselves, as whole tables: two rounds of them
 over patients that differ by a few differ by what those few were worth. They are not held to the site's sums. A table
@@ -11,8 +12,8 @@ coarser, cannot be subtracted from a sum over other features. Over the same pati
 another total, another split or another study changes the policies that are valued, but not without end (`MOST_VALUES`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -43,8 +44,8 @@ class Release:
 
     `study` and `feature_map` are fingerprints (`VALUES` for values), `content` is the digest of the numbers alone, and
     `margin` the study's `once_margin`. `steps`, beside `patients`, says how many steps each of them has, and `released`
-    which steps the message has sums of; both are empty where it is about the table as a whole. No repr: it would print
-    ids.
+    which steps the message has sums of, each with the digest of its numbers ("": not known yet); both are empty where
+    it is about the table as a whole. No repr: it would print ids.
     """
 
     study: str
@@ -55,19 +56,19 @@ class Release:
     margin: int
     patients: Sequence[str]
     steps: Sequence[int] = ()
-    released: Sequence[int] = ()
+    released: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Patients:
-    """The patients of a release: `hashes`, sorted, side by side; `steps` (n,) of each; which were `released`.
+    """The patients of a release: `hashes`, sorted, side by side; `steps` (n,) of each; steps `released`, with digests.
 
     Where steps are not known each counts as having one: nothing but the whole table is compared then.
     """
 
     hashes: bytes
     steps: NDArray[np.uint16]
-    released: frozenset[int]
+    released: Mapping[int, str]
 
     @cached_property
     def counts(self) -> Counts:
@@ -80,7 +81,7 @@ class Patients:
         Nothing where numbers of patients alone say that more than `margin` differ everywhere.
         """
         horizon = min(len(self.counts), len(other.counts))
-        both = [0, *sorted(step for step in self.released & other.released if 0 < step < horizon)]
+        both = [0, *sorted(step for step in self.released.keys() & other.released.keys() if 0 < step < horizon)]
         if (np.abs(self.counts[both] - other.counts[both]) > margin).all():
             return
         mine, theirs = self._matched(other)
@@ -132,9 +133,9 @@ def judge_once(release: Release, patients: Patients, earlier: Iterable[Earlier])
         for step, differ in patients.differing(before.patients, before.margin):
             if 0 < differ <= before.margin:
                 return _too_near(release, before, step, differ)
-            if step == 0 and differ == 0:
-                if before.content != release.content and before.feature_map == release.feature_map != VALUES:
-                    return _changed(release, before)
+            if differ == 0 and _other_numbers(release, before, step):
+                return _changed(release, before, step)
+            if differ == 0 and step == 0:
                 told.add(before.content)
     if release.feature_map == VALUES and release.content not in told and len(told) >= MOST_VALUES:
         return _too_often(len(told))
@@ -152,10 +153,20 @@ def _too_near(release: Release, before: Earlier, step: int, differ: int) -> Verd
     return Verdict(ReleasedBefore, step or None, False, measured, asked, advice=_own_folder(release, before))
 
 
-def _changed(release: Release, before: Earlier) -> Verdict:
+def _other_numbers(release: Release, before: Earlier, step: int) -> bool:
+    """Whether the same features of the same patients give other numbers than before: in all, or at a later step."""
+    if not before.feature_map == release.feature_map != VALUES:
+        return False
+    if step == 0:
+        return before.content != release.content
+    then, now = before.patients.released[step], release.released[step]
+    return bool(then and now and then != now)
+
+
+def _changed(release: Release, before: Earlier, step: int) -> Verdict:
     measured = f"the patients are {_those(before)}, with other values of the same features"
     asked = _asked(release, before.margin)
-    return Verdict(ReleasedBefore, None, False, measured, asked, advice=_own_folder(release, before))
+    return Verdict(ReleasedBefore, step or None, False, measured, asked, advice=_own_folder(release, before))
 
 
 def _too_often(times: int) -> Verdict:
@@ -178,6 +189,6 @@ def _own_folder(release: Release, before: Earlier) -> str:
     if before.site == release.site:
         return ""
     return (
-        f"They were released as site {before.site!r}. Where one machine plays several sites, give each a state folder "
-        "of its own (FDTR_STATE)."
+        f"They were released as site {before.site!r}. Only where that is another hospital, whose patients have the "
+        "same ids, on a machine that plays both: give each a state folder of its own (FDTR_STATE)."
     )

@@ -33,7 +33,7 @@ def release_of(
     study: Study, rows: Trajectories, summary: SiteSummary | None, withheld: Collection[int] = ()
 ) -> Release:
     """A summary as the ledger knows it; None: one whose noise is not drawn yet, to be sent without steps `withheld`."""
-    counted = summary.sums.n if summary else [step not in withheld for step in range(rows.horizon)]
+    unknown = {step: "" for step in range(rows.horizon) if step not in withheld}
     return Release(
         study=study.fingerprint,
         feature_map=map_fingerprint(study),
@@ -43,7 +43,7 @@ def release_of(
         margin=study.disclosure.once_margin,
         patients=rows.patients.to_pylist(),
         steps=_steps(rows),
-        released=np.flatnonzero(counted).tolist(),
+        released=_numbers_by_step(summary) if summary else unknown,
     )
 
 
@@ -52,6 +52,12 @@ def _steps(rows: Trajectories) -> list[int]:
     present = [*(rows.step(h).n for h in range(rows.horizon)), 0]
     steps: list[int] = np.repeat(np.arange(rows.horizon, 0, -1), -np.diff(present)[::-1]).tolist()
     return steps
+
+
+def _numbers_by_step(summary: SiteSummary) -> dict[int, str]:
+    """Digest of the numbers of every step that the message has sums of."""
+    packed, present = summary.payload.packed(), np.flatnonzero(summary.sums.n).tolist()
+    return {h: container.digest({}, {name: array[h : h + 1] for name, array in packed.items()}) for h in present}
 
 
 def content_of(summary: SiteSummary) -> str:
