@@ -9,7 +9,7 @@ from folder_parties import study_of
 from network_parties import until
 from same_policies import same_policies, through_a_folder
 
-pytestmark = [pytest.mark.network, pytest.mark.slow]
+pytestmark = pytest.mark.network
 
 FOUR = ("a", "b", "c", "d")
 
@@ -29,7 +29,7 @@ def test_an_open_round_goes_on_without_a_site_that_is_away(network):
     assert [(one["site"], one["reason"]) for one in result["absent"]] == [("d", "not connected")]
 
 
-@pytest.mark.faults
+@pytest.mark.slow
 def test_too_few_sites_are_refused_and_the_same_command_goes_on_when_they_are_back(network, tmp_path_factory):
     network.set_up(study := study_of(masked=False))
     network.serve_hub()
@@ -42,7 +42,7 @@ def test_too_few_sites_are_refused_and_the_same_command_goes_on_when_they_are_ba
     same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))
 
 
-@pytest.mark.faults
+@pytest.mark.slow
 def test_a_site_that_is_killed_between_messages_finishes_when_it_is_back(network, tmp_path_factory):
     network.set_up(study := study_of(masked=False))
     network.serve_hub()
@@ -60,7 +60,7 @@ def test_a_site_that_is_killed_between_messages_finishes_when_it_is_back(network
     same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))
 
 
-@pytest.mark.faults
+@pytest.mark.slow
 def test_a_masked_round_recovers_a_site_that_is_killed_after_its_key(network):
     network.sites = FOUR
     network.set_up(study_of(FOUR, masked=True))
@@ -74,7 +74,7 @@ def test_a_masked_round_recovers_a_site_that_is_killed_after_its_key(network):
     assert [(one["site"], one["phase"]) for one in result["absent"]] == [("d", "masked")]
 
 
-@pytest.mark.faults
+@pytest.mark.slow
 def test_a_site_that_hangs_is_left_behind_after_the_deadline(network):
     network.sites = FOUR
     network.set_up(study_of(FOUR, masked=False))
@@ -87,7 +87,7 @@ def test_a_site_that_hangs_is_left_behind_after_the_deadline(network):
     assert [(one["site"], one["reason"]) for one in result["absent"]] == [("d", "no answer")]
 
 
-@pytest.mark.faults
+@pytest.mark.slow
 def test_a_hub_that_is_killed_in_the_middle_goes_on_when_it_serves_again(network, tmp_path_factory):
     network.set_up(study := study_of(masked=False))
     hub = network.serve_hub()
@@ -104,7 +104,7 @@ def test_a_hub_that_is_killed_in_the_middle_goes_on_when_it_serves_again(network
     same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))
 
 
-@pytest.mark.faults
+@pytest.mark.slow
 def test_a_child_that_dies_ends_the_hub_with_a_sentence(network):
     network.set_up(study_of(masked=False))
     hub = network.serve_hub()
@@ -115,7 +115,7 @@ def test_a_child_that_dies_ends_the_hub_with_a_sentence(network):
     assert network.round().result(60) == 1
 
 
-@pytest.mark.faults
+@pytest.mark.slow
 def test_a_site_is_asked_only_for_studies_on_its_list(network):
     network.sites = FOUR
     network.set_up(study := study_of(FOUR, masked=False))

@@ -9,7 +9,7 @@ from folder_parties import SITES, study_of
 from network_parties import until
 from same_policies import same_policies, through_a_folder
 
-pytestmark = [pytest.mark.network, pytest.mark.slow]
+pytestmark = pytest.mark.network
 
 
 def test_policies_are_those_of_the_shared_folder_bit_for_bit(network, tmp_path_factory):
@@ -34,7 +34,7 @@ def test_policies_are_those_of_the_shared_folder_bit_for_bit(network, tmp_path_f
     until(lambda: not network.left(), "everything that was started has ended", 20)
 
 
-@pytest.mark.faults  # not a fault, but five messages a site, each a poll of seconds
+@pytest.mark.slow  # not a fault, but five messages a site, each a poll of seconds
 def test_a_masked_round_gives_the_policies_of_the_shared_folder(network, tmp_path_factory):
     network.set_up(study := study_of(masked=True))
     network.serve_hub()

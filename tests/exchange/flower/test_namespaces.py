@@ -14,7 +14,7 @@ from folder_parties import study_of
 from network_parties import Network, until
 from same_policies import same_policies, through_a_folder
 
-pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.faults]
+pytestmark = [pytest.mark.network, pytest.mark.slow]
 
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=3)"
 RULES = """

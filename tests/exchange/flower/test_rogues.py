@@ -12,7 +12,6 @@ from network_parties import until
 
 pytestmark = [
     pytest.mark.network,
-    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning"),  # of Flower's own packing
 ]
 
