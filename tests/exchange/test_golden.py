@@ -6,10 +6,12 @@ adds a folder.
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+import fdtr
 from fdtr.container import FORMAT
 from fdtr.errors import OtherFormat
 from fdtr.exchange.wire import open_message, open_total, open_values
@@ -19,6 +21,16 @@ from letters import small_study
 pytestmark = pytest.mark.quick
 GOLDEN = Path(__file__).with_name("golden")
 VERSIONS = sorted(int(folder.name) for folder in GOLDEN.iterdir())
+
+
+def test_the_table_of_versions_names_this_one_and_every_format():
+    page = Path(__file__).parents[2] / "docs" / "network.md"
+    rows = re.findall(
+        r"^\| ([\d.]+) \| ([\d.]+) \| (\d+) \| (yes|no) \|$", page.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    here = ".".join(fdtr.__version__.split(".")[:2])
+    assert (here, here, str(FORMAT), "yes") in rows
+    assert {int(written) for _, _, written, _ in rows} == set(VERSIONS)
 
 
 def test_every_format_has_its_files():
