@@ -59,7 +59,8 @@ class Mirror:
         last, begun = last_round(self.folder), any(one.part == BEGUN for one in postings)
         if not last <= number <= (last + MOST_MISSED if begun else last):
             raise MalformedParcel(
-                f"The hub asks for round {number} after round {last}: it is over, not begun, or too far ahead. Nothing was done."
+                f"The hub asks for round {number} after round {last}: it is over, not begun, or too far ahead. "
+                "Nothing was done."
             )
         for missed in range(last + 1, number):
             post(begun_path(self.folder, missed), b"")
