@@ -79,7 +79,7 @@ def _confirm(player: Player, board: Board, state: SiteRound) -> Step:
         missing = board.lacking(board.masked)
         others = f"Masked messages of {names(missing)}, then the" if missing else "The"
         return Step(waits=f"{others} hub's list of survivors: `fdtr hub next`.")
-    confirmed = confirm(state, board.survivors, _seen(player, read_history()))
+    confirmed = confirm(state, board.survivors, _alike(player, read_history()), player.study.roster)
     confirmation = confirmed.confirmation(_sign(player))
     player.mine.save_outgoing(CONFIRMED, seal_part(CONFIRMED, player.site, confirmation, player.within, player.key))
     player.mine.save_state(confirmed)
@@ -102,8 +102,9 @@ def _open(player: Player, board: Board, state: SiteRound) -> Step:
     if missing and not board.dissenters:
         return Step(waits=f"Signatures under the list of survivors, of {names(missing)}.")
     with history_locked() as history:
-        opened = release(state, board.confirmed.values(), _seen(player, history), board.verify)
-        keys = [player.study.roster[site] for site in survivors.sites]
+        roster = player.study.roster
+        opened = release(state, board.confirmed.values(), _alike(player, history), board.verify, roster)
+        keys = {site: roster[site] for site in survivors.sites}
         study, content = player.study.fingerprint, player.sent.content
         save_history(history.opened(state.round.context, study, content, keys))
     opening = seal_part(OPENED, player.site, opened.opening(_sign(player)), player.within, player.key)
@@ -147,10 +148,9 @@ def _remember_begun(player: Player) -> None:
         save_history(history.begun(context))
 
 
-def _seen(player: Player, history: History) -> History:
-    """What of all earlier rounds could be subtracted from this one, its sites as the roster calls them."""
-    names = {public: site for site, public in player.study.roster.items()}
-    return history.alike(player.study.fingerprint, player.sent.content).named(names)
+def _alike(player: Player, history: History) -> History:
+    """What of all earlier rounds could be subtracted from this one."""
+    return history.alike(player.study.fingerprint, player.sent.content)
 
 
 def _sign(player: Player) -> Sign:

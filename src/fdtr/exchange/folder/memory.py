@@ -20,6 +20,11 @@ def read_history() -> History:
         return History.from_json(path.read_bytes()) if path.exists() else History()
     except MalformedPart as error:
         raise MalformedPart(f"{path}: {error}") from None
+    except OtherFormat as error:
+        raise OtherFormat(
+            f"{path}: {error} Nothing was posted. If no total of those sums came about, move the file away; else take "
+            "part in no further secure sum with the same patients."
+        ) from None
 
 
 @contextmanager
