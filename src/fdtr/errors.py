@@ -15,6 +15,7 @@
     │   │   ├── Linked              a link, where only the file or folder itself is taken
     │   │   ├── WrongLength         not as many bytes as the study or its own header tells
     │   │   ├── DamagedFile         a header that cannot be read
+    │   │   ├── Forgotten           a site's memory lacks what was written into it
     │   │   ├── RepeatedKey         a header that says one thing twice
     │   │   ├── OtherArrays         arrays of another name, type or shape
     │   │   ├── ChangedFile         the checksum differs
@@ -158,6 +159,10 @@ class WrongLength(UnreadableFile):
 
 class DamagedFile(UnreadableFile):
     """A file's header cannot be read."""
+
+
+class Forgotten(UnreadableFile):
+    """A site's memory lacks what was written into it: it was deleted, emptied, or put back from an old copy."""
 
 
 class RepeatedKey(UnreadableFile):

@@ -41,9 +41,10 @@ class History:
 
     rounds: tuple[PastRound, ...] = ()
 
-    def knows(self, context: bytes) -> bool:
-        """Whether the site took part in this round."""
-        return any(past.context == context for past in self.rounds)
+    def knows(self, context: bytes, opened: bool = False) -> bool:
+        """Whether the site took part in this round, or `opened` its masks in it."""
+        known = [past for past in self.rounds if past.context == context]
+        return any(past.survivors is not None for past in known) if opened else bool(known)
 
     def begun(self, context: bytes) -> "History":
         """With a round that the site has keys for."""
