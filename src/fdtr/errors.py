@@ -87,6 +87,8 @@
     │   ├── OtherSurvivors          sites were shown different lists
     │   ├── MissingSignature        a survivor has not signed the list
     │   ├── RoundTooAlike           two sums together would stand for too few sites
+    │   ├── SummedBefore            what would leave openly is in an opened secure sum
+    │   ├── ToldBefore              what a secure sum would hide left openly
     │   ├── ChangedMessage          a masked message is not the one in the list
     │   └── BadOpening              an opening is missing, unsigned, or of another round
     ├── MissingExtra                an optional part of the software is not installed
@@ -487,6 +489,14 @@ class MissingSignature(MaskingError):
 
 class RoundTooAlike(MaskingError):
     """The sums of two rounds together would stand for too few sites."""
+
+
+class SummedBefore(MaskingError):
+    """Numbers that are in an opened secure sum would leave openly."""
+
+
+class ToldBefore(MaskingError):
+    """Numbers that left openly would be hidden in a secure sum in vain."""
 
 
 class ChangedMessage(MaskingError):

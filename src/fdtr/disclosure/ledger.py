@@ -48,12 +48,13 @@ _MADE = b"There was a ledger beside this file. Without releases.sqlite nothing i
 
 @dataclass(frozen=True)
 class Recorded:
-    """A line of the ledger: when, for which study, as which site, which message, of how many patients."""
+    """A line of the ledger: when, for which study, as which site, which message and numbers, of how many patients."""
 
     time: str
     study: str
     site: str
     message: str
+    content: str
     n: int
     withdrawn: bool
 
@@ -128,7 +129,7 @@ class Ledger:
         with self._open() as ledger:
             if ledger is None:
                 return []
-            columns = "time, study, site, message, n, state = 'withdrawn'"
+            columns = "time, study, site, message, content, n, state = 'withdrawn'"
             return [Recorded(*row) for row in ledger.execute(f"SELECT {columns} FROM releases ORDER BY id")]  # noqa: S608
 
     def record(self, release: Release) -> None:

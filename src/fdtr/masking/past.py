@@ -62,6 +62,10 @@ class History:
         """The survivors of every other round that was opened."""
         return [past.survivors for past in self.rounds if past.survivors is not None and past.context != context]
 
+    def opened_with(self, content: str) -> PastRound | None:
+        """An opened round with these numbers of the site in it."""
+        return next((past for past in self.rounds if past.survivors is not None and past.content == content), None)
+
     def alike(self, study: str, content: str) -> "History":
         """The rounds whose sums could be subtracted from one of this study, or with these numbers in it."""
         return History(tuple(past for past in self.rounds if past.study == study or past.content == content))
