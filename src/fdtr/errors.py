@@ -15,6 +15,7 @@
     │   │   ├── Linked              a link, where only the file or folder itself is taken
     │   │   ├── WrongLength         not as many bytes as the study or its own header tells
     │   │   ├── DamagedFile         a header that cannot be read
+    │   │   ├── Forgotten           a site's memory lacks what was written into it
     │   │   ├── RepeatedKey         a header that says one thing twice
     │   │   ├── OtherArrays         arrays of another name, type or shape
     │   │   ├── ChangedFile         the checksum differs
@@ -86,6 +87,8 @@
     │   ├── OtherSurvivors          sites were shown different lists
     │   ├── MissingSignature        a survivor has not signed the list
     │   ├── RoundTooAlike           two sums together would stand for too few sites
+    │   ├── SummedBefore            what would leave openly is in an opened secure sum
+    │   ├── ToldBefore              what a secure sum would hide left openly
     │   ├── ChangedMessage          a masked message is not the one in the list
     │   └── BadOpening              an opening is missing, unsigned, or of another round
     ├── MissingExtra                an optional part of the software is not installed
@@ -158,6 +161,10 @@ class WrongLength(UnreadableFile):
 
 class DamagedFile(UnreadableFile):
     """A file's header cannot be read."""
+
+
+class Forgotten(UnreadableFile):
+    """A site's memory lacks what was written into it: it was deleted, emptied, or put back from an old copy."""
 
 
 class RepeatedKey(UnreadableFile):
@@ -482,6 +489,14 @@ class MissingSignature(MaskingError):
 
 class RoundTooAlike(MaskingError):
     """The sums of two rounds together would stand for too few sites."""
+
+
+class SummedBefore(MaskingError):
+    """Numbers that are in an opened secure sum would leave openly."""
+
+
+class ToldBefore(MaskingError):
+    """Numbers that left openly would be hidden in a secure sum in vain."""
 
 
 class ChangedMessage(MaskingError):

@@ -66,6 +66,7 @@ def summarize(
     is signed with --key where the study has a roster. Where the study asks for differential privacy (experimental),
     says first what the noise costs; asked again for the same patients, it writes the kept sums, not others.
     """
+    from fdtr.exchange.folder import require_never_summed
     from fdtr.exchange.kept import find_copy, keep, ledger
     from fdtr.exchange.wire import write_message
     from fdtr.signing import check_site_name, require_own
@@ -91,13 +92,16 @@ def summarize(
             return
     fitted = fit_message(loaded, rows)
     message = summarize_site(loaded, rows, releases, fitted)
+    release = release_of(loaded, rows, message.summary)
+    require_never_summed(release.content)
     cost = cost_of(loaded, fitted.fit, sites)
     if not json:
         show.message(loaded, message, cost)
     if not yes and not _agreed(f"Write this to {out}?"):
         raise FdtrError("Nothing was written.")
     before = find_copy(message.summary.digest)
-    with releases.recording(release_of(loaded, rows, message.summary)):
+    with releases.recording(release):
+        require_never_summed(release.content)  # a sum may have been opened while a person was asked
         kept = keep(message, within, signer)
         try:
             write_message(message, out, within, signer)

@@ -52,8 +52,11 @@ class RoundHome:
         path = self.place / "state.json"
         try:
             return SiteRound.from_json(path.read_bytes()) if path.exists() else None
-        except MalformedPart as error:
-            raise MalformedPart(f"{path}: {error}") from None
+        except MalformedPart:
+            raise MalformedPart(
+                f"{path} is damaged. Nothing was posted, and the masks in it are lost: masks are never put back from a "
+                "copy. Move it away. Wait for a new round: `fdtr hub new-round`."
+            ) from None
 
     def save_state(self, state: SiteRound) -> None:
         """Before anything that follows from it is posted."""
@@ -208,6 +211,13 @@ def join(folder: Path, site: str, data: Path, key: Path | None, signer: Key | No
 def all_homes() -> list[Home]:
     """Every folder that was joined here."""
     return [_read(path) for path in sorted((state_folder() / "studies").glob(f"*/{_JOINED}"))]
+
+
+def all_states() -> list[tuple[Path, SiteRound]]:
+    """The masks of every round that was begun here, those of left folders included, and where each lies."""
+    places = sorted(path.parent for path in (state_folder() / "studies").glob("*/*/state.json"))
+    states = ((place, RoundHome(place).state) for place in places)
+    return [(place, state) for place, state in states if state is not None]
 
 
 def find_home(folder: Path | None = None, site: str | None = None) -> Home:
