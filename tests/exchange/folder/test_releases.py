@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -200,6 +201,47 @@ def test_a_message_that_was_posted_is_not_taken_back_even_if_somebody_hid_it(tmp
         taken_back(parties, message)
     with pytest.raises(UnknownRelease):
         taken_back(parties, message[:4])
+
+
+@BOTH
+@pytest.mark.parametrize("call", ["fsync", "link"], ids=["while it is written", "after it got its name"])
+def test_a_message_whose_posting_failed_midway_is_not_taken_back(tmp_path, monkeypatch, masked, call):
+    parties = due(tmp_path, masked=masked)
+    place = parties.folder / "rounds/1" / (MASKED if masked else SUMS)
+    real = getattr(os, call)
+
+    def fails_on_the_share(*arguments: Any, **options: Any) -> None:
+        real(*arguments, **options)
+        if any(path.name.startswith((".a-", "a-")) for path in place.glob("*")):
+            raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, fails_on_the_share)
+        with pytest.raises(FdtrError, match="Input/output error"):
+            parties.site("a")
+    [message] = standing(parties)
+    parties.board.path(place.name, "a").unlink(missing_ok=True)  # somebody has it now, and hides it
+    with pytest.raises(AlreadyPosted, match="or its posting began and failed"):
+        taken_back(parties, message)
+    assert standing(parties) == [message]
+    parties.play()
+
+
+@BOTH
+def test_that_a_message_was_posted_is_remembered_when_it_is_released_again(tmp_path, masked):
+    parties = due(tmp_path, masked=masked)
+    parties.site("a")
+    [message] = standing(parties)
+    with parties.at_home("a"):
+        ledger().withdraw(message)  # past the command
+    place = unreachable(parties, masked=masked)
+    with pytest.raises(FdtrError, match="could not be written"):
+        parties.site("a")
+    assert standing(parties) == [message]
+    reachable(parties, place)
+    parties.board.path(place.name, "a").unlink()
+    with pytest.raises(AlreadyPosted, match="Nothing was struck"):
+        taken_back(parties, message)
 
 
 @BOTH

@@ -32,7 +32,10 @@ _JOINED = "joined.json"
 
 @dataclass(frozen=True)
 class Sent:
-    """The message of a round that the ledger holds: its digest and that of its numbers, and whether it was posted."""
+    """The message of a round that the ledger holds: its digest and that of its numbers.
+
+    `posted` is true from before its first byte lies where others read: a share that fails may have passed it on.
+    """
 
     message: str
     content: str

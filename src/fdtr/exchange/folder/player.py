@@ -129,10 +129,7 @@ class Player:
         if part not in (SUMS, MASKED):
             return post(board.path(part, self.site), content)
         self.release()
-        new = post(board.path(part, self.site), content)
-        if not self.sent.posted:
-            self.mine.save_sent(replace(self.sent, posted=True))
-        return new
+        return post(board.path(part, self.site), content, self._begin_posting)
 
     def finish(self, board: Board, own: SiteSummary) -> str:
         """Fit from the total, once it is found to be right, and write the policy."""
@@ -147,6 +144,10 @@ class Player:
             save(place, at_home.read_bytes())
         self.mine.finish(place)
         return f"Checked the total and wrote this site's policy, learnt with {others} others: {place}"
+
+    def _begin_posting(self) -> None:
+        if not self.sent.posted:
+            self.mine.save_sent(replace(self.sent, posted=True))
 
     @property
     def _noised(self) -> bool:
