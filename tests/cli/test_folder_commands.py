@@ -91,5 +91,5 @@ def test_a_message_that_waits_is_taken_back_and_one_that_was_posted_is_not(parti
     assert told.startswith(f"Struck {recorded.message[:12]}")
     in_the_way.unlink()
     said(parties, "a", "site", "next", "--yes")
-    with pytest.raises(AlreadyPosted, match="where others may have read it"):
+    with pytest.raises(AlreadyPosted, match="others may have read it"):
         said(parties, "a", "site", "withdraw", recorded.message, "--yes")

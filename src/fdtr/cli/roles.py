@@ -9,7 +9,7 @@ import typer
 
 from fdtr.cli import show
 from fdtr.cli.signed import KeyPath, RoundNumber, load_key, round_of
-from fdtr.errors import FdtrError, InvalidStates, OutputExists
+from fdtr.errors import FdtrError, InvalidStates, OutputExists, PerhapsWritten
 
 if TYPE_CHECKING:
     from fdtr.disclosure import Ledger
@@ -101,8 +101,9 @@ def summarize(
         kept = keep(message, within, signer)
         try:
             write_message(message, out, within, signer)
-        except FdtrError:
-            if before is None:  # else it is the copy of the same message, made earlier
+        except FdtrError as error:
+            # Else it is the copy of the same message, made earlier, or of one that may be out in the world.
+            if before is None and not isinstance(error, PerhapsWritten):
                 kept.unlink()
             raise
     show.message_written(message.summary, out, kept, cost, json)
