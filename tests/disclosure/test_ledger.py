@@ -244,7 +244,7 @@ def test_what_was_not_written_is_not_recorded(ledger):
 
 
 def test_what_may_have_been_written_stays_recorded_and_that_is_said(ledger):
-    with pytest.raises(PerhapsWritten, match="keeps its record.*site withdraw 0123456789ab"), ledger.recording(FIRST):
+    with pytest.raises(PerhapsWritten, match=r"keeps its record.*site withdraw 0123456789ab"), ledger.recording(FIRST):
         raise PerhapsWritten("m.fdtr may have been written or not: Input/output error.")
     assert not ledger.judge(replace(FIRST, patients=IDS[1:])).holds
 

@@ -28,8 +28,8 @@ def withdraw(message: str) -> list[Recorded]:
         for home, one in held:
             _require_unposted(home, one)
         for home, one in held:  # before it is struck: a record without its message does no harm, the reverse would
-            one.forget()
             forget_drawn(home)
+            one.forget()
         standing = any(one.message.startswith(message) and not one.withdrawn for one in releases.recorded())
         return releases.withdraw(message) if standing or not held else []
 
