@@ -122,13 +122,17 @@ def _write_again(
     kept: Path, study: "Study", out: Path, within: "Round", signer: "Key | None", yes: bool, json: bool
 ) -> None:
     """Write the kept sums for this round: other noise on the same patients would tell more of them."""
-    from fdtr.exchange.kept import write_again
+    from fdtr.disclosure import lost_to_noise
+    from fdtr.exchange.kept import read_own, write_again
 
     if not json:
+        lost = lost_to_noise(read_own(kept, study))
         show.line(
             f"The message {kept.stem[:12]}… of these patients was made before. Noise is drawn once, because every "
             "other draw would spend ε again: its sums are used as they are, even if the table's values have changed."
         )
+        if lost:
+            show.line(f"Note: {lost}")
     if not yes and not _agreed(f"Write this to {out}?"):
         raise FdtrError("Nothing was written.")
     show.message_written(write_again(kept, out, study, within, signer), out, kept, None, json, again=True)

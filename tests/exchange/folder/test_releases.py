@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+from typing import Any
 
 import pytest
+from numpy.random import default_rng
 
 from fdtr.errors import ChangedSummary, FdtrError
 from fdtr.exchange.folder import durable, find_home, take_site_turn
@@ -13,9 +16,22 @@ from fdtr.exchange.folder.board import SUMS
 from fdtr.exchange.folder.home import RoundHome
 from fdtr.exchange.folder.parts import MASKED
 from fdtr.exchange.kept import find_kept, ledger
+from fdtr.learners.private import Noise
+from fdtr.site import fit_message, fits, read_trajectories
 from folder_releases import BOTH, at_home, crash, due, reachable, shorter, standing, taken_back, unreachable
 
 PRIVATE = {"epsilon": 100.0, "delta": 1e-6}
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Every draw is another, and small: OpenDP's leaves nothing of 120 patients, and two such messages are the same."""
+    draws = itertools.count()
+
+    def add(sums: Any) -> Any:
+        return sums + 1e-3 * default_rng(next(draws)).normal(size=len(sums))
+
+    monkeypatch.setattr(fits, "noise_of", lambda _: Noise(1e-3, add))
 
 
 @BOTH
@@ -129,7 +145,18 @@ def test_a_message_that_was_recorded_stays_whatever_is_said_then(tmp_path, monke
     parties.play()
 
 
+@pytest.mark.usefixtures("counted")
+def test_two_draws_differ(tmp_path):
+    parties = due(tmp_path, masked=False, **PRIVATE)
+    study = parties.board.study
+    rows = read_trajectories(tmp_path / "a.csv", study, "a")
+    first, second = (fit_message(study, rows).summary for _ in range(2))
+    assert first.digest != second.digest
+    assert first.sums.schur.any(axis=(1, 2)).all()
+
+
 @BOTH
+@pytest.mark.usefixtures("counted")
 def test_noise_is_drawn_once_whoever_dies_or_begins_another_round(tmp_path, masked):
     parties = due(tmp_path, masked=masked, **PRIVATE)
     crash(parties)
@@ -137,6 +164,7 @@ def test_noise_is_drawn_once_whoever_dies_or_begins_another_round(tmp_path, mask
     saved = path.read_bytes()
     with pytest.raises(FdtrError, match="Nothing was posted"):
         parties.site("a", says=False)
+    assert path.read_bytes() == saved
     crash(parties)
     assert path.read_bytes() == saved
     parties.all()
@@ -156,6 +184,7 @@ def test_noise_is_drawn_once_whoever_dies_or_begins_another_round(tmp_path, mask
     assert kept.exists()
 
 
+@pytest.mark.usefixtures("counted")
 def test_noise_that_waits_is_there_when_the_table_is_restored(tmp_path):
     parties = due(tmp_path, masked=False, **PRIVATE)
     crash(parties)
@@ -169,6 +198,7 @@ def test_noise_that_waits_is_there_when_the_table_is_restored(tmp_path):
     assert parties.board.path(SUMS, "a").read_bytes() == saved
 
 
+@pytest.mark.usefixtures("counted")
 def test_noise_drawn_in_a_round_that_was_given_up_unasked_is_used_in_the_next(tmp_path):
     parties = due(tmp_path, masked=False, **PRIVATE)
     crash(parties)
