@@ -1,10 +1,13 @@
 """The file format: whole or refused, the same bytes for the same content."""
 
+import errno
+import os
+
 import numpy as np
 import pytest
 
 from fdtr import container
-from fdtr.errors import ForeignFile, UnreadableFile, UnwritableFile
+from fdtr.errors import ForeignFile, PerhapsWritten, UnreadableFile, UnwritableFile
 
 pytestmark = pytest.mark.quick
 ARRAYS = {"b": np.arange(6.0).reshape(2, 3), "a": np.array([np.pi, -0.0, 5e-324])}
@@ -85,3 +88,19 @@ def test_a_failed_write_leaves_nothing(tmp_path):
 def test_private_files_are_for_their_owner(tmp_path):
     container.write(tmp_path / "x", "thing", {}, ARRAYS, private=True)
     assert (tmp_path / "x").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("renamed", [False, True], ids=["not renamed", "renamed, and the answer lost"])
+def test_a_rename_that_fails_says_whether_the_file_may_be_there(tmp_path, monkeypatch, renamed):
+    real = os.replace
+
+    def fails(*names):
+        if renamed:
+            real(*names)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(UnwritableFile, match="may have been written or not" if renamed else "Nothing was") as told:
+        write(tmp_path / "x")
+    assert isinstance(told.value, PerhapsWritten) == renamed
+    assert [path.name for path in tmp_path.iterdir()] == ["x"] * renamed

@@ -22,6 +22,7 @@
     │   │   └── UnreadableKey       no private key of ours, or another passphrase
     │   │       └── ExposedKey      a private key that others on the machine can read
     │   ├── UnwritableFile          a file or folder could not be written
+    │   │   └── PerhapsWritten      nobody can tell whether it was
     │   ├── ForeignFile             a sound file that is not ours
     │   │   ├── DisguisedFile       another format under our name: a pickle, an archive
     │   │   ├── OtherKind           a message where a policy is needed
@@ -189,6 +190,10 @@ class ExposedKey(UnreadableKey):
 
 class UnwritableFile(FileError):
     """A file or folder could not be written; nothing is left of it."""
+
+
+class PerhapsWritten(UnwritableFile):
+    """The disk failed such that a file may lie there whole, and somebody may have it."""
 
 
 class ForeignFile(FileError):

@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 
 from fdtr.disclosure import VALUES, Ledger, Release
 from fdtr.disclosure.once import MOST_VALUES, Patients
-from fdtr.errors import ForeignFile, Forgotten, ReleasedBefore, UnknownRelease, UnreadableFile, UnwritableFile
+from fdtr.errors import (
+    ForeignFile,
+    Forgotten,
+    PerhapsWritten,
+    ReleasedBefore,
+    UnknownRelease,
+    UnreadableFile,
+    UnwritableFile,
+)
 from fdtr.site import check, map_fingerprint, summarize
 from worlds import make_sites, make_study
 
@@ -284,6 +292,12 @@ def test_what_was_not_written_is_not_recorded(ledger):
     with pytest.raises(UnwritableFile), ledger.recording(FIRST):
         raise UnwritableFile("the disk is full")
     assert len(ledger.recorded()) == 1  # that of the message which was written
+
+
+def test_what_may_have_been_written_stays_recorded_and_that_is_said(ledger):
+    with pytest.raises(PerhapsWritten, match=r"keeps its record.*site withdraw 0123456789ab"), ledger.recording(FIRST):
+        raise PerhapsWritten("m.fdtr may have been written or not: Input/output error.")
+    assert not ledger.judge(replace(FIRST, patients=IDS[1:])).holds
 
 
 def test_an_interruption_leaves_the_record(ledger):

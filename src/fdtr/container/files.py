@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from fdtr.errors import DisguisedFile, Linked, MissingFile, UnreadableFile, UnwritableFile, WrongLength
+from fdtr.errors import DisguisedFile, Linked, MissingFile, PerhapsWritten, UnreadableFile, UnwritableFile, WrongLength
 
 log = logging.getLogger("fdtr.container")
 
@@ -55,13 +55,23 @@ def write_atomically(path: str | Path, content: bytes, *, mode: int = 0o644) -> 
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(target)
+        _rename(temporary, target)
         log.info("wrote %s, %d bytes", target, len(content))
     except OSError as error:
         raise UnwritableFile(f"{target} could not be written: {_reason(error)}. Nothing was written.") from None
     finally:  # after an interruption too
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _rename(temporary: Path, target: Path) -> None:
+    """A network share may rename and lose the answer: only what still has its old name was surely not renamed."""
+    try:
+        temporary.replace(target)
+    except OSError as error:
+        if os.path.lexists(temporary):
+            raise
+        raise PerhapsWritten(f"{target} may have been written or not: {_reason(error)}.") from None
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,15 @@ import numpy as np
 from fdtr.disclosure.messages import refusal
 from fdtr.disclosure.once import VALUES, WIDTH, Earlier, Patients, Release, judge_once, nothing_near
 from fdtr.disclosure.rules import Verdict
-from fdtr.errors import ForeignFile, Forgotten, ReleasedBefore, UnknownRelease, UnreadableFile, UnwritableFile
+from fdtr.errors import (
+    ForeignFile,
+    Forgotten,
+    PerhapsWritten,
+    ReleasedBefore,
+    UnknownRelease,
+    UnreadableFile,
+    UnwritableFile,
+)
 
 _WAIT_SECONDS = 30.0
 _FORMATS = (
@@ -101,14 +109,19 @@ class Ledger:
 
     @contextmanager
     def recording(self, release: Release) -> Iterator[None]:
-        """Record a release before the body writes it, and take the record back where the body fails.
+        """Record a release before the body writes it, and take the record back where the body surely wrote nothing.
 
-        So no message is ever in the world without its record. An interruption leaves the record: the file may be there
-        already, the same message may be made again, and `withdraw` strikes it.
+        So no message is ever in the world without its record. An interruption leaves the record, and so does a disk
+        that cannot tell: the file may be there already, the same message may be made again, and `withdraw` strikes it.
         """
         number = self._record(release)
         try:
             yield
+        except PerhapsWritten as error:
+            raise PerhapsWritten(
+                f"{error} The ledger keeps its record. Run the same command again; if nobody had the file, strike it "
+                f"with `fdtr site withdraw {release.message[:12]}`."
+            ) from None
         except Exception:
             with suppress(UnreadableFile), self._connected() as ledger:
                 ledger.execute("DELETE FROM releases WHERE id = ?", (number,))

@@ -32,7 +32,10 @@ _JOINED = "joined.json"
 
 @dataclass(frozen=True)
 class Sent:
-    """The message of a round that the ledger holds: its digest and that of its numbers, and whether it was posted."""
+    """The message of a round that the ledger holds: its digest and that of its numbers.
+
+    `posted` is true from before its first byte lies where others read: a share that fails may have passed it on.
+    """
 
     message: str
     content: str
@@ -100,19 +103,32 @@ class RoundHome:
 
     def destroy(self) -> bool:
         """Forget the masks, and what was masked; whether there were any left."""
+        if self.state is None:  # an open round keeps its message
+            return False
+        left = self._destroy_masks()
+        self._remove(self.path(OPENED), self.path(SUMS))
+        return left
+
+    def forget(self) -> None:
+        """Take back what was never posted: its bytes, the masks on it, and that it was agreed to.
+
+        Masks first, so that nothing follows from them any more; the message last, because by it a second attempt, after
+        a crash, finds what the first left.
+        """
+        self._destroy_masks()
+        self._remove(self.path(MASKED), self.path(OPENED), self.place / "sent.json", self.path(SUMS))
+
+    def _destroy_masks(self) -> bool:
         state = self.state
         if state is None or state == state.destroyed():
             return False
-        for part in (OPENED, SUMS):  # first: a crash in between finds the state as it was, and comes here again
-            remove(self.path(part))
         self.save_state(state.destroyed())
         return True
 
-    def forget(self) -> None:
-        """Take back what was never posted: its bytes, the masks on it, and that it was agreed to."""
-        self.destroy()
-        for path in (self.path(MASKED), self.path(SUMS), self.place / "sent.json"):
-            remove(path)
+    def _remove(self, *paths: Path) -> None:
+        for path in paths:
+            if path.exists():
+                remove(path)
 
 
 @dataclass(frozen=True)

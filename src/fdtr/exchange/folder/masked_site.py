@@ -6,7 +6,7 @@ A crash before a state is saved repeats its step; one after it posts the saved b
 """
 
 from fdtr.errors import ChangedSummary, OtherSurvivors, OutOfTurn, RoundClosed, Unsigned
-from fdtr.exchange.folder.board import Board
+from fdtr.exchange.folder.board import SUMS, Board
 from fdtr.exchange.folder.durable import sweep
 from fdtr.exchange.folder.memory import history_locked, read_history, save_history
 from fdtr.exchange.folder.one_way import require_never_told
@@ -35,6 +35,7 @@ def advance(player: Player, board: Board) -> Step:
     if not state.masked_digest:
         return _mask(player, board, state)
     if not state.opened:
+        _require_message(player)
         player.release()
     if state.survivors is None:
         return _confirm(player, board, state)
@@ -141,6 +142,15 @@ def _require_open(player: Player, board: Board) -> None:
         raise RoundClosed(
             f"Round {board.number} was closed without site {player.site!r}. Nothing was posted. Wait for a new round: "
             "`fdtr hub new-round`."
+        )
+
+
+def _require_message(player: Player) -> None:
+    """Refuse to go on without the message that was masked: one made now would be recorded in its place."""
+    if player.mine.outgoing(SUMS) is None:
+        raise OutOfTurn(
+            f"The message that site {player.site!r} masked in round {player.number} is no longer at home. Nothing was "
+            "posted. Wait for a new round: `fdtr hub new-round`."
         )
 
 
