@@ -13,9 +13,14 @@ from fdtr.policy import Policy
 from fdtr.signing import HUB
 from folder_parties import SITES, Parties
 
-OPEN_TURNS = ("open", "join a", "join b", "join c", "a", "b", "c", "hub", "a", "b", "c")
+OPEN_TURNS = (
+    *("open", "join a", "join b", "join c"),
+    *("prepare a", "withdraw a"),
+    *("a", "b", "c", "hub", "a", "b", "c"),
+)
 MASKED_TURNS = (
     *("open", "join a", "join b", "join c"),
+    *("a", "b", "c", "prepare a", "withdraw a", "new-round"),
     *("a", "b", "c", "a", "b"),  # keys and masked messages; c, who comes last, does both at once
     *("hub", "a", "b", "c", "a", "b"),  # the list, signatures under it, openings
     *("hub", "a", "b", "c"),
@@ -32,7 +37,7 @@ class Disk:
     parties: Parties
 
     def party(self, turn: str) -> str:
-        return HUB if turn in ("open", HUB) else turn.removeprefix("join ")
+        return HUB if turn in ("open", "new-round", HUB) else turn.split()[-1]
 
     def look(self, turn: str | None = None) -> Tree:
         """As it is now; without a turn, at all homes."""
@@ -56,9 +61,9 @@ class Disk:
         return {name: held for name, held in self.look(turn).items() if held is not None and "/ledger/" not in name}
 
     def recorded(self, turn: str) -> list[str]:
-        """The messages in the ledger of the turn's party."""
+        """The messages in the ledger of the turn's party, and which of them were struck."""
         with self.parties.at_home(self.party(turn)):
-            return sorted({one.message for one in ledger().recorded()})
+            return sorted({f"{one.message} {one.withdrawn}" for one in ledger().recorded()})
 
     def condition(self, turn: str) -> int:
         """The same for two disks that differ only in the names of what is half-written."""

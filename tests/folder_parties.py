@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.csv
 
+from fdtr.errors import UnwritableFile
 from fdtr.exchange.folder import (
     Board,
     Turn,
@@ -20,10 +22,13 @@ from fdtr.exchange.folder import (
     join,
     new_round,
     open_folder,
+    player,
     read_board,
     take_hub_turn,
     take_site_turn,
+    withdraw,
 )
+from fdtr.exchange.kept import ledger
 from fdtr.policy import Policy
 from fdtr.signing import HUB, Key
 from fdtr.study import Study
@@ -121,13 +126,30 @@ class Parties:
         with self.at_home(HUB):
             return new_round(self.folder, self.key(HUB))
 
+    def prepare(self, site: str) -> None:
+        """The site's turn while nothing can be put on the share: its message is recorded, and waits at home."""
+
+        def unreachable(*_: object) -> bool:
+            raise UnwritableFile("The share is not there.")
+
+        with patch.object(player, "post", unreachable), suppress(UnwritableFile):
+            self.site(site)
+
+    def withdraw(self, site: str) -> None:
+        """Take back whatever the site's ledger holds."""
+        with self.at_home(site):
+            for message in {one.message for one in ledger().recorded() if not one.withdrawn}:
+                withdraw(message)
+
     def turn(self, what: str) -> Turn | None:
-        """One act of one party: "open", "join a", "a", "hub"."""
-        if what == "open":
-            return self.open()
-        if what.startswith("join "):
-            return self.join(what.removeprefix("join "))
-        return self.hub() if what == HUB else self.site(what)
+        """One act of one party: "open", "join a", "a", "hub", "prepare a", "withdraw a", "new-round"."""
+        act, _, site = what.partition(" ")
+        alone = {"open": self.open, "new-round": self.new_round, HUB: self.hub}
+        if act in alone:
+            return alone[act]()
+        if not site:
+            return self.site(act)
+        return {"join": self.join, "prepare": self.prepare, "withdraw": self.withdraw}[act](site)
 
     def all(self, *sites: str) -> list[Turn]:
         return [self.site(site) for site in sites or self.sites]

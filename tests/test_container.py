@@ -1,5 +1,8 @@
 """The file format: whole or refused, the same bytes for the same content."""
 
+import errno
+import os
+
 import numpy as np
 import pytest
 import rfc8785
@@ -7,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdtr import container
-from fdtr.errors import ForeignFile, UnreadableFile, UnwritableFile
+from fdtr.errors import ForeignFile, PerhapsWritten, UnreadableFile, UnwritableFile
 
 pytestmark = pytest.mark.quick
 ARRAYS = {"b": np.arange(6.0).reshape(2, 3), "a": np.array([np.pi, -0.0, 5e-324])}
@@ -105,3 +108,19 @@ VALUES = st.recursive(
 @settings(deadline=None)
 def test_the_fast_way_to_canonical_json_gives_the_bytes_of_rfc_8785(value):
     assert container.canonical_json(value) == rfc8785.dumps(value)
+
+
+@pytest.mark.parametrize("renamed", [False, True], ids=["not renamed", "renamed, and the answer lost"])
+def test_a_rename_that_fails_says_whether_the_file_may_be_there(tmp_path, monkeypatch, renamed):
+    real = os.replace
+
+    def fails(*names):
+        if renamed:
+            real(*names)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(UnwritableFile, match="may have been written or not" if renamed else "Nothing was") as told:
+        write(tmp_path / "x")
+    assert isinstance(told.value, PerhapsWritten) == renamed
+    assert [path.name for path in tmp_path.iterdir()] == ["x"] * renamed

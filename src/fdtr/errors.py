@@ -15,12 +15,14 @@
     │   │   ├── Linked              a link, where only the file or folder itself is taken
     │   │   ├── WrongLength         not as many bytes as the study or its own header tells
     │   │   ├── DamagedFile         a header that cannot be read
+    │   │   ├── Forgotten           a site's memory lacks what was written into it
     │   │   ├── RepeatedKey         a header that says one thing twice
     │   │   ├── OtherArrays         arrays of another name, type or shape
     │   │   ├── ChangedFile         the checksum differs
     │   │   └── UnreadableKey       no private key of ours, or another passphrase
     │   │       └── ExposedKey      a private key that others on the machine can read
     │   ├── UnwritableFile          a file or folder could not be written
+    │   │   └── PerhapsWritten      nobody can tell whether it was
     │   ├── ForeignFile             a sound file that is not ours
     │   │   ├── DisguisedFile       another format under our name: a pickle, an archive
     │   │   ├── OtherKind           a message where a policy is needed
@@ -89,6 +91,8 @@
     │   ├── OtherSurvivors          sites were shown different lists
     │   ├── MissingSignature        a survivor has not signed the list
     │   ├── RoundTooAlike           two sums together would stand for too few sites
+    │   ├── SummedBefore            what would leave openly is in an opened secure sum
+    │   ├── ToldBefore              what a secure sum would hide left openly
     │   ├── ChangedMessage          a masked message is not the one in the list
     │   └── BadOpening              an opening is missing, unsigned, or of another round
     ├── ServiceError                a federation over the network
@@ -168,6 +172,10 @@ class DamagedFile(UnreadableFile):
     """A file's header cannot be read."""
 
 
+class Forgotten(UnreadableFile):
+    """A site's memory lacks what was written into it: it was deleted, emptied, or put back from an old copy."""
+
+
 class RepeatedKey(UnreadableFile):
     """A header says one thing twice, so that two readers could understand two things."""
 
@@ -190,6 +198,10 @@ class ExposedKey(UnreadableKey):
 
 class UnwritableFile(FileError):
     """A file or folder could not be written; nothing is left of it."""
+
+
+class PerhapsWritten(UnwritableFile):
+    """The disk failed such that a file may lie there whole, and somebody may have it."""
 
 
 class ForeignFile(FileError):
@@ -502,6 +514,14 @@ class MissingSignature(MaskingError):
 
 class RoundTooAlike(MaskingError):
     """The sums of two rounds together would stand for too few sites."""
+
+
+class SummedBefore(MaskingError):
+    """Numbers that are in an opened secure sum would leave openly."""
+
+
+class ToldBefore(MaskingError):
+    """Numbers that left openly would be hidden in a secure sum in vain."""
 
 
 class ChangedMessage(MaskingError):

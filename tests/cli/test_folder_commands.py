@@ -91,5 +91,16 @@ def test_a_message_that_waits_is_taken_back_and_one_that_was_posted_is_not(parti
     assert told.startswith(f"Struck {recorded.message[:12]}")
     in_the_way.unlink()
     said(parties, "a", "site", "next", "--yes")
-    with pytest.raises(AlreadyPosted, match="where others may have read it"):
+    with pytest.raises(AlreadyPosted, match="others may have read it"):
         said(parties, "a", "site", "withdraw", recorded.message, "--yes")
+
+
+def test_a_person_is_told_before_a_message_is_released_that_noise_left_nothing_of(parties):
+    study_of(masked=False, asked={"epsilon": 0.01, "delta": 1e-6}).save(parties.root / "study.toml")
+    hub(parties, "open", "shared", "study.toml")
+    join(parties, "a")
+    told = "the noise left nothing of the shared effects at steps 0, 1"
+    assert told in said(parties, "a", "site", "next", "--yes")
+    summarize = ("site", "summarize", "study.toml", "b.csv", "--key", "b.key", "--yes", "--out")
+    assert told in said(parties, "b", *summarize, "first.fdtr")
+    assert told in said(parties, "b", *summarize, "again.fdtr")

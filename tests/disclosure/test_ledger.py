@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 
 from fdtr.disclosure import VALUES, Ledger, Release
 from fdtr.disclosure.once import MOST_VALUES, Patients
-from fdtr.errors import ForeignFile, ReleasedBefore, UnknownRelease, UnreadableFile, UnwritableFile
+from fdtr.errors import (
+    ForeignFile,
+    Forgotten,
+    PerhapsWritten,
+    ReleasedBefore,
+    UnknownRelease,
+    UnreadableFile,
+    UnwritableFile,
+)
 from fdtr.site import check, map_fingerprint, summarize
 from worlds import make_sites, make_study
 
@@ -286,6 +294,12 @@ def test_what_was_not_written_is_not_recorded(ledger):
     assert len(ledger.recorded()) == 1  # that of the message which was written
 
 
+def test_what_may_have_been_written_stays_recorded_and_that_is_said(ledger):
+    with pytest.raises(PerhapsWritten, match=r"keeps its record.*site withdraw 0123456789ab"), ledger.recording(FIRST):
+        raise PerhapsWritten("m.fdtr may have been written or not: Input/output error.")
+    assert not ledger.judge(replace(FIRST, patients=IDS[1:])).holds
+
+
 def test_an_interruption_leaves_the_record(ledger):
     with pytest.raises(KeyboardInterrupt), ledger.recording(FIRST):
         raise KeyboardInterrupt
@@ -333,7 +347,7 @@ def test_a_withdrawn_release_does_not_count(ledger):
 def test_no_id_is_in_the_ledger_and_only_its_owner_reads_it(ledger, tmp_path):
     record(ledger, replace(FIRST, patients=["patient-4711", *IDS]))
     folder = tmp_path / "state" / "ledger"
-    assert {path.name for path in folder.iterdir()} == {"releases.sqlite", "secret"}
+    assert {path.name for path in folder.iterdir()} == {"made", "releases.sqlite", "secret"}
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in folder.iterdir())
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert len((folder / "secret").read_bytes()) == 32
@@ -356,6 +370,34 @@ def test_a_lost_secret_is_told_and_nothing_is_released(ledger, tmp_path):
         for act in (ledger.judge, lambda release: record(ledger, release)):
             with pytest.raises(UnreadableFile, match="Restore the folder"):
                 act(FIRST)
+
+
+@pytest.mark.parametrize("lose", [lambda file: file.unlink(), lambda file: file.write_bytes(b"")])
+def test_a_ledger_that_vanished_beside_its_secret_is_not_begun_anew(ledger, tmp_path, lose):
+    record(ledger, FIRST)
+    lose(tmp_path / "state" / "ledger" / "releases.sqlite")
+    again = replace(FIRST, patients=IDS[1:])
+    for act in (ledger.judge, ledger.repeated, lambda release: record(ledger, release)):
+        with pytest.raises(Forgotten, match=r"releases\.sqlite' is gone or empty.* Restore the folder"):
+            act(again)
+    for look in (ledger.recorded, lambda: ledger.withdraw(FIRST.message), lambda: ledger.stands(FIRST.message)):
+        with pytest.raises(Forgotten):
+            look()
+
+
+def test_whoever_died_while_the_ledger_was_made_has_forgotten_nothing(ledger, tmp_path):
+    """All that lies in its folder at each boundary, up to the mark that it was made."""
+    folder = tmp_path / "state" / "ledger"
+    record(Ledger(tmp_path / "whole"), FIRST)
+    folder.mkdir(parents=True)
+    for name, content in (("secret", (tmp_path / "whole" / "secret").read_bytes()), ("releases.sqlite", b"")):
+        (folder / name).write_bytes(content)
+        assert ledger.judge(FIRST).measured == "no earlier release"
+    record(ledger, FIRST)
+    (folder / "made").unlink()  # died before it, or made by an earlier version
+    assert not ledger.judge(replace(FIRST, patients=IDS[1:])).holds
+    record(ledger, FIRST)
+    assert (folder / "made").exists()
 
 
 def test_a_ledger_that_cannot_be_used_says_what_to_do(tmp_path):

@@ -47,6 +47,7 @@ from fdtr.exchange.wire import (
 from fdtr.signing import Round
 from fdtr.summary import Sums, combine
 from letters import by_hand, forged, header_text, refreshed, round_of, small_messages, small_study, with_roster
+from patience import within
 
 pytestmark = pytest.mark.quick
 STUDY = small_study()
@@ -127,7 +128,7 @@ def test_what_is_no_file_is_refused_and_does_not_hang(tmp_path):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket"))
         for path, match in {**cases, "socket": "is a socket or a device, not a file"}.items():
-            with pytest.raises(UnreadableFile, match=match):
+            with within(10), pytest.raises(UnreadableFile, match=match):
                 read_message(tmp_path / path, STUDY, HERE)
             assert not container.is_container(tmp_path / path)
 

@@ -16,6 +16,7 @@ from fdtr.errors import (
     MalformedPart,
     MissingSignature,
     NotASurvivor,
+    OtherFormat,
     OtherShape,
     OtherSurvivors,
     OutOfTurn,
@@ -443,26 +444,33 @@ def test_combinations_of_sums_are_found_as_by_hand():
     assert smallest_sum(["abcd", "abcef"], below=4) == ("d", "e", "f")
 
 
+def keyed(sites, **changed):
+    """Sites with a public key each."""
+    return {site: f"key of {site}" for site in sites} | changed
+
+
 def test_the_rule_holds_when_signing_and_again_when_opening():
     played = play(agree(5, length=8))
     survivors = played.survivors()
-    alike = History().opened(bytes(32), "study", "content", survivors.sites[:4])
+    alike = History().opened(bytes(32), "study", "content", keyed(survivors.sites[:4]))
     with pytest.raises(RoundTooAlike):
         confirm(played.states["site-000"], survivors, alike)
     signed = [played.accept(site, survivors) for site in survivors.sites]
     with pytest.raises(RoundTooAlike):  # opened in between
         release(played.states["site-000"], signed, alike, verify)
-    own = History().opened(played.agreed.context, "study", "content", survivors.sites)  # after a crash: the very round
+    same = keyed(survivors.sites)
+    own = History().opened(played.agreed.context, "study", "content", same)  # after a crash: the very round
     assert release(played.states["site-000"], signed, own, verify).opened
 
 
 def test_history_comes_back_as_it_was():
     begun = History().begun(bytes(32)).begun(bytes([1] * 32))
-    history = begun.opened(bytes(32), "study", "content", ("b", "a", "c"))
+    history = begun.opened(bytes(32), "study", "content", keyed("bac"))
     assert History.from_json(history.to_json()) == history
     assert history.begun(bytes(32)) == history
-    assert history.opened_elsewhere(bytes([1] * 32)) == [("a", "b", "c")]
-    wrong = ("00", ["00"], ["00", "s", "c", None], ["00" * 32, "", "c", ["a"]], ["00" * 32, "s", "c", "a"], 3)
+    assert history.opened_elsewhere(bytes([1] * 32)) == [tuple(keyed("abc").items())]
+    pair = ["a", "key of a"]
+    wrong = ("00", ["00"], ["00", "s", "c", None], ["00" * 32, "", "c", [pair]], ["00" * 32, "s", "c", [[]]], 3)
     for text in (*(json.dumps({"secure_sums": [one]}) for one in wrong), '{"secure_sums": 3}', "[]", "", "{"):
         with pytest.raises(MalformedPart):
             History.from_json(text)
@@ -470,7 +478,8 @@ def test_history_comes_back_as_it_was():
 
 def test_rounds_are_alike_by_their_study_or_by_their_numbers():
     one, two, three = (bytes([i] * 32) for i in range(3))
-    history = History().opened(one, "s1", "c1", "abc").opened(two, "s2", "c1", "abd").opened(three, "s1", "c2", "abe")
+    history = History().opened(one, "s1", "c1", keyed("abc")).opened(two, "s2", "c1", keyed("abd"))
+    history = history.opened(three, "s1", "c2", keyed("abe"))
 
     def contexts(study, content):
         return [past.context for past in history.alike(study, content).rounds]
@@ -481,10 +490,37 @@ def test_rounds_are_alike_by_their_study_or_by_their_numbers():
     assert contexts("s3", "c3") == []
 
 
-def test_survivors_are_whoever_has_their_keys():
-    history = History().opened(bytes(32), "s", "c", ("k1", "k2", "k3"))
-    [seen] = history.named({"k1": "north", "k2": "k3"}).opened_elsewhere(b"")
-    assert seen == ("north", "k3", '"k3"')  # a site that calls itself by another's key is not that one
+@pytest.mark.parametrize(
+    ("survivors", "allowed"),
+    [
+        (keyed("abcde"), True),
+        (keyed("abcd"), False),
+        (keyed("abcd", d="new"), False),  # by names one is missing, by keys three differ
+        (keyed("abcd", c="new", d="newer"), False),
+        ({"n": "key of a", "s": "key of b", "w": "key of c", "x": "key of d"}, False),  # the reverse
+        ({"n": "key of a", "b": "new", "c": "key of c", "d": "key of d"}, False),  # neither alone tells
+        (keyed("abcde", e="new"), False),  # whether it is the same one nobody knows
+        (keyed("abxyz"), True),
+        (keyed("abcdefgh"), True),
+    ],
+)
+def test_whoever_changes_name_or_key_may_be_the_same_site_or_another(survivors, allowed):
+    history = History().opened(bytes(32), "s", "c", keyed("abcde"))
+    if allowed:
+        history.require_unlike(b"", survivors)
+    else:
+        with pytest.raises(RoundTooAlike, match="the same names and keys"):
+            history.require_unlike(b"", survivors)
+
+
+def test_a_site_that_calls_itself_by_anothers_key_is_not_that_one():
+    history = History().opened(bytes(32), "s", "c", keyed("abc"))
+    history.require_unlike(b"", {"key of a": "x", "key of b": "y", "key of c": "z"})
+
+
+def test_a_memory_that_knows_no_names_is_of_an_earlier_version():
+    with pytest.raises(OtherFormat, match="by their keys alone"):
+        History.from_json(json.dumps({"secure_sums": [["00" * 32, "s", "c", ["k1", "k2", "k3"]]]}))
 
 
 # --- what is carried --------------------------------------------------------------------------------------------

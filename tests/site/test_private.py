@@ -125,6 +125,17 @@ def test_the_same_patients_are_noised_once(private, tmp_path):
 
 
 @pytest.mark.quick
+def test_what_noise_leaves_nothing_of_is_told(private):
+    study, sites = private
+    rows = sites["a"]
+    nothing = summarize(study, rows, fitted=fit_message(study, rows, drawn(1e4)))
+    assert not nothing.summary.sums.schur.any()
+    assert "the noise left nothing of the shared effects at steps 0, 1, 2; nothing would be learnt" in nothing.lost
+    assert summarize(study, rows, fitted=fit_message(study, rows, drawn(1e-3))).lost == ""
+    assert summarize(make_study(), rows).lost == ""
+
+
+@pytest.mark.quick
 def test_check_and_the_cost_draw_no_noise(private, tmp_path):
     study, sites = private
 

@@ -9,7 +9,7 @@ import typer
 
 from fdtr.cli import show
 from fdtr.cli.signed import KeyPath, RoundNumber, load_key, round_of
-from fdtr.errors import FdtrError, InvalidStates, OutputExists
+from fdtr.errors import FdtrError, InvalidStates, OutputExists, PerhapsWritten
 
 if TYPE_CHECKING:
     from fdtr.disclosure import Ledger
@@ -66,6 +66,7 @@ def summarize(
     is signed with --key where the study has a roster. Where the study asks for differential privacy (experimental),
     says first what the noise costs; asked again for the same patients, it writes the kept sums, not others.
     """
+    from fdtr.exchange.folder import require_never_summed
     from fdtr.exchange.kept import find_copy, keep, ledger
     from fdtr.exchange.wire import write_message
     from fdtr.signing import check_site_name, require_own
@@ -91,18 +92,22 @@ def summarize(
             return
     fitted = fit_message(loaded, rows)
     message = summarize_site(loaded, rows, releases, fitted)
+    release = release_of(loaded, rows, message.summary)
+    require_never_summed(release.content)
     cost = cost_of(loaded, fitted.fit, sites)
     if not json:
         show.message(loaded, message, cost)
     if not yes and not _agreed(f"Write this to {out}?"):
         raise FdtrError("Nothing was written.")
     before = find_copy(message.summary.digest)
-    with releases.recording(release_of(loaded, rows, message.summary)):
+    with releases.recording(release):
+        require_never_summed(release.content)  # a sum may have been opened while a person was asked
         kept = keep(message, within, signer)
         try:
             write_message(message, out, within, signer)
-        except FdtrError:
-            if before is None:  # else it is the copy of the same message, made earlier
+        except FdtrError as error:
+            # Else it is the copy of the same message, made earlier, or of one that may be out in the world.
+            if before is None and not isinstance(error, PerhapsWritten):
                 kept.unlink()
             raise
     show.message_written(message.summary, out, kept, cost, json)
@@ -121,13 +126,17 @@ def _write_again(
     kept: Path, study: "Study", out: Path, within: "Round", signer: "Key | None", yes: bool, json: bool
 ) -> None:
     """Write the kept sums for this round: other noise on the same patients would tell more of them."""
-    from fdtr.exchange.kept import write_again
+    from fdtr.disclosure import lost_to_noise
+    from fdtr.exchange.kept import read_own, write_again
 
     if not json:
+        lost = lost_to_noise(read_own(kept, study))
         show.line(
             f"The message {kept.stem[:12]}… of these patients was made before. Noise is drawn once, because every "
             "other draw would spend ε again: its sums are used as they are, even if the table's values have changed."
         )
+        if lost:
+            show.line(f"Note: {lost}")
     if not yes and not _agreed(f"Write this to {out}?"):
         raise FdtrError("Nothing was written.")
     show.message_written(write_again(kept, out, study, within, signer), out, kept, None, json, again=True)

@@ -274,7 +274,9 @@ def message(study: Study, made: Message, cost: Cost | None = None) -> None:
     told = [v for v in made.verdicts if v.withholds or v.warns]
     for verdict in told:
         line(f"  {'Withheld' if verdict.withholds else 'Note'}: {verdict.sentence}")
-    if told or cost:
+    if made.lost:
+        line(f"  Note: {made.lost}")
+    if told or cost or made.lost:
         line("  Do not forward these lines.")
 
 

@@ -20,6 +20,7 @@ from fdtr.errors import (
     Linked,
     MissingFile,
     OutputExists,
+    PerhapsWritten,
     UnreadableFile,
     UnwritableFile,
     WrongLength,
@@ -63,13 +64,23 @@ def write_atomically(path: str | Path, content: bytes, *, mode: int = 0o644) -> 
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(target)
+        _rename(temporary, target)
         log.info("wrote %s, %d bytes", target, len(content))
     except OSError as error:
         raise UnwritableFile(f"{target} could not be written: {_reason(error)}. Nothing was written.") from None
     finally:  # after an interruption too
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _rename(temporary: Path, target: Path) -> None:
+    """A network share may rename and lose the answer: only what still has its old name was surely not renamed."""
+    try:
+        temporary.replace(target)
+    except OSError as error:
+        if os.path.lexists(temporary):
+            raise
+        raise PerhapsWritten(f"{target} may have been written or not: {_reason(error)}.") from None
 
 
 def create_private(path: Path, content: bytes) -> None:

@@ -4,7 +4,7 @@ from fdtr.disclosure.cost import Cost, expected_ratio
 from fdtr.disclosure.facts import measure
 from fdtr.disclosure.gaussian import gaussian_noise, noise_scale
 from fdtr.disclosure.ledger import Ledger, Recorded
-from fdtr.disclosure.messages import Message, release
+from fdtr.disclosure.messages import Message, lost_to_noise, release
 from fdtr.disclosure.once import VALUES, Release
 from fdtr.disclosure.rules import Payload, Rules, Smallest, StepFacts, Verdict, judge, require_sites, withheld_steps
 from fdtr.disclosure.values import MethodValue, SiteValues, ValueFacts, ValueMessage, Withheld, release_values
@@ -29,6 +29,7 @@ __all__ = [
     "expected_ratio",
     "gaussian_noise",
     "judge",
+    "lost_to_noise",
     "measure",
     "noise_scale",
     "release",

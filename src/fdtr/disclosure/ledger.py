@@ -25,7 +25,15 @@ import numpy as np
 from fdtr.disclosure.messages import refusal
 from fdtr.disclosure.once import VALUES, WIDTH, Earlier, Patients, Release, judge_once, nothing_near
 from fdtr.disclosure.rules import Verdict
-from fdtr.errors import ForeignFile, ReleasedBefore, UnknownRelease, UnreadableFile, UnwritableFile
+from fdtr.errors import (
+    ForeignFile,
+    Forgotten,
+    PerhapsWritten,
+    ReleasedBefore,
+    UnknownRelease,
+    UnreadableFile,
+    UnwritableFile,
+)
 
 _WAIT_SECONDS = 30.0
 _FORMATS = (
@@ -45,16 +53,18 @@ _FORMATS = (
 what format 1 recorded.
 """
 _STEPS = "<u2"
+_MADE = b"There was a ledger beside this file. Without releases.sqlite nothing is released: restore it from a copy.\n"
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A line of the ledger: when, for which study, as which site, which message, of how many patients."""
+    """A line of the ledger: when, for which study, as which site, which message and numbers, of how many patients."""
 
     time: str
     study: str
     site: str
     message: str
+    content: str
     n: int
     withdrawn: bool
 
@@ -70,6 +80,7 @@ class Ledger:
         self._folder = folder
         self._file = folder / "releases.sqlite"
         self._secret_file = folder / "secret"
+        self._made_file = folder / "made"
 
     def judge(self, release: Release) -> Verdict:
         """Rule ONCE for a release. Reads only; where no ledger is, nothing was released."""
@@ -98,14 +109,19 @@ class Ledger:
 
     @contextmanager
     def recording(self, release: Release) -> Iterator[None]:
-        """Record a release before the body writes it, and take the record back where the body fails.
+        """Record a release before the body writes it, and take the record back where the body surely wrote nothing.
 
-        So no message is ever in the world without its record. An interruption leaves the record: the file may be there
-        already, the same message may be made again, and `withdraw` strikes it.
+        So no message is ever in the world without its record. An interruption leaves the record, and so does a disk
+        that cannot tell: the file may be there already, the same message may be made again, and `withdraw` strikes it.
         """
         number = self._record(release)
         try:
             yield
+        except PerhapsWritten as error:
+            raise PerhapsWritten(
+                f"{error} The ledger keeps its record. Run the same command again; if nobody had the file, strike it "
+                f"with `fdtr site withdraw {release.message[:12]}`."
+            ) from None
         except Exception:
             with suppress(UnreadableFile), self._connected() as ledger:
                 ledger.execute("DELETE FROM releases WHERE id = ?", (number,))
@@ -128,7 +144,7 @@ class Ledger:
         with self._open() as ledger:
             if ledger is None:
                 return []
-            columns = "time, study, site, message, n, state = 'withdrawn'"
+            columns = "time, study, site, message, content, n, state = 'withdrawn'"
             return [Recorded(*row) for row in ledger.execute(f"SELECT {columns} FROM releases ORDER BY id")]  # noqa: S608
 
     def record(self, release: Release) -> None:
@@ -192,17 +208,17 @@ class Ledger:
         """The folder, the secret and an empty ledger of the newest format, where they are missing or older."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            made_before = self._made_file.exists()
             if not self._file.exists():
+                self._refuse_forgotten(made_before)
                 _write_once(self._secret_file, secrets.token_bytes(32))
                 os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
-            raise UnwritableFile(
-                f"The ledger of releases cannot be kept in {self._folder}: {error.strerror}. Nothing was written. "
-                "Set FDTR_STATE to a folder of your own."
-            ) from None
+            raise _unwritable(self._folder, error) from None
         with self._connected() as ledger:
             ledger.execute("BEGIN IMMEDIATE")
             made = _format(ledger)
+            self._refuse_forgotten(made_before and not made)
             if made < len(_FORMATS):
                 for statement in ";".join(_FORMATS[made:]).split(";"):
                     ledger.execute(statement)
@@ -210,14 +226,35 @@ class Ledger:
             if not made:
                 ledger.execute("INSERT INTO secret VALUES (?)", (_proof(self._secret_file.read_bytes()),))
             ledger.execute("COMMIT")
+        if not made_before:
+            self._mark_made()
+
+    def _mark_made(self) -> None:
+        """Last of all, so that whoever dies while the ledger is being made has forgotten nothing."""
+        try:
+            _write_once(self._made_file, _MADE)
+        except OSError as error:
+            raise _unwritable(self._folder, error) from None
+
+    def _refuse_forgotten(self, forgotten: bool) -> None:
+        """Refuse to begin anew: of the patients in a ledger that is gone, anybody would be released again."""
+        if forgotten:
+            raise Forgotten(
+                f"The ledger in {self._folder} was made, and its file {self._file.name!r} is gone or empty. Nothing "
+                "was written. Restore the folder from its newest copy. Else nobody can tell whose sums left: move "
+                "the folder away only for patients of whom none ever did."
+            )
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection | None]:
         """The ledger to read; None where nothing was ever recorded."""
+        made = self._made_file.exists()  # looked for first: another process may be making both just now
         if not self._file.exists():
+            self._refuse_forgotten(made)
             yield None
             return
         with self._connected() as ledger:
+            self._refuse_forgotten(made and not _format(ledger))
             yield ledger if _format(ledger) else None
 
     @contextmanager
@@ -279,6 +316,13 @@ def _refusal(release: Release, verdict: Verdict) -> str:
 
 def _proof(secret: bytes) -> bytes:
     return hmac.digest(secret, b"fdtr ledger", "sha256")
+
+
+def _unwritable(folder: Path, error: OSError) -> UnwritableFile:
+    return UnwritableFile(
+        f"The ledger of releases cannot be kept in {folder}: {error.strerror}. Nothing was written. Set FDTR_STATE to "
+        "a folder of your own."
+    )
 
 
 def _write_once(path: Path, content: bytes) -> None:

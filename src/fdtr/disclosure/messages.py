@@ -1,6 +1,6 @@
 """The only maker of what may leave a site before learning: sums over its patients, once the rules hold."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from fdtr.disclosure.rules import Rules, StepFacts, Verdict, judge, withheld_steps
@@ -30,6 +30,30 @@ class Message:
     def withheld(self) -> list[int]:
         """Steps that are sent as zeros."""
         return withheld_steps(self.verdicts)
+
+    @property
+    def lost(self) -> str:
+        """What noise left nothing of, in a sentence; empty where something is left, or nothing was there before."""
+        if not self.summary.noised:
+            return ""
+        absorbed = {verdict.step for verdict in self.verdicts if verdict.warns}
+        return lost_to_noise(self.summary, absorbed)
+
+
+def lost_to_noise(noised: SiteSummary, absorbed: Collection[int | None] = ()) -> str:
+    """The steps of which a noised summary tells nothing, in a sentence; empty where there are none.
+
+    `absorbed` are those where the exact sums tell nothing either.
+    """
+    sums = noised.sums
+    lost = [h for h in range(sums.horizon) if sums.n[h] and not sums.schur[h].any() and h not in absorbed]
+    if not lost or not sums.n_shared:
+        return ""
+    steps = f"step{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}"
+    return (
+        f"the noise left nothing of the shared effects at {steps}; nothing would be learnt from this message there. "
+        "A larger epsilon in the study, or more patients, would leave more."
+    )
 
 
 def release(summary: SiteSummary, facts: Sequence[StepFacts], rules: Rules, once: Verdict | None = None) -> Message:

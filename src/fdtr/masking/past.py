@@ -6,16 +6,19 @@ them are the same.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.errors import MalformedPart, RoundTooAlike
-from fdtr.masking.parts import FEWEST_HONEST, key, name, parse
+from fdtr.errors import MalformedPart, OtherFormat, RoundTooAlike
+from fdtr.masking.parts import FEWEST_HONEST, key, name, pairs, parse
+
+Survivor = tuple[str, str]
+"""A site as the roster had it: its name and its public key. Either may be another the next time."""
 
 
 @dataclass(frozen=True)
@@ -23,14 +26,13 @@ class PastRound:
     """One round of this site: its `context`, and what it was once the site opened its masks.
 
     `study` is the fingerprint, `content` the digest of the numbers that the site put in, the same whatever the study is
-    called. `survivors` are whoever stands for the sites, None before the masks were opened: their public keys, since a
-    site may be called otherwise the next time.
+    called. `survivors`, sorted, are None before the masks were opened.
     """
 
     context: bytes
     study: str = ""
     content: str = ""
-    survivors: tuple[str, ...] | None = None
+    survivors: tuple[Survivor, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -39,38 +41,45 @@ class History:
 
     rounds: tuple[PastRound, ...] = ()
 
-    def knows(self, context: bytes) -> bool:
-        """Whether the site took part in this round."""
-        return any(past.context == context for past in self.rounds)
+    def knows(self, context: bytes, opened: bool = False) -> bool:
+        """Whether the site took part in this round, or `opened` its masks in it."""
+        known = [past for past in self.rounds if past.context == context]
+        return any(past.survivors is not None for past in known) if opened else bool(known)
 
     def begun(self, context: bytes) -> "History":
         """With a round that the site has keys for."""
         return self if self.knows(context) else History((*self.rounds, PastRound(context)))
 
-    def opened(self, context: bytes, study: str, content: str, survivors: Collection[str]) -> "History":
-        """With a round whose masks the site opens; whether the sum came about does not matter."""
-        others = tuple(past for past in self.rounds if past.context != context)
-        return History((*others, PastRound(context, study, content, tuple(sorted(survivors)))))
+    def opened(self, context: bytes, study: str, content: str, survivors: Mapping[str, str]) -> "History":
+        """With a round whose masks the site opens; whether the sum came about does not matter.
 
-    def opened_elsewhere(self, context: bytes) -> list[tuple[str, ...]]:
+        `survivors` has the public key of each.
+        """
+        others = tuple(past for past in self.rounds if past.context != context)
+        return History((*others, PastRound(context, study, content, tuple(sorted(survivors.items())))))
+
+    def opened_elsewhere(self, context: bytes) -> list[tuple[Survivor, ...]]:
         """The survivors of every other round that was opened."""
         return [past.survivors for past in self.rounds if past.survivors is not None and past.context != context]
+
+    def opened_with(self, content: str) -> PastRound | None:
+        """An opened round with these numbers of the site in it."""
+        return next((past for past in self.rounds if past.survivors is not None and past.content == content), None)
 
     def alike(self, study: str, content: str) -> "History":
         """The rounds whose sums could be subtracted from one of this study, or with these numbers in it."""
         return History(tuple(past for past in self.rounds if past.study == study or past.content == content))
 
-    def named(self, names: Mapping[str, str]) -> "History":
-        """The survivors under the names that they have now, by public key.
+    def require_unlike(self, context: bytes, survivors: Mapping[str, str], colluding: int = 0) -> None:
+        """Refuse a round of these survivors, each with its public key, that is too near to those opened before.
 
-        Those without one get their key in quotation marks, which no name has: nobody can pass for them.
+        Whoever has another name or another key than before may be the same site, or not. The round is refused if it is
+        too near by names, by keys, or where one that shares either with another is the same.
         """
-        return History(
-            tuple(
-                replace(past, survivors=past.survivors and tuple(names.get(one, f'"{one}"') for one in past.survivors))
-                for past in self.rounds
-            )
-        )
+        rounds = [*self.opened_elsewhere(context), tuple(survivors.items())]
+        for same in (_by_name, _by_key, _by_either(site for members in rounds for site in members)):
+            *earlier, now = [[same(site) for site in members] for members in rounds]
+            require_unlike(earlier, now, colluding)
 
     def to_json(self) -> str:
         """As text, for the site's private folder."""
@@ -89,9 +98,28 @@ class History:
 def _past(context: Any, study: Any, content: Any, survivors: Any) -> PastRound:
     if survivors is None:
         return PastRound(key(context))
-    if not isinstance(survivors, list):
-        raise MalformedPart("The site's memory of earlier rounds is damaged. Restore it from a backup.")
-    return PastRound(key(context), name(study), name(content), tuple(name(one) for one in survivors))
+    if isinstance(survivors, list) and any(isinstance(one, str) for one in survivors):
+        raise OtherFormat("An earlier fdtr wrote the memory of secure sums, which knew sites by their keys alone.")
+    return PastRound(key(context), name(study), name(content), pairs(survivors))
+
+
+def _by_name(site: Survivor) -> str:
+    return site[0]
+
+
+def _by_key(site: Survivor) -> str:
+    return site[1]
+
+
+def _by_either(sites: Iterable[Survivor]) -> Callable[[Survivor], str]:
+    """Tells sites apart that share neither name nor key, nor are linked by others that do."""
+    groups: list[frozenset[str]] = []
+    for called, public in sites:
+        one = frozenset({f"name {called}", f"key {public}"})
+        linked = [group for group in groups if group & one]
+        groups = [*(group for group in groups if not group & one), one.union(*linked)]
+    first = {mark: min(group) for group in groups for mark in group}
+    return lambda site: first[f"name {site[0]}"]
 
 
 def require_unlike(earlier: Iterable[Collection[str]], survivors: Collection[str], colluding: int = 0) -> None:
@@ -110,7 +138,8 @@ def require_unlike(earlier: Iterable[Collection[str]], survivors: Collection[str
     if smallest_sum(sets, below=fewest):
         raise RoundTooAlike(
             f"With the sums opened before, this one would give away a sum over fewer than {fewest} sites. Nothing was "
-            f"signed. Join with the same sites as before, or with at least {fewest} more or fewer of them."
+            f"signed. Join with the same sites as before, under the same names and keys, or with at least {fewest} "
+            "more or fewer of them."
         )
 
 

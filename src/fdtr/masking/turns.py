@@ -6,8 +6,9 @@ post afterwards: after a crash the same state gives the same bytes again, never 
 
 import json
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -39,10 +40,11 @@ from fdtr.masking.parts import (
     parse,
     raw,
 )
-from fdtr.masking.past import History, require_unlike
+from fdtr.masking.past import History
 from fdtr.masking.streams import KEY_BYTES, add_pair_mask, pair_keys, public_key, stream
 
 Words = NDArray[np.uint64]
+_NO_KEYS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, repr=False)
@@ -179,8 +181,13 @@ def mask(state: SiteRound, announcements: Iterable[Announcement], vector: Words,
     return replace(keyed, masked_digest=keyed._masked(vector).digest(state.round))
 
 
-def confirm(state: SiteRound, survivors: SurvivorList, history: History) -> SiteRound:
-    """Step 4: accept the hub's list, if this site may; it signs no other one in this round."""
+def confirm(
+    state: SiteRound, survivors: SurvivorList, history: History, keys: Mapping[str, str] = _NO_KEYS
+) -> SiteRound:
+    """Step 4: accept the hub's list, if this site may; it signs no other one in this round.
+
+    `keys` are the sites' public keys on the roster, by which `history` may know them under other names.
+    """
     if not state.masked_digest or not state.self_mask:
         raise OutOfTurn(f"Site {state.site!r} has no masked message in this round.")
     if state.survivors is not None and state.survivors != survivors:
@@ -197,11 +204,17 @@ def confirm(state: SiteRound, survivors: SurvivorList, history: History) -> Site
             "signed, and its masks stay closed. Wait for a new round."
         )
     require_enough(state.round, survivors)
-    require_unlike(history.opened_elsewhere(state.round.context), survivors.sites, state.round.colluding)
+    _require_unlike(state, survivors, history, keys)
     return replace(state, survivors=survivors)
 
 
-def release(state: SiteRound, confirmations: Iterable[Confirmation], history: History, verify: Verify) -> SiteRound:
+def release(
+    state: SiteRound,
+    confirmations: Iterable[Confirmation],
+    history: History,
+    verify: Verify,
+    keys: Mapping[str, str] = _NO_KEYS,
+) -> SiteRound:
     """Step 5: allow the opening, once every survivor has signed the very list that this site signed.
 
     `history` is asked again: another round may have been opened since the list was signed.
@@ -211,10 +224,15 @@ def release(state: SiteRound, confirmations: Iterable[Confirmation], history: Hi
         return state
     if not state.self_mask:
         raise OutOfTurn(f"Site {state.site!r} gave this round up; its masks are gone. Join a new one.")
-    require_unlike(history.opened_elsewhere(state.round.context), survivors.sites, state.round.colluding)
+    _require_unlike(state, survivors, history, keys)
     require_signatures(state.round, survivors, confirmations, verify)
     dropped = survivors.dropped(state.round)
     return replace(state, opened=True, pair_keys=tuple(pair for pair in state.pair_keys if pair[0] in dropped))
+
+
+def _require_unlike(state: SiteRound, survivors: SurvivorList, history: History, keys: Mapping[str, str]) -> None:
+    known = {site: keys.get(site, site) for site in survivors.sites}
+    history.require_unlike(state.round.context, known, state.round.colluding)
 
 
 def require_enough(agreed: Round, survivors: SurvivorList) -> None:

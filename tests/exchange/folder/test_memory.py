@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from fdtr.errors import OtherFormat, RoundTooAlike
-from fdtr.signing import HUB
+from fdtr.signing import HUB, Key
 from fdtr.study import Study
+from fdtr.study.roster import set_roster
+from folder_pairs import beside, opened
 from folder_parties import Parties, key_of, study_of
-
-
-def opened(root: Path, sites: str = "abcd") -> Parties:
-    """A secure sum that came about."""
-    parties = Parties(root, tuple(sites)).set_up(study_of(tuple(sites), masked=True))
-    parties.open()
-    parties.join_all().play()
-    return parties
-
-
-def beside(first: Parties, root: Path, sites: tuple[str, ...], study: Study) -> Parties:
-    """Another folder of the same hospitals."""
-    parties = Parties(root, sites).set_up(study)
-    (root / "homes").symlink_to(first.root / "homes")
-    return parties
 
 
 def listed(parties: Parties) -> Parties:
@@ -66,6 +51,29 @@ def test_the_same_sites_under_other_names_are_compared(tmp_path):
         with pytest.raises(RoundTooAlike, match="fewer than 3 sites"):
             parties.site(site)
     assert parties.board.confirmed == {}
+
+
+@pytest.mark.parametrize("replaced", ["d", "bcd"])
+def test_the_same_sites_under_other_keys_are_compared(tmp_path, replaced):
+    """By keys alone at least three sites differ, and the two sums would still show e."""
+    parties = opened(tmp_path, "abcde")
+    new = {site: Key.new() for site in replaced}
+    parties.key = lambda name: new.get(name) or key_of(name)
+    for site, key in new.items():
+        (tmp_path / f"{site}.key").unlink()
+        key.save(tmp_path / f"{site}.key")
+    set_roster(parties.folder / "study.toml", {name: parties.key(name).public for name in (*"abcd", HUB)})
+    parties.new_round()
+    parties.sites = tuple("abcd")
+    parties.join_all()
+    parties.all()
+    parties.all()
+    parties.hub()
+    for site in "abcd":
+        with pytest.raises(RoundTooAlike, match="the same names and keys"):
+            parties.site(site)
+    assert parties.board.confirmed == {}
+    assert parties.board.opened == {}
 
 
 def test_another_study_of_other_patients_is_no_second_sum(tmp_path):

@@ -18,6 +18,7 @@ stranger's until its length, digest, round, part and signature say otherwise; wh
 from fdtr.exchange.folder.board import Board, cautions, read_board
 from fdtr.exchange.folder.home import Home, find_home, join, require_apart
 from fdtr.exchange.folder.hub_turns import new_round, open_folder, take_hub_turn
+from fdtr.exchange.folder.one_way import require_never_summed
 from fdtr.exchange.folder.progress import Progress, progress_of
 from fdtr.exchange.folder.site_turns import take_site_turn
 from fdtr.exchange.folder.turns import Turn
@@ -36,6 +37,7 @@ __all__ = [
     "progress_of",
     "read_board",
     "require_apart",
+    "require_never_summed",
     "take_hub_turn",
     "take_site_turn",
     "withdraw",

@@ -5,7 +5,7 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
@@ -21,17 +21,19 @@ _REMEDY = (
 )
 
 
-def post(path: Path, content: bytes) -> bool:
+def post(path: Path, content: bytes, begins: Callable[[], None] = lambda: None) -> bool:
     """Put a file where others read it, once: True where it was not there yet.
 
     The same bytes may be posted again, after a crash; other bytes under the same name are refused, and so is a link
-    between the study's folder and the file, which would lead this party's posting elsewhere.
+    between the study's folder and the file, which would lead this party's posting elsewhere. `begins` is called before
+    the first byte is where others read: whatever fails later, they may have all of it.
     """
     try:
         _make(path)
         with _entered(path) as folder:
             _sweep(folder, path.name)
             new = not _lies_there(path, content)
+            begins()
             if new:
                 _put(folder, path, content)
             _flush(folder)

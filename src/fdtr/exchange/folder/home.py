@@ -32,7 +32,10 @@ _JOINED = "joined.json"
 
 @dataclass(frozen=True)
 class Sent:
-    """The message of a round that the ledger holds: its digest and that of its numbers, and whether it was posted."""
+    """The message of a round that the ledger holds: its digest and that of its numbers.
+
+    `posted` is true from before its first byte lies where others read: a share that fails may have passed it on.
+    """
 
     message: str
     content: str
@@ -52,8 +55,11 @@ class RoundHome:
         path = self.place / "state.json"
         try:
             return SiteRound.from_json(path.read_bytes()) if path.exists() else None
-        except MalformedPart as error:
-            raise MalformedPart(f"{path}: {error}") from None
+        except MalformedPart:
+            raise MalformedPart(
+                f"{path} is damaged. Nothing was posted, and the masks in it are lost: masks are never put back from a "
+                "copy. Move it away. Wait for a new round: `fdtr hub new-round`."
+            ) from None
 
     def save_state(self, state: SiteRound) -> None:
         """Before anything that follows from it is posted."""
@@ -97,19 +103,32 @@ class RoundHome:
 
     def destroy(self) -> bool:
         """Forget the masks, and what was masked; whether there were any left."""
+        if self.state is None:  # an open round keeps its message
+            return False
+        left = self._destroy_masks()
+        self._remove(self.path(OPENED), self.path(SUMS))
+        return left
+
+    def forget(self) -> None:
+        """Take back what was never posted: its bytes, the masks on it, and that it was agreed to.
+
+        Masks first, so that nothing follows from them any more; the message last, because by it a second attempt, after
+        a crash, finds what the first left.
+        """
+        self._destroy_masks()
+        self._remove(self.path(MASKED), self.path(OPENED), self.place / "sent.json", self.path(SUMS))
+
+    def _destroy_masks(self) -> bool:
         state = self.state
         if state is None or state == state.destroyed():
             return False
-        for part in (OPENED, SUMS):  # first: a crash in between finds the state as it was, and comes here again
-            remove(self.path(part))
         self.save_state(state.destroyed())
         return True
 
-    def forget(self) -> None:
-        """Take back what was never posted: its bytes, the masks on it, and that it was agreed to."""
-        self.destroy()
-        for path in (self.path(MASKED), self.path(SUMS), self.place / "sent.json"):
-            remove(path)
+    def _remove(self, *paths: Path) -> None:
+        for path in paths:
+            if path.exists():
+                remove(path)
 
 
 @dataclass(frozen=True)
@@ -208,6 +227,13 @@ def join(folder: Path, site: str, data: Path, key: Path | None, signer: Key | No
 def all_homes() -> list[Home]:
     """Every folder that was joined here."""
     return [_read(path) for path in sorted((state_folder() / "studies").glob(f"*/{_JOINED}"))]
+
+
+def all_states() -> list[tuple[Path, SiteRound]]:
+    """The masks of every round that was begun here, those of left folders included, and where each lies."""
+    places = sorted(path.parent for path in (state_folder() / "studies").glob("*/*/state.json"))
+    states = ((place, RoundHome(place).state) for place in places)
+    return [(place, state) for place, state in states if state is not None]
 
 
 def find_home(folder: Path | None = None, site: str | None = None) -> Home:

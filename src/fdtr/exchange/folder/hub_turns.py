@@ -69,6 +69,7 @@ def new_round(folder: Path, key: Key | None) -> Turn:
             )
         empty = _untouched(folder, study)
         if empty:
+            sweep(begun_path(folder, empty))  # whoever asks again may have died the first time
             return Turn(empty, (), f"All sites: round {empty} is open, and nobody posted anything in it yet.")
         within = numbered_round(study.fingerprint, study.roster, number)
         post(begun_path(folder, number), seal_begun(within, key))

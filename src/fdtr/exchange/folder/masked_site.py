@@ -6,14 +6,16 @@ A crash before a state is saved repeats its step; one after it posts the saved b
 """
 
 from fdtr.errors import ChangedSummary, OtherSurvivors, OutOfTurn, RoundClosed, Unsigned
-from fdtr.exchange.folder.board import Board
+from fdtr.exchange.folder.board import SUMS, Board
 from fdtr.exchange.folder.durable import sweep
 from fdtr.exchange.folder.memory import history_locked, read_history, save_history
+from fdtr.exchange.folder.one_way import require_never_told
 from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED, seal_masked, seal_part
 from fdtr.exchange.folder.player import Player
 from fdtr.exchange.folder.turns import Step, names
 from fdtr.exchange.kept import find_kept, keep_rounded
 from fdtr.masking import History, Sign, SiteRound, as_sent, confirm, mask, release, start
+from fdtr.site import content_of
 
 
 def advance(player: Player, board: Board) -> Step:
@@ -33,6 +35,7 @@ def advance(player: Player, board: Board) -> Step:
     if not state.masked_digest:
         return _mask(player, board, state)
     if not state.opened:
+        _require_message(player)
         player.release()
     if state.survivors is None:
         return _confirm(player, board, state)
@@ -44,6 +47,7 @@ def advance(player: Player, board: Board) -> Step:
 def _announce(player: Player, board: Board) -> Step:
     _require_open(player, board)
     board.scale.encode(player.message.summary.sums)  # who may not release had better not make others wait
+    require_never_told(content_of(player.message.summary))
     state = start(board.agreed, player.site, read_history())
     announcement = state.announcement(_sign(player))
     player.mine.save_outgoing(KEYS, seal_part(KEYS, player.site, announcement, player.within, player.key))
@@ -79,7 +83,7 @@ def _confirm(player: Player, board: Board, state: SiteRound) -> Step:
         missing = board.lacking(board.masked)
         others = f"Masked messages of {names(missing)}, then the" if missing else "The"
         return Step(waits=f"{others} hub's list of survivors: `fdtr hub next`.")
-    confirmed = confirm(state, board.survivors, _seen(player, read_history()))
+    confirmed = confirm(state, board.survivors, _alike(player, read_history()), player.study.roster)
     confirmation = confirmed.confirmation(_sign(player))
     player.mine.save_outgoing(CONFIRMED, seal_part(CONFIRMED, player.site, confirmation, player.within, player.key))
     player.mine.save_state(confirmed)
@@ -102,8 +106,10 @@ def _open(player: Player, board: Board, state: SiteRound) -> Step:
     if missing and not board.dissenters:
         return Step(waits=f"Signatures under the list of survivors, of {names(missing)}.")
     with history_locked() as history:
-        opened = release(state, board.confirmed.values(), _seen(player, history), board.verify)
-        keys = [player.study.roster[site] for site in survivors.sites]
+        require_never_told(player.sent.content)  # they may have left since
+        roster = player.study.roster
+        opened = release(state, board.confirmed.values(), _alike(player, history), board.verify, roster)
+        keys = {site: roster[site] for site in survivors.sites}
         study, content = player.study.fingerprint, player.sent.content
         save_history(history.opened(state.round.context, study, content, keys))
     opening = seal_part(OPENED, player.site, opened.opening(_sign(player)), player.within, player.key)
@@ -139,6 +145,15 @@ def _require_open(player: Player, board: Board) -> None:
         )
 
 
+def _require_message(player: Player) -> None:
+    """Refuse to go on without the message that was masked: one made now would be recorded in its place."""
+    if player.mine.outgoing(SUMS) is None:
+        raise OutOfTurn(
+            f"The message that site {player.site!r} masked in round {player.number} is no longer at home. Nothing was "
+            "posted. Wait for a new round: `fdtr hub new-round`."
+        )
+
+
 def _remember_begun(player: Player) -> None:
     context = bytes.fromhex(player.within.context)
     if read_history().knows(context):
@@ -147,10 +162,9 @@ def _remember_begun(player: Player) -> None:
         save_history(history.begun(context))
 
 
-def _seen(player: Player, history: History) -> History:
-    """What of all earlier rounds could be subtracted from this one, its sites as the roster calls them."""
-    names = {public: site for site, public in player.study.roster.items()}
-    return history.alike(player.study.fingerprint, player.sent.content).named(names)
+def _alike(player: Player, history: History) -> History:
+    """What of all earlier rounds could be subtracted from this one."""
+    return history.alike(player.study.fingerprint, player.sent.content)
 
 
 def _sign(player: Player) -> Sign:

@@ -2,8 +2,10 @@
 
 from fdtr.errors import RoundClosed
 from fdtr.exchange.folder.board import SUMS, Board
+from fdtr.exchange.folder.one_way import require_never_summed
 from fdtr.exchange.folder.player import Player
 from fdtr.exchange.folder.turns import Step
+from fdtr.site import content_of
 
 
 def advance(player: Player, board: Board) -> Step:
@@ -15,6 +17,7 @@ def advance(player: Player, board: Board) -> Step:
             "round; strike a message that nobody had with `fdtr site withdraw`."
         )
     if player.mine.policy is None:
+        _release(player)
         player.saved()
         if player.post(board, SUMS):
             return Step("Posted this site's message: sums over its patients, never a row.")
@@ -24,3 +27,13 @@ def advance(player: Player, board: Board) -> Step:
         done, player.out = player.finish(board, player.saved()), None
         return Step(done)
     return Step()
+
+
+def _release(player: Player) -> None:
+    """Have the message agreed to and recorded, unless its numbers are in a secure sum."""
+    if player.mine.sent is not None and player.mine.sent.posted:
+        return
+    waits = player.mine.outgoing(SUMS) is not None
+    require_never_summed(content_of(player.saved() if waits else player.message.summary))
+    player.release()
+    require_never_summed(player.sent.content)  # a sum may have been opened while a person was asked

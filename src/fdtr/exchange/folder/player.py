@@ -106,15 +106,23 @@ class Player:
                 "ledger does not hold it. Nothing was posted. Restore the table; or take the message back with `fdtr "
                 f"site withdraw {saved.digest[:12]}`, and a masked round with it."
             )
-        if not self.agree(self.message):
-            if before is None and not self._noised:
-                remove(self.mine.path(SUMS))  # whoever says no may want to change the table
-            raise FdtrError("Nothing was posted.")
+        self._ask(saved.digest, before)
         if not self.study.disclosure.secure_sum:
             sweep(kept.keep(self.message, self.within, self.key), ending="")
         kept.ledger().record(release_of(self.study, self.rows, self.message.summary))
         posted = before is not None and before.posted
         self.mine.save_sent(Sent(saved.digest, content_of(saved), self.number, posted))
+
+    def _ask(self, digest: str, before: Sent | None) -> None:
+        """Show the message and ask; whoever says no, or cannot be asked, may want to change the table."""
+        agreed = False
+        try:
+            agreed = self.agree(self.message)
+        finally:  # nobody there to ask, or Ctrl-C, is a no
+            if not agreed and before is None and not self._noised and not kept.ledger().stands(digest):
+                remove(self.mine.path(SUMS))
+        if not agreed:
+            raise FdtrError("Nothing was posted.")
 
     def sweep(self, board: Board) -> None:
         """Remove what a crash left half-written of this site's postings."""
@@ -129,10 +137,7 @@ class Player:
         if part not in (SUMS, MASKED):
             return post(board.path(part, self.site), content)
         self.release()
-        new = post(board.path(part, self.site), content)
-        if not self.sent.posted:
-            self.mine.save_sent(replace(self.sent, posted=True))
-        return new
+        return post(board.path(part, self.site), content, self._begin_posting)
 
     def finish(self, board: Board, own: SiteSummary) -> str:
         """Fit from the total, once it is found to be right, and write the policy."""
@@ -147,6 +152,10 @@ class Player:
             save(place, at_home.read_bytes())
         self.mine.finish(place)
         return f"Checked the total and wrote this site's policy, learnt with {others} others: {place}"
+
+    def _begin_posting(self) -> None:
+        if not self.sent.posted:
+            self.mine.save_sent(replace(self.sent, posted=True))
 
     @property
     def _noised(self) -> bool:

@@ -18,7 +18,7 @@ def withdraw(message: str) -> list[Recorded]:
     """Strike a release from the ledger, by its digest or the beginning of it; what was struck.
 
     Where a joined folder holds it at home, it is deleted there and the masks of its round with it, so that no later
-    turn posts what the ledger lacks. Refused once it was posted.
+    turn posts what the ledger lacks. Refused once its posting began.
     """
     releases, homes = kept.ledger(), all_homes() if len(message) >= _FEWEST_DIGITS else []
     with ExitStack() as locks:
@@ -28,8 +28,8 @@ def withdraw(message: str) -> list[Recorded]:
         for home, one in held:
             _require_unposted(home, one)
         for home, one in held:  # before it is struck: a record without its message does no harm, the reverse would
-            one.forget()
             forget_drawn(home)
+            one.forget()
         standing = any(one.message.startswith(message) and not one.withdrawn for one in releases.recorded())
         return releases.withdraw(message) if standing or not held else []
 
@@ -53,6 +53,6 @@ def _require_unposted(home: Home, one: RoundHome) -> None:
     place = round_folder(home.folder, sent.number)
     if sent.posted or any((place / part / file_name(home.site)).exists() for part in (SUMS, MASKED)):
         raise AlreadyPosted(
-            f"The message was posted in round {sent.number} of {home.folder}, where others may have read it. Nothing "
-            "was struck: what nobody remembers could be given away a second time."
+            f"The message was posted in round {sent.number} of {home.folder}, or its posting began and failed, and "
+            "others may have read it. Nothing was struck: what nobody remembers could be given away a second time."
         )

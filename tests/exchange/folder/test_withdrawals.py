@@ -1,0 +1,139 @@
+"""What a site releases is taken back, whole, if nobody could have had it, and else never."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any
+
+import pytest
+
+from fdtr.errors import AlreadyPosted, FdtrError, OutOfTurn, UnknownRelease, UnreadableFile
+from fdtr.exchange.folder.board import SUMS
+from fdtr.exchange.folder.home import RoundHome
+from fdtr.exchange.folder.parts import MASKED
+from fdtr.exchange.kept import ledger
+from folder_releases import BOTH, at_home, due, reachable, shorter, standing, taken_back, unreachable
+
+
+@BOTH
+def test_a_message_that_waits_is_taken_back_with_its_bytes_and_masks(tmp_path, masked):
+    parties = due(tmp_path, masked=masked)
+    place = unreachable(parties, masked=masked)
+    with pytest.raises(FdtrError, match="could not be written"):
+        parties.site("a")
+    [message] = standing(parties)
+    assert taken_back(parties, message[:12]) == 1
+    assert standing(parties) == []
+    assert at_home(parties, SUMS) == at_home(parties, MASKED) == []
+    reachable(parties, place)
+    shorter(tmp_path / "a.csv", patients=115)  # ONCE no longer minds
+    if masked:
+        with pytest.raises(OutOfTurn, match="its masks are destroyed"):
+            parties.site("a")
+        parties.new_round()
+    parties.play()
+    assert standing(parties) != [message]
+
+
+@BOTH
+def test_a_message_that_was_posted_is_not_taken_back_even_if_somebody_hid_it(tmp_path, masked):
+    parties = due(tmp_path, masked=masked)
+    parties.site("a")
+    [message] = standing(parties)
+    posted = parties.board.path(MASKED if masked else SUMS, "a")
+    for hide in (lambda: None, posted.unlink, lambda: parties.folder.rename(tmp_path / "elsewhere")):
+        hide()
+        with pytest.raises((AlreadyPosted, UnreadableFile), match="Nothing was struck"):
+            taken_back(parties, message)
+        assert standing(parties) == [message]
+    (tmp_path / "elsewhere").rename(parties.folder)
+    parties.new_round()
+    parties.site("a")
+    with pytest.raises(AlreadyPosted, match="posted in round 1"):
+        taken_back(parties, message)
+    with pytest.raises(UnknownRelease):
+        taken_back(parties, message[:4])
+
+
+@BOTH
+@pytest.mark.parametrize("call", ["fsync", "link"], ids=["while it is written", "after it got its name"])
+def test_a_message_whose_posting_failed_midway_is_not_taken_back(tmp_path, monkeypatch, masked, call):
+    parties = due(tmp_path, masked=masked)
+    place = parties.folder / "rounds/1" / (MASKED if masked else SUMS)
+    real = getattr(os, call)
+
+    def fails_on_the_share(*arguments: Any, **options: Any) -> None:
+        real(*arguments, **options)
+        if any(path.name.startswith((".a-", "a-")) for path in place.glob("*")):
+            raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, fails_on_the_share)
+        with pytest.raises(FdtrError, match="Input/output error"):
+            parties.site("a")
+    [message] = standing(parties)
+    parties.board.path(place.name, "a").unlink(missing_ok=True)  # somebody has it now, and hides it
+    with pytest.raises(AlreadyPosted, match="or its posting began and failed"):
+        taken_back(parties, message)
+    assert standing(parties) == [message]
+    parties.play()
+
+
+@BOTH
+def test_that_a_message_was_posted_is_remembered_when_it_is_released_again(tmp_path, masked):
+    parties = due(tmp_path, masked=masked)
+    parties.site("a")
+    [message] = standing(parties)
+    with parties.at_home("a"):
+        ledger().withdraw(message)  # past the command
+    place = unreachable(parties, masked=masked)
+    with pytest.raises(FdtrError, match="could not be written"):
+        parties.site("a")
+    assert standing(parties) == [message]
+    reachable(parties, place)
+    parties.board.path(place.name, "a").unlink()
+    with pytest.raises(AlreadyPosted, match="Nothing was struck"):
+        taken_back(parties, message)
+
+
+def test_whoever_dies_while_taking_a_masked_message_back_posts_nothing_under_its_masks(tmp_path, monkeypatch):
+    parties = due(tmp_path, masked=True)
+    place = unreachable(parties, masked=True)
+    with pytest.raises(FdtrError, match="could not be written"):
+        parties.site("a")
+    reachable(parties, place)
+    [message] = standing(parties)
+
+    class Died(Exception):
+        pass
+
+    def dies(*_: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RoundHome, "_remove", dies)  # the masks are destroyed, and all else is still there
+        with pytest.raises(Died):
+            taken_back(parties, message)
+    shorter(tmp_path / "a.csv")
+    with pytest.raises(OutOfTurn, match="its masks are destroyed"):
+        parties.site("a")
+    assert taken_back(parties, message) == 1
+    assert standing(parties) == []
+    parties.new_round()
+    parties.play()
+    assert parties.board.total is not None
+    assert parties.board.total.sums.n.max() == 340
+
+
+def test_a_masked_message_that_is_gone_from_home_is_not_made_anew(tmp_path):
+    parties = due(tmp_path, masked=True)
+    parties.site("a")
+    [path] = at_home(parties, SUMS)
+    path.unlink()
+    shorter(tmp_path / "a.csv")
+    before = standing(parties)
+    with pytest.raises(OutOfTurn, match="no longer at home"):
+        parties.site("a")
+    assert standing(parties) == before
+    assert at_home(parties, SUMS) == []

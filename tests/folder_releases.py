@@ -1,0 +1,82 @@
+"""A site about to release its sums through a folder: it dies, cannot reach the share, or takes them back."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fdtr.exchange.folder import find_home, take_site_turn, withdraw
+from fdtr.exchange.folder.board import SUMS
+from fdtr.exchange.folder.parts import MASKED
+from fdtr.exchange.kept import ledger
+from folder_parties import Parties, study_of
+
+BOTH = pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
+
+
+def due(root: Path, *, masked: bool, **asked: object) -> Parties:
+    """Site a is about to release: in a masked round the keys are there."""
+    parties = Parties(root).set_up(study_of(masked=masked, asked=asked))
+    parties.open()
+    parties.join_all()
+    if masked:
+        parties.all()
+    return parties
+
+
+def crash(parties: Parties, site: str = "a") -> None:
+    """The site dies when it is asked: its message is saved, and not recorded."""
+
+    class Died(Exception):
+        pass
+
+    home, left = parties.home_of(site), parties.root / "left"
+
+    def dies(_: object) -> bool:
+        shutil.copytree(home, left)
+        raise Died
+
+    with parties.at_home(site), pytest.raises(Died):
+        take_site_turn(find_home(), parties.key(site), dies)
+    shutil.rmtree(home)  # an exception tidies up, and a death does not
+    left.rename(home)
+
+
+def unreachable(parties: Parties, *, masked: bool) -> Path:
+    """Nothing can be posted: what is in the way."""
+    place = parties.folder / "rounds/1" / (MASKED if masked else SUMS)
+    for file in place.glob("*"):  # c came last and masked at once
+        file.rename(parties.root / file.name)
+    if place.exists():
+        place.rmdir()
+    place.write_text("in the way")
+    return place
+
+
+def reachable(parties: Parties, place: Path) -> None:
+    place.unlink()
+    place.mkdir()
+    for file in parties.root.glob("*.fdtr"):
+        file.rename(place / file.name)
+
+
+def at_home(parties: Parties, part: str, site: str = "a") -> list[Path]:
+    return sorted(parties.home_of(site).glob(f"*/{part}.fdtr"))
+
+
+def standing(parties: Parties, site: str = "a") -> list[str]:
+    with parties.at_home(site):
+        return [one.message for one in ledger().recorded() if not one.withdrawn]
+
+
+def taken_back(parties: Parties, message: str, site: str = "a") -> int:
+    with parties.at_home(site):
+        return len(withdraw(message))
+
+
+def shorter(table: Path, patients: int = 100) -> None:
+    """Without the last patients."""
+    lines = table.read_text().splitlines(keepends=True)
+    table.write_text("".join(lines[: 1 + 2 * patients]))
