@@ -98,7 +98,7 @@ def put_settings(db: Database, settings: Extraction) -> None:
         ),
     )
     db.put("dose_names", pa.table({"name": list(settings.dose.names)}))
-    db.put("chosen", pa.table({"outcome": [settings.outcome.name]}))
+    db.put("chosen", pa.table({"outcome": [settings.outcome.name], "largest_dose": [settings.dose.largest]}))
 
 
 def _pivot(names: list[str]) -> str:
