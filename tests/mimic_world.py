@@ -317,9 +317,10 @@ def write_duckdb(world: World, path: Path) -> str:
 
     with duckdb.connect(str(path)) as connection:
         for name, rows in world.tables.items():
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMAS[name]}")
+            schema = SCHEMAS.get(name, "main")
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
             connection.register("rows_of_world", rows)
-            connection.execute(f"CREATE OR REPLACE TABLE {SCHEMAS[name]}.{name} AS SELECT * FROM rows_of_world")
+            connection.execute(f"CREATE OR REPLACE TABLE {schema}.{name} AS SELECT * FROM rows_of_world")
             connection.unregister("rows_of_world")
     return f"duckdb:{path}"
 
@@ -336,10 +337,11 @@ def write_postgresql(world: World, address: str, database: str) -> str:
     own = address.rsplit("/", 1)[0] + f"/{database}"
     with psycopg.connect(own) as connection:
         for name, rows in world.tables.items():
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMAS[name]}")
+            schema = SCHEMAS.get(name, "public")
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
             columns = ", ".join(f"{field.name} {to_sql(field.type)}" for field in rows.schema)
-            connection.execute(f"CREATE TABLE {SCHEMAS[name]}.{name} ({columns})")
-            with connection.cursor() as cursor, cursor.copy(f"COPY {SCHEMAS[name]}.{name} FROM STDIN") as copy:
+            connection.execute(f"CREATE TABLE {schema}.{name} ({columns})")
+            with connection.cursor() as cursor, cursor.copy(f"COPY {schema}.{name} FROM STDIN") as copy:
                 for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
                     copy.write_row(row)
         connection.execute("ANALYZE")

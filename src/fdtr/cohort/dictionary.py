@@ -18,9 +18,9 @@ class Entry:
     unit: str = ""
     source: str = ""
     plausible: str = ""
-    missing: int = 0
-    charted: int = 0
-    dropped: int = 0
+    missing: int | None = None
+    charted: int | None = None
+    dropped: int | None = None
 
     def as_row(self) -> dict[str, Any]:
         """The entry as a row of the dictionary's table."""
@@ -107,4 +107,6 @@ def as_markdown(entries: tuple[Entry, ...], heading: str) -> str:
 
 
 def _cell(value: Any) -> str:
+    if value is None:
+        return ""
     return f"{value:,}" if isinstance(value, int) else str(value).replace("|", "\\|")
