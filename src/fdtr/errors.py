@@ -95,8 +95,16 @@
     │   ├── ToldBefore              what a secure sum would hide left openly
     │   ├── ChangedMessage          a masked message is not the one in the list
     │   └── BadOpening              an opening is missing, unsigned, or of another round
+    ├── InvalidSettings             a settings file contradicts itself or names what is not there
+    ├── ExtractionError             from a hospital's database to trajectories
+    │   ├── Unreachable             a database that is not there, does not answer, or refuses who asks
+    │   ├── MissingTable            the database lacks a table
+    │   ├── MissingColumn           a table lacks a column
+    │   ├── NotPermitted            a table may not be read, or no temporary one made
+    │   ├── RefusedStatement        the database could not do what it was asked
+    │   ├── EmptyCohort             no stay is left
+    │   └── OneSite                 every stay is of the same site
     ├── ServiceError                a federation over the network
-    │   ├── InvalidSettings         hub.toml or site.toml contradicts itself or names what is not there
     │   ├── MissingProgram          a program of the system is not installed
     │   ├── NotServed               the hub's service does not run, or does not answer
     │   └── ServiceEnded            a program that the service needs ended
@@ -536,12 +544,44 @@ class SingularSystem(FdtrError, ArithmeticError):
     """A linear system cannot be solved as the study asks."""
 
 
+class InvalidSettings(FdtrError, ValueError):
+    """A settings file contradicts itself, lacks a field, has an unknown one, or names what is not there."""
+
+
+class ExtractionError(FdtrError):
+    """About the way from a hospital's database to a table of trajectories."""
+
+
+class Unreachable(ExtractionError):
+    """A database is not there, does not answer, or refuses who asks."""
+
+
+class MissingTable(ExtractionError):
+    """The database lacks a table that the extraction reads."""
+
+
+class MissingColumn(ExtractionError):
+    """A table of the database lacks a column that the extraction reads."""
+
+
+class NotPermitted(ExtractionError):
+    """A table of the database may not be read, or no temporary one may be made."""
+
+
+class RefusedStatement(ExtractionError):
+    """The database could not do what it was asked."""
+
+
+class EmptyCohort(ExtractionError):
+    """No stay is left after the rules of the cohort."""
+
+
+class OneSite(ExtractionError):
+    """Every stay of the cohort is of the same site."""
+
+
 class ServiceError(FdtrError):
     """About a federation over the network."""
-
-
-class InvalidSettings(ServiceError):
-    """A settings file contradicts itself, lacks a field, has an unknown one, or names what is not there."""
 
 
 class MissingProgram(ServiceError):
