@@ -88,6 +88,15 @@
     │   ├── RoundTooAlike           two sums together would stand for too few sites
     │   ├── ChangedMessage          a masked message is not the one in the list
     │   └── BadOpening              an opening is missing, unsigned, or of another round
+    ├── ExtractionError             from a hospital's database to trajectories
+    │   ├── InvalidSettings         settings of an extraction that contradict themselves or have an unknown key
+    │   ├── Unreachable             a database that is not there, does not answer, or refuses who asks
+    │   ├── MissingTable            the database lacks a table
+    │   ├── MissingColumn           a table lacks a column
+    │   ├── NotPermitted            a table may not be read, or no temporary one made
+    │   ├── RefusedStatement        the database could not do what it was asked
+    │   ├── EmptyCohort             no stay is left
+    │   └── OneSite                 every stay is of the same site
     ├── MissingExtra                an optional part of the software is not installed
     ├── Unfetchable                 something to be downloaded could not be had
     └── SingularSystem              a linear system cannot be solved as the study asks
@@ -494,6 +503,42 @@ class BadOpening(MaskingError):
 
 class SingularSystem(FdtrError, ArithmeticError):
     """A linear system cannot be solved as the study asks."""
+
+
+class ExtractionError(FdtrError):
+    """About the way from a hospital's database to a table of trajectories."""
+
+
+class InvalidSettings(ExtractionError, ValueError):
+    """Settings of an extraction contradict themselves, lack a field or have an unknown one."""
+
+
+class Unreachable(ExtractionError):
+    """A database is not there, does not answer, or refuses who asks."""
+
+
+class MissingTable(ExtractionError):
+    """The database lacks a table that the extraction reads."""
+
+
+class MissingColumn(ExtractionError):
+    """A table of the database lacks a column that the extraction reads."""
+
+
+class NotPermitted(ExtractionError):
+    """A table of the database may not be read, or no temporary one may be made."""
+
+
+class RefusedStatement(ExtractionError):
+    """The database could not do what it was asked."""
+
+
+class EmptyCohort(ExtractionError):
+    """No stay is left after the rules of the cohort."""
+
+
+class OneSite(ExtractionError):
+    """Every stay of the cohort is of the same site."""
 
 
 class MissingExtra(FdtrError):

@@ -1,0 +1,62 @@
+"""The study file that goes with an extracted table: a draft that loads, with what has to be decided beside it."""
+
+import json
+from typing import Literal
+
+from fdtr.cohort.settings import Extraction, StateCovariate
+
+
+def draft_study(
+    settings: Extraction,
+    *,
+    ragged: bool = True,
+    cluster: bool = False,
+    intercept: Literal["shared", "specific", "none"] = "specific",
+) -> str:
+    """The text of a study file. `ragged`: stays may end early. `cluster`: some persons have several stays."""
+    dose = settings.dose
+    levels = list(range(len(dose.labels)))
+    lines = [
+        "# Drafted by `fdtr extract`. Ranges, cuts and ends come from its settings, none from the patients. Decide,",
+        "# together with all sites: which effects are shared, what death and discharge are worth, and the disclosure.",
+        "format = 1",
+        f"name = {_quoted(settings.name)}",
+        f"horizon = {settings.steps}  # steps of {settings.step_hours:g} hours from time zero",
+        *(["", "[columns]", 'cluster = "person"  # stays of one person are held out together'] if cluster else []),
+        "",
+        "[actions]",
+        f"levels = {levels}",
+        f"labels = [{', '.join(map(_quoted, dose.labels))}]",
+        'basis = "polynomial"',
+        f"degree = {min(2, len(levels) - 1)}",
+    ]
+    for site_covariate in settings.site_covariates:
+        low, high = site_covariate.range
+        lines += ["", "[[covariates]]", f"name = {_quoted(site_covariate.name)}  # {site_covariate.meaning}"]
+        lines += [f"effect = {_quoted(site_covariate.effect)}", f"range = [{low:g}, {high:g}]", 'level = "site"']
+    for covariate in settings.covariates:
+        lines += ["", *_covariate(covariate, ragged)]
+    lines += ["", "[features]", f"intercept = {_quoted(intercept)}"]
+    lines += ["", "[reward]", "range = [0, 1]  # mapped by the extraction"]
+    if ragged:
+        lines += ["", "[ends]  # what each missing step is worth on [0, 1]"]
+        lines += [f"{name} = {worth:g}" for name, worth in settings.ends.items()]
+        lines += ["", "[disclosure]", 'small_step = "withhold"  # late steps have fewer patients']
+    return "\n".join(lines) + "\n"
+
+
+def _covariate(covariate: StateCovariate, gaps: bool) -> list[str]:
+    low, high = covariate.range
+    lines = [
+        "[[covariates]]",
+        f"name = {_quoted(covariate.name)}  # {covariate.meaning}, {covariate.unit}",
+        f"effect = {_quoted(covariate.effect)}",
+        f"range = [{low:g}, {high:g}]",
+    ]
+    if gaps:
+        lines.append(f'missing = "range-middle"  # {covariate.name}_missing tells where; it may be a covariate too')
+    return lines
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)  # a TOML basic string

@@ -1,0 +1,39 @@
+-- One row per stay and step with a dose: the volume given in the step, in ml.
+--
+-- A dose is spread evenly over its interval, and each step gets the part that lies within it. A bolus, which takes no
+-- time, belongs to the step that begins at its instant. Parts are added in whole picolitres: sums of whole numbers do not
+-- depend on their order, so that every engine gives the same volume to the last bit.
+WITH placed AS (
+    SELECT
+        d.stay_id,
+        CAST(d.amount AS DOUBLE PRECISION) AS amount,
+        {{microseconds(s.time_zero, d.start_time)}} AS started,
+        {{microseconds(s.time_zero, d.end_time)}} AS ended
+    FROM doses AS d
+    INNER JOIN stays AS s ON s.stay_id = d.stay_id
+    INNER JOIN dose_names AS n ON n.name = d.name
+    WHERE d.amount > 0
+),
+
+parts AS (
+    SELECT
+        p.stay_id,
+        g.step,
+        CASE
+            WHEN p.ended <= p.started THEN p.amount
+            ELSE
+                p.amount
+                * CAST(least(p.ended, g.ends) - greatest(p.started, g.begins) AS DOUBLE PRECISION)
+                / CAST(p.ended - p.started AS DOUBLE PRECISION)
+        END AS part
+    FROM placed AS p
+    INNER JOIN grid AS g
+        ON p.started < g.ends AND (p.ended > g.begins OR (p.ended <= p.started AND p.started >= g.begins))
+)
+
+SELECT
+    stay_id,
+    step,
+    CAST(sum(CAST(floor(part * 1000000000.0 + 0.5) AS BIGINT)) AS DOUBLE PRECISION) / 1000000000.0 AS volume
+FROM parts
+GROUP BY stay_id, step

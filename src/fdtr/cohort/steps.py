@@ -1,0 +1,207 @@
+"""From stays, measurements and doses to the long table: one row a stay and step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from fdtr.cohort.database import Database
+from fdtr.cohort.dialects import quoted, statement
+from fdtr.cohort.dictionary import Entry, describe
+from fdtr.cohort.flow import Flow
+from fdtr.cohort.settings import MISSING, Extraction, Outcome
+from fdtr.errors import EmptyCohort, OneSite
+from fdtr.progress import Progress, ignore_progress
+
+Array = NDArray[np.float64]
+
+HOUR = 3_600_000_000
+"""In microseconds, the unit of time of the SQL files: whole numbers, in which both engines are exact."""
+
+PARTS = ("presence", "readings", "volumes")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the three relations come from: its `name`, the `flow` so far, and where each column was read.
+
+    `origins` maps names of covariates, of the outcome and "dose" to a text such as "chartevents 220179, 220050".
+    """
+
+    name: str
+    flow: Flow
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Extracted:
+    """The long `table`, and what has to be known about it.
+
+    Columns: site, patient, person, step, each covariate, each covariate's `_missing` indicator, site covariates, dose
+    (ml), action, reward, end. `missing` counts gaps by site, step and column.
+    """
+
+    table: pa.Table
+    settings: Extraction
+    flow: Flow
+    dictionary: tuple[Entry, ...]
+    missing: pa.Table
+
+
+def make_table(
+    db: Database, settings: Extraction, source: Source, progress: Progress = ignore_progress, *, sites: int = 2
+) -> Extracted:
+    """The long table from the relations `stays`, `measurements` and `doses` of `db`.
+
+    A cohort of fewer than `sites` sites is refused: ask for 1 where the table is one site's own.
+    """
+    put_settings(db, settings)
+    for number, part in enumerate(PARTS):
+        progress(part, number, len(PARTS) + 2)
+        db.make(part, statement(part))
+    progress("steps", len(PARTS), len(PARTS) + 2)
+    db.make("states", _pivot([covariate.name for covariate in settings.covariates]))
+    rows = db.arrow(statement("steps"))
+    flow = source.flow.then("there when step 0 begins", left=_count(rows["stay_id"]))
+    rows, flow = _with_outcome(rows, settings, flow)
+    _refuse_small(rows, flow, sites)
+    table = _columns(rows, settings, _site_values(db, settings))
+    progress("counts", len(PARTS) + 1, len(PARTS) + 2)
+    dropped = {row["name"]: row for row in db.arrow(statement("dropped")).to_pylist()}
+    missing = _missing(table, settings)
+    progress("table", len(PARTS) + 2, len(PARTS) + 2)
+    return Extracted(table, settings, flow, describe(settings, source.origins, table, dropped), missing)
+
+
+def put_settings(db: Database, settings: Extraction) -> None:
+    """Bring the settings into the session, as the small relations that the SQL files join with."""
+    length, steps = round(settings.step_hours * HOUR), settings.steps
+    at = np.arange(steps + 1) * length
+    grid = {"step": np.arange(steps + 1), "begins": at, "ends": at + length}
+    db.put("grid", pa.table({**grid, "horizon": [steps] * len(at), "window_end": [steps * length] * len(at)}))
+    charted = settings.charted
+    db.put(
+        "charted",
+        pa.table(
+            {
+                "name": [c.name for c in charted],
+                "lowest": [c.plausible[0] for c in charted],
+                "highest": [c.plausible[1] for c in charted],
+                "look_back": [round(settings.look_back(c) * HOUR) for c in charted],
+                "step_length": [length] * len(charted),
+                "window_end": [steps * length] * len(charted),
+            }
+        ),
+    )
+    db.put("dose_names", pa.table({"name": list(settings.dose.names)}))
+    db.put("chosen", pa.table({"outcome": [settings.outcome.name]}))
+
+
+def _pivot(names: list[str]) -> str:
+    # Names of covariates are small letters, digits and underscores: the settings take no others.
+    columns = ", ".join(f"max(CASE WHEN name = '{name}' THEN value END) AS {quoted(name)}" for name in names)
+    return f"SELECT stay_id AS state_of, step AS state_at, {columns} FROM readings GROUP BY stay_id, step"
+
+
+def _count(stays: pa.ChunkedArray) -> int:
+    return int(pc.count_distinct(stays).as_py())
+
+
+def _with_outcome(rows: pa.Table, settings: Extraction, flow: Flow) -> tuple[pa.Table, Flow]:
+    """With the column `reward`; stays that lack it at some step leave, unless a value is agreed for them."""
+    reward = rewards(rows, settings.outcome)
+    rows = rows.append_column("reward", pa.array(reward, from_pandas=True))
+    if settings.outcome.unmeasured is not None:
+        return rows, flow
+    lacking = pc.unique(rows.filter(pc.is_null(rows["reward"]))["stay_id"])
+    kept = rows.filter(pc.invert(pc.is_in(rows["stay_id"], lacking)))
+    rule = f"{settings.outcome.name} known at the end of every step"
+    return kept, flow.then(rule, left=_count(kept["stay_id"]))
+
+
+def rewards(rows: pa.Table, outcome: Outcome) -> Array:
+    """The reward of each row on [0, 1]; NaN where the outcome is not known.
+
+    level: (high − x)/(high − low) of the value x at the step's end; change: ½ + (x₀ − x)/2(high − low). Both are
+    clipped, and mirrored where high values are the better ones. A step in which the patient died is worth 0.
+    """
+    low, high = outcome.range
+    before, after = (_numbers(rows[name], outcome.unmeasured) for name in ("outcome_before", "outcome_after"))
+    worth = (high - after) / (high - low) if outcome.reward == "level" else 0.5 + (before - after) / (2 * (high - low))
+    worth = worth if outcome.better == "low" else 1 - worth
+    died = rows["died"].to_numpy() == 1
+    mapped: Array = np.where(died, 0.0, np.clip(worth, 0.0, 1.0))
+    return mapped
+
+
+def _numbers(column: pa.ChunkedArray, missing: float | None) -> Array:
+    filled = pc.fill_null(column.cast(pa.float64()), np.nan if missing is None else missing)
+    numbers: Array = filled.to_numpy()
+    return numbers
+
+
+def _refuse_small(rows: pa.Table, flow: Flow, sites: int) -> None:
+    if rows.num_rows == 0:
+        most = max(flow.removals, key=lambda one: one.removed)
+        raise EmptyCohort(
+            f"No stay is left of {flow.found:,} {flow.what}. Most were removed by the rule “{most.rule}” "
+            f"({most.removed:,}). Nothing was written. Look at the settings (--print-settings), or at the source."
+        )
+    found = pc.unique(rows["site"])
+    if len(found) < sites:
+        raise OneSite(
+            f"All {flow.left:,} stays of the cohort are of one site, and a study is about several. Nothing was "
+            "written. Where this table is one hospital's own part, say so with --one-site."
+        )
+
+
+def _site_values(db: Database, settings: Extraction) -> dict[str, dict[str, float]]:
+    names = [covariate.name for covariate in settings.site_covariates]
+    if not names:
+        return {}
+    columns = ", ".join(f"max({quoted(name)}) AS {quoted(name)}" for name in names)
+    found = db.arrow(f"SELECT CAST(site AS VARCHAR) AS site, {columns} FROM stays GROUP BY site")
+    return {row["site"]: row for row in found.to_pylist()}
+
+
+def _columns(rows: pa.Table, settings: Extraction, by_site: dict[str, dict[str, float]]) -> pa.Table:
+    volume = _numbers(rows["volume"], 0.0)
+    sites = rows["site"].combine_chunks().dictionary_encode()
+    codes = sites.indices.to_numpy()
+    columns: dict[str, Any] = {name: rows[name] for name in ("site", "patient", "person")}
+    columns["step"] = rows["step"].cast(pa.int64())
+    for covariate in settings.covariates:
+        columns[covariate.name] = rows[covariate.name].cast(pa.float64())
+    for covariate in settings.covariates:
+        columns[f"{covariate.name}{MISSING}"] = pc.is_null(rows[covariate.name]).cast(pa.int64())
+    for site_covariate in settings.site_covariates:
+        values = [float(by_site[site][site_covariate.name]) for site in sites.dictionary.to_pylist()]
+        columns[site_covariate.name] = np.array(values)[codes]
+    columns["dose"] = volume
+    columns["action"] = np.searchsorted(settings.dose.cuts, volume, side="left").astype(np.int64)
+    columns |= {"reward": rows["reward"], "end": rows["ending"].cast(pa.string())}
+    return pa.table(columns).sort_by([("site", "ascending"), ("patient", "ascending"), ("step", "ascending")])
+
+
+def _missing(table: pa.Table, settings: Extraction) -> pa.Table:
+    """One row a site, step and covariate: rows, and how many of them lack it."""
+    names = [covariate.name for covariate in settings.covariates]
+    sums = [(f"{name}{MISSING}", "sum") for name in names]
+    found = table.group_by(["site", "step"]).aggregate([("patient", "count"), *sums])
+    parts = [
+        pa.table(
+            {
+                "site": found["site"],
+                "step": found["step"],
+                "column": pa.array([name] * found.num_rows),
+                "rows": found["patient_count"],
+                "missing": found[f"{name}{MISSING}_sum"],
+            }
+        )
+        for name in names
+    ]
+    return pa.concat_tables(parts).sort_by([(key, "ascending") for key in ("site", "step", "column")])

@@ -1,0 +1,82 @@
+"""The folder of an extraction: the table and all that has to be known about it, written whole or not at all."""
+
+import csv
+import io
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fdtr.cohort.dictionary import as_markdown
+from fdtr.cohort.steps import Extracted
+from fdtr.errors import OutputExists, UnwritableFile
+from fdtr.study import Study
+
+
+def write(extracted: Extracted, study: str, folder: str | Path, extra: Mapping[str, bytes] | None = None) -> None:
+    """Write the table, the text of its study file, and what describes them into the new `folder`.
+
+    `extra` are further files by name. An existing folder is refused unless it is empty.
+    """
+    Study.parse(study.encode(), "study.toml")
+    dictionary = [entry.as_row() for entry in extracted.dictionary]
+    files = {
+        "table.parquet": as_parquet(extracted.table),
+        "study.toml": study.encode(),
+        "settings.toml": extracted.settings.as_toml().encode(),
+        "dictionary.csv": as_csv(dictionary),
+        "dictionary.md": as_markdown(extracted.dictionary, f"{extracted.settings.name}: columns").encode(),
+        "flow.csv": as_csv(extracted.flow.as_rows()),
+        "flow.svg": extracted.flow.as_svg().encode(),
+        "missing.csv": as_csv(extracted.missing.to_pylist()),
+        **(extra or {}),
+    }
+    target = refuse_taken(folder)
+    try:
+        _write_whole(target, files)
+    except OSError as error:
+        raise UnwritableFile(f"{target} could not be written: {error.strerror}. Nothing was written.") from None
+
+
+def refuse_taken(folder: str | Path) -> Path:
+    """The folder as a path; refused where something lies there already."""
+    target = Path(folder)
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise OutputExists(f"{target} exists already. Nothing was written. Name a new folder with --out.")
+    return target
+
+
+def _write_whole(target: Path, files: Mapping[str, bytes]) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(
+        tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent)
+    )  # readable for its owner only, and stays so
+    try:
+        for name, content in files.items():
+            place = made / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        made.rename(target)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def as_parquet(table: pa.Table) -> bytes:
+    """The table as a Parquet file."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def as_csv(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Rows as CSV, in UTF-8, under the keys of the first."""
+    listed = list(rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(listed[0]) if listed else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(listed)
+    return text.getvalue().encode()

@@ -1,0 +1,50 @@
+"""The folder of an extraction: whole, described, and loadable."""
+
+import csv
+
+import pyarrow.parquet as pq
+import pytest
+
+from cohort_relations import SETTINGS, Hand
+from fdtr.cohort.drafting import draft_study
+from fdtr.cohort.settings import Extraction
+from fdtr.cohort.writing import write
+from fdtr.errors import InvalidSettings, InvalidStudy, OutputExists
+from fdtr.site import read_trajectories
+from fdtr.study import Study
+
+
+def test_the_folder_holds_a_table_that_its_study_reads(tmp_path):
+    found = Hand(6).chart("sbp", -1, 90).extract("duckdb:")
+    write(found, draft_study(SETTINGS), tmp_path / "out", {"more/notes.md": b"x"})
+    names = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*") if p.is_file()}
+    assert names == {
+        "table.parquet", "study.toml", "settings.toml", "dictionary.csv", "dictionary.md", "flow.csv", "flow.svg",
+        "missing.csv", "more/notes.md",
+    }  # fmt: skip
+    study = Study.load(tmp_path / "out" / "study.toml")
+    assert read_trajectories(tmp_path / "out" / "table.parquet", study).n_patients == 6
+    assert Extraction.load(tmp_path / "out" / "settings.toml") == SETTINGS
+    described = {
+        row["column"] for row in csv.DictReader((tmp_path / "out" / "dictionary.csv").read_text().splitlines())
+    }
+    assert described == set(pq.read_schema(tmp_path / "out" / "table.parquet").names)
+
+
+def test_a_folder_that_is_taken_or_a_study_that_is_wrong_leaves_nothing(tmp_path):
+    found = Hand().extract("duckdb:")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    with pytest.raises(OutputExists, match="exists already"):
+        write(found, draft_study(SETTINGS), tmp_path / "out")
+    with pytest.raises(InvalidStudy):
+        write(found, "format = 1", tmp_path / "other")
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_unknown_settings_are_refused_with_the_nearest_known(tmp_path):
+    (tmp_path / "s.toml").write_text("step_hour = 2.0")
+    with pytest.raises(InvalidSettings, match='did you mean "step_hours"'):
+        Extraction.load(tmp_path / "s.toml")
+    (tmp_path / "s.toml").write_text(Extraction().as_toml())
+    assert Extraction.load(tmp_path / "s.toml") == Extraction()
