@@ -1,0 +1,164 @@
+"""From CLIF tables, as every hospital of that consortium keeps them, to the three relations of an extraction.
+
+CLIF is the Common Longitudinal ICU data Format: the same tables at each site, in Parquet or CSV. They are read where
+they lie, in streams, with DuckDB.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from fdtr.cohort.clif_files import view_tables
+from fdtr.cohort.clif_settings import Clif, ClifExtraction
+from fdtr.cohort.database import Database
+from fdtr.cohort.dialects import statement
+from fdtr.cohort.engines import open_database
+from fdtr.cohort.flow import Flow
+from fdtr.cohort.steps import HOUR, Extracted, Source, make_table
+from fdtr.progress import Progress, ignore_progress
+
+UNITS = {
+    ("hemoglobin", "g/dl"): 1.0,
+    ("hemoglobin", "g/l"): 0.1,
+    ("hemoglobin", "mmol/l"): 1.6114,  # of the monomer
+    ("potassium", "mmol/l"): 1.0,
+    ("potassium", "meq/l"): 1.0,
+    ("lactate", "mmol/l"): 1.0,
+    ("lactate", "meq/l"): 1.0,
+    ("lactate", "mg/dl"): 0.1110,
+}
+"""What a result of each category is multiplied by, to be in the unit of the default settings."""
+
+VOLUMES = {
+    **{("rate", f"ml/{hour}"): 1.0 for hour in ("hour", "hr", "h")},
+    **{("rate", f"l/{hour}"): 1000.0 for hour in ("hour", "hr", "h")},
+    ("rate", "ml/min"): 60.0,
+    ("bolus", "ml"): 1.0,
+    ("bolus", "cc"): 1.0,
+    ("bolus", "l"): 1000.0,
+}
+"""What a dose in each unit is multiplied by, to be in ml, or in ml an hour."""
+
+TABLES = (
+    "patient",
+    "hospitalization",
+    "adt",
+    "vitals",
+    "labs",
+    "medication_admin_continuous",
+    "medication_admin_intermittent",
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClifTable:
+    """What was `extracted`, and how many entries were `left_out` on the way, by reason and name."""
+
+    extracted: Extracted
+    left_out: pa.Table
+
+
+def extract(
+    folder: Path,
+    settings: ClifExtraction,
+    *,
+    site: str | None = None,
+    file_type: str = "parquet",
+    zone: str = "UTC",
+    progress: Progress = ignore_progress,
+) -> ClifTable:
+    """The long table of the CLIF tables in `folder`; `site` names them all, where they are one site of a study."""
+    if site is not None:  # shares of units say nothing about a site as a whole
+        settings = settings.model_copy(update={"site_covariates": ()})
+    with open_database("duckdb:") as db:
+        diagnoses = ("hospital_diagnosis",) if settings.clif.diagnoses else ()
+        view_tables(db, folder, (*TABLES, *diagnoses), file_type, zone)
+        source = map_tables(db, settings, site)
+        left_out = db.arrow(statement("clif/left_out"))
+        return ClifTable(make_table(db, settings, source, progress, sites=1 if site is not None else 2), left_out)
+
+
+def map_tables(db: Database, settings: ClifExtraction, site: str | None) -> Source:
+    """Make `stays`, `measurements` and `doses` of the views clif_…."""
+    _put_choices(db, settings, site)
+    db.make("icu_stays", statement("clif/icu_stays"))
+    flow = _keep_cohort(db, settings.clif)
+    for name in ("stays", "measurements", "entries", "held", "doses"):
+        db.make(name, statement(f"clif/{name}"))
+    return Source("CLIF", flow, _origins(settings, site))
+
+
+def _put_choices(db: Database, settings: ClifExtraction, site: str | None) -> None:
+    """The settings as small relations, which the SQL files join with."""
+    chosen = settings.clif
+    db.put(
+        "clif_options",
+        pa.table(
+            {
+                "site": pa.array([site], pa.string()),
+                "unit": [chosen.unit],
+                "gap": [round(chosen.gap_hours * HOUR)],
+                "longest": [round(chosen.longest_hours * HOUR)],
+                "look_back": [round(settings.longest_look_back * HOUR)],
+                "window_end": [round(settings.window_hours * HOUR)],
+            }
+        ),
+    )
+    charted = [(name, category, "vitals") for name, category in chosen.vitals.items()]
+    charted += [(name, category, "labs") for name, category in chosen.labs.items()]
+    _put(db, "clif_charted", ("name", "category", "source"), [(n, _plain(c), s) for n, c, s in charted])
+    _put(db, "clif_locations", ("category",), [(_plain(one),) for one in chosen.locations])
+    _put(db, "clif_fluids", ("category", "name"), [(_plain(one), name) for one, name in chosen.fluids.items()])
+    _put(db, "clif_carriers", ("words",), [(one.lower(),) for one in chosen.carriers])
+    _put(db, "clif_codes", ("code",), [(one.upper().replace(".", ""),) for one in chosen.diagnoses])
+    units = pa.table({"category": [c for c, _ in UNITS], "unit": [u for _, u in UNITS], "factor": [*UNITS.values()]})
+    db.put("clif_units", units)
+    volumes = pa.table({"kind": [k for k, _ in VOLUMES], "unit": [u for _, u in VOLUMES], "ml": [*VOLUMES.values()]})
+    db.put("clif_volumes", volumes)
+    if not chosen.diagnoses:
+        _put(db, "clif_hospital_diagnosis", ("hospitalization_id", "diagnosis_code"), [])
+
+
+def _put(db: Database, name: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    db.put(name, pa.table({column: pa.array([r[i] for r in rows], pa.string()) for i, column in enumerate(columns)}))
+
+
+def _plain(category: str) -> str:
+    return category.strip().lower().replace(" ", "_")
+
+
+def _keep_cohort(db: Database, chosen: Clif) -> Flow:
+    """Make `cohort` of the stays that meet the settings, rule by rule."""
+    rules = [("in a unit with a name", "site IS NOT NULL")]
+    rules += [("the first stay of each person", "place = 1")] if chosen.first_stay else []
+    rules += [(f"{chosen.youngest} years or older", f"age >= {chosen.youngest}")]
+    rules += [("with a diagnosis of the settings", "listed = 1")] if chosen.diagnoses else []
+    db.make("cohort", "SELECT * FROM icu_stays")
+    flow = Flow(f"stays ({', '.join(chosen.locations)})", db.number("SELECT count(*) FROM cohort"))
+    for rule, condition in rules:
+        flow = _keep(db, flow, rule, condition)
+    if chosen.smallest_site == 1:
+        return flow
+    large = f"SELECT site FROM cohort GROUP BY site HAVING count(*) >= {chosen.smallest_site}"
+    return _keep(db, flow, f"at a site with {chosen.smallest_site} of them or more", f"site IN ({large})")
+
+
+def _keep(db: Database, flow: Flow, rule: str, condition: str) -> Flow:
+    db.make("kept", f"SELECT * FROM cohort WHERE {condition}")
+    db.make("cohort", "SELECT * FROM kept")
+    return flow.then(rule, left=db.number("SELECT count(*) FROM cohort"))
+
+
+def _origins(settings: ClifExtraction, site: str | None) -> dict[str, str]:
+    chosen = settings.clif
+    return {
+        "site": "given" if site is not None else f"adt.{chosen.unit} of the first unit",
+        "patient": "hospitalization.hospitalization_id, and the number of the stay in it",
+        "person": "patient.patient_id",
+        **{name: f"vitals {category}" for name, category in chosen.vitals.items()},
+        **{name: f"labs {category}" for name, category in chosen.labs.items()},
+        "dose": f"medication_admin_continuous and _intermittent: {', '.join(chosen.fluids)}",
+        "flow": "adt: in_dttm to out_dttm",
+        "no_icu": "adt.location_category",
+    }
