@@ -68,14 +68,46 @@ def clif(
     """
     from fdtr.cohort.clif import extract
     from fdtr.cohort.clif_settings import ClifExtraction
-    from fdtr.cohort.writing import as_csv, refuse_taken
+    from fdtr.cohort.writing import refuse_taken
 
     refuse_taken(out)  # before the work, not after it
     chosen = ClifExtraction.load(settings) if settings else ClifExtraction()
     with show.progress() as progress:
         found = extract(folder, chosen, site=site, file_type=file_type, zone=time_zone, progress=progress)
-    left_out = as_csv(found.left_out.to_pylist()) if found.left_out.num_rows else b"reason,name,entries\n"
-    written(found.extracted, out, teaching, {"left-out.csv": left_out})
+    written(found.extracted, out, teaching, {"left-out.csv": found.left_out_as_csv()})
+
+
+def _meds_settings() -> Extraction:
+    from fdtr.cohort.meds_settings import example
+
+    return example()
+
+
+@extract_app.command()
+def meds(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The MEDS dataset: the folder with data/*.parquet.")],
+    codes: Annotated[
+        Path, typer.Option("--map", help="What the codes mean (TOML): stays, covariates, doses, outcome.")
+    ],
+    out: Out,
+    site: OneSite = None,
+    teaching: Teaching = False,
+    _printed: Annotated[bool, printing(_meds_settings)] = False,
+) -> None:
+    """MEDS events (Medical Event Data Standard) as a table of trajectories with a draft of its study.
+
+    Codes are free in MEDS: --print-settings prints a map to start from. Reads the shards where they lie and writes one
+    new folder, readable by you alone. Sends nothing.
+    """
+    from fdtr.cohort.meds import extract
+    from fdtr.cohort.meds_settings import MedsExtraction
+    from fdtr.cohort.writing import refuse_taken
+
+    refuse_taken(out)
+    chosen = MedsExtraction.load(codes)
+    with show.progress() as progress:
+        found = extract(folder, chosen, site=site, progress=progress)
+    written(found.extracted, out, teaching, {"left-out.csv": found.left_out_as_csv()})
 
 
 def written(found: Extracted, out: Path, teaching: bool, extra: Mapping[str, bytes] | None = None) -> None:

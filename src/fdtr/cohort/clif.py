@@ -4,7 +4,6 @@ CLIF is the Common Longitudinal ICU data Format: the same tables at each site, i
 they lie, in streams, with DuckDB.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +14,9 @@ from fdtr.cohort.database import Database
 from fdtr.cohort.dialects import statement
 from fdtr.cohort.engines import open_database
 from fdtr.cohort.flow import Flow
-from fdtr.cohort.steps import HOUR, Extracted, Source, make_table
+from fdtr.cohort.rules import keep_cohort
+from fdtr.cohort.sources import Read
+from fdtr.cohort.steps import HOUR, Source, make_table
 from fdtr.progress import Progress, ignore_progress
 
 UNITS = {
@@ -51,14 +52,6 @@ TABLES = (
 )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ClifTable:
-    """What was `extracted`, and how many entries were `left_out` on the way, by reason and name."""
-
-    extracted: Extracted
-    left_out: pa.Table
-
-
 def extract(
     folder: Path,
     settings: ClifExtraction,
@@ -67,7 +60,7 @@ def extract(
     file_type: str = "parquet",
     zone: str = "UTC",
     progress: Progress = ignore_progress,
-) -> ClifTable:
+) -> Read:
     """The long table of the CLIF tables in `folder`; `site` names them all, where they are one site of a study."""
     if site is not None:  # shares of units say nothing about a site as a whole
         settings = settings.model_copy(update={"site_covariates": ()})
@@ -76,14 +69,14 @@ def extract(
         view_tables(db, folder, (*TABLES, *diagnoses), file_type, zone)
         source = map_tables(db, settings, site)
         left_out = db.arrow(statement("clif/left_out"))
-        return ClifTable(make_table(db, settings, source, progress, sites=1 if site is not None else 2), left_out)
+        return Read(make_table(db, settings, source, progress, sites=1 if site is not None else 2), left_out)
 
 
 def map_tables(db: Database, settings: ClifExtraction, site: str | None) -> Source:
     """Make `stays`, `measurements` and `doses` of the views clif_…."""
     _put_choices(db, settings, site)
     db.make("icu_stays", statement("clif/icu_stays"))
-    flow = _keep_cohort(db, settings.clif)
+    flow = _keep(db, settings.clif)
     for name in ("stays", "measurements", "entries", "held", "doses"):
         db.make(name, statement(f"clif/{name}"))
     return Source("CLIF", flow, _origins(settings, site))
@@ -128,26 +121,12 @@ def _plain(category: str) -> str:
     return category.strip().lower().replace(" ", "_")
 
 
-def _keep_cohort(db: Database, chosen: Clif) -> Flow:
-    """Make `cohort` of the stays that meet the settings, rule by rule."""
+def _keep(db: Database, chosen: Clif) -> Flow:
     rules = [("in a unit with a name", "site IS NOT NULL")]
     rules += [("the first stay of each person", "place = 1")] if chosen.first_stay else []
     rules += [(f"{chosen.youngest} years or older", f"age >= {chosen.youngest}")]
     rules += [("with a diagnosis of the settings", "listed = 1")] if chosen.diagnoses else []
-    db.make("cohort", "SELECT * FROM icu_stays")
-    flow = Flow(f"stays ({', '.join(chosen.locations)})", db.number("SELECT count(*) FROM cohort"))
-    for rule, condition in rules:
-        flow = _keep(db, flow, rule, condition)
-    if chosen.smallest_site == 1:
-        return flow
-    large = f"SELECT site FROM cohort GROUP BY site HAVING count(*) >= {chosen.smallest_site}"
-    return _keep(db, flow, f"at a site with {chosen.smallest_site} of them or more", f"site IN ({large})")
-
-
-def _keep(db: Database, flow: Flow, rule: str, condition: str) -> Flow:
-    db.make("kept", f"SELECT * FROM cohort WHERE {condition}")
-    db.make("cohort", "SELECT * FROM kept")
-    return flow.then(rule, left=db.number("SELECT count(*) FROM cohort"))
+    return keep_cohort(db, "icu_stays", f"stays ({', '.join(chosen.locations)})", rules, chosen.smallest_site)
 
 
 def _origins(settings: ClifExtraction, site: str | None) -> dict[str, str]:

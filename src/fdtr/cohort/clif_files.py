@@ -5,6 +5,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo, available_timezones
 
 from fdtr.cohort.database import Database
+from fdtr.cohort.sources import literal
 from fdtr.errors import InvalidSettings, MissingColumn, MissingTable
 
 TIME = "_dttm"
@@ -75,7 +76,7 @@ def _find(folder: Path, table: str, file_type: str) -> Path:
 
 
 def _view(db: Database, table: str, path: Path, file_type: str) -> None:
-    source = f"{READERS[file_type]}('{str(path).replace(chr(39), chr(39) * 2)}')"
+    source = f"{READERS[file_type]}({literal(str(path))})"
     there = {name.lower() for name in db.arrow(f"SELECT * FROM {source} LIMIT 0").column_names}
     lacking = [column for column in REQUIRED[table] if column not in there]
     if lacking:

@@ -4,7 +4,7 @@ import csv
 import io
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +72,11 @@ def as_parquet(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def as_csv(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Rows as CSV, in UTF-8, under the keys of the first."""
+def as_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> bytes:
+    """Rows as CSV, in UTF-8, under `columns`, or the keys of the first."""
     listed = list(rows)
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(listed[0]) if listed else [], lineterminator="\n")
+    writer = csv.DictWriter(text, columns or (list(listed[0]) if listed else []), lineterminator="\n")
     writer.writeheader()
     writer.writerows(listed)
     return text.getvalue().encode()
