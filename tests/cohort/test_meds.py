@@ -100,7 +100,7 @@ def test_a_column_of_the_shards_may_name_the_site(tmp_path):
 def test_refusals_say_what_to_do(tmp_path):
     with pytest.raises(MissingTable, match="subfolder data"):
         extract(tmp_path, MedsExtraction.model_validate(settings()))
-    with pytest.raises(InvalidSettings, match="site_part or site_column.*--site"):
+    with pytest.raises(InvalidSettings, match=r"site_part or site_column.*--site"):
         found(two(), tmp_path / "a", site_part=None)
     with pytest.raises(MissingColumn, match="no column ward"):
         found(two(), tmp_path / "b", site_part=None, site_column="ward")

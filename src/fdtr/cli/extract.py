@@ -1,128 +1,120 @@
-"""The commands that turn what hospitals hold into a table of trajectories and a draft of its study."""
+"""From a hospital's tables to a study's: `fdtr extract`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fdtr.cli import show
+from fdtr.errors import InvalidSettings
 
 if TYPE_CHECKING:
+    from fdtr.cohort.mimic_iv import Sepsis as Kind
     from fdtr.cohort.settings import Extraction
     from fdtr.cohort.steps import Extracted
 
 extract_app = typer.Typer(
-    help="From a hospital's tables to trajectories, and a draft of their study.", no_args_is_help=True
+    help="From a hospital's tables to a study's table. Writes one folder on this machine; sends nothing.",
+    no_args_is_help=True,
 )
 
-Out = Annotated[Path, typer.Option(help="The new folder for table, study, dictionary and flow of the cohort.")]
-SettingsPath = Annotated[
-    Path | None, typer.Option("--settings", help="Settings of the extraction (TOML); start from --print-settings.")
+Out = Annotated[Path, typer.Option(help="The folder to make: table, draft of a study, dictionary, flow.")]
+SettingsFile = Annotated[
+    Path | None, typer.Option("--settings", help="Settings (TOML) that differ from the paper's; see --print-settings.")
 ]
-OneSite = Annotated[
-    str | None, typer.Option("--site", help="The tables are those of this one site; its units are not told apart.")
-]
-Teaching = Annotated[
-    bool,
-    typer.Option("--teaching", help="Public teaching data: relax the disclosure rules of the drafted study, visibly."),
-]
+PrintSettings = Annotated[bool, typer.Option("--print-settings", help="Print all settings (TOML), and do nothing.")]
+OneSite = Annotated[bool, typer.Option("--one-site", help="The table is one site's own part: let it have one site.")]
+Memory = Annotated[str, typer.Option(help="Most memory that DuckDB takes before it goes on in temporary files.")]
+Json = Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")]
 
 
-def printing(settings: Callable[[], Extraction]) -> object:
-    """The option that prints the default settings of a command and does nothing else."""
+class Sepsis(StrEnum):
+    """Who has sepsis, in MIMIC-IV."""
 
-    def printed(asked: bool) -> None:
-        if asked:
-            show.line(settings().as_toml().rstrip())
-            raise typer.Exit
-
-    return typer.Option(
-        "--print-settings", callback=printed, is_eager=True, help="Print the default settings, and do nothing else."
-    )
+    sepsis3 = "sepsis3"
+    icd = "icd"
 
 
-def _clif_settings() -> Extraction:
-    from fdtr.cohort.clif_settings import ClifExtraction
+@extract_app.callback()
+def sources() -> None:
+    """From a hospital's tables to a study's table."""
 
-    return ClifExtraction()
+
+def loaded(file: Path | None, printing: bool) -> Extraction:
+    """The settings of an extraction; where they are to be printed, that is all that happens."""
+    from fdtr.cohort.settings import Extraction
+
+    settings = Extraction.load(file) if file else Extraction()
+    if printing:
+        show.line(settings.as_toml().rstrip())
+        raise typer.Exit
+    return settings
 
 
-@extract_app.command()
-def clif(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of CLIF tables: clif_adt.parquet, ….")],
-    out: Out,
-    settings: SettingsPath = None,
-    site: OneSite = None,
-    file_type: Annotated[str, typer.Option(help="parquet or csv.")] = "parquet",
-    time_zone: Annotated[str, typer.Option(help="Of times that state none, such as America/Chicago.")] = "UTC",
-    teaching: Teaching = False,
-    _printed: Annotated[bool, printing(_clif_settings)] = False,
+@extract_app.command("mimic-iv")
+def mimic_iv(
+    db: Annotated[str, typer.Option(help="duckdb:FILE or postgresql://USER@HOST/DATABASE; it is only read.")] = "",
+    out: Out = Path("mimic-iv"),
+    settings: SettingsFile = None,
+    sepsis: Annotated[Sepsis, typer.Option(help="sepsis3: mimic-code's table; icd: codes.")] = Sepsis.sepsis3,
+    stays: Annotated[
+        Path | None, typer.Option(help="Who has sepsis: a CSV file with stay_id and, if known, onset.")
+    ] = None,
+    one_site: OneSite = False,
+    memory: Memory = "3GB",
+    print_settings: PrintSettings = False,
+    json: Json = False,
 ) -> None:
-    """CLIF tables (Common Longitudinal ICU data Format) as a table of trajectories with a draft of its study.
+    """The paper's sepsis cohort from MIMIC-IV; sites are the units where stays began.
 
-    Reads the tables where they lie and writes one new folder, readable by you alone. Sends nothing. Sites are the first
-    unit of each stay, or --site.
+    The table is ragged: who dies or leaves early stays in it, with how it ended. The paper's complete cases lie beside
+    it, in complete/. Nothing is written to the database, and nothing about a patient is printed.
     """
-    from fdtr.cohort.clif import extract
-    from fdtr.cohort.clif_settings import ClifExtraction
-    from fdtr.cohort.writing import refuse_taken
-
-    refuse_taken(out)  # before the work, not after it
-    chosen = ClifExtraction.load(settings) if settings else ClifExtraction()
-    with show.progress() as progress:
-        found = extract(folder, chosen, site=site, file_type=file_type, zone=time_zone, progress=progress)
-    written(found.extracted, out, teaching, {"left-out.csv": found.left_out_as_csv()})
-
-
-def _meds_settings() -> Extraction:
-    from fdtr.cohort.meds_settings import example
-
-    return example()
-
-
-@extract_app.command()
-def meds(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The MEDS dataset: the folder with data/*.parquet.")],
-    codes: Annotated[
-        Path, typer.Option("--map", help="What the codes mean (TOML): stays, covariates, doses, outcome.")
-    ],
-    out: Out,
-    site: OneSite = None,
-    teaching: Teaching = False,
-    _printed: Annotated[bool, printing(_meds_settings)] = False,
-) -> None:
-    """MEDS events (Medical Event Data Standard) as a table of trajectories with a draft of its study.
-
-    Codes are free in MEDS: --print-settings prints a map to start from. Reads the shards where they lie and writes one
-    new folder, readable by you alone. Sends nothing.
-    """
-    from fdtr.cohort.meds import extract
-    from fdtr.cohort.meds_settings import MedsExtraction
-    from fdtr.cohort.writing import refuse_taken
-
-    refuse_taken(out)
-    chosen = MedsExtraction.load(codes)
-    with show.progress() as progress:
-        found = extract(folder, chosen, site=site, progress=progress)
-    written(found.extracted, out, teaching, {"left-out.csv": found.left_out_as_csv()})
-
-
-def written(found: Extracted, out: Path, teaching: bool, extra: Mapping[str, bytes] | None = None) -> None:
-    """Write what was extracted, and say what it is and what to do next."""
+    from fdtr.cohort.complete import complete_cases
     from fdtr.cohort.drafting import draft_study
-    from fdtr.cohort.writing import write
+    from fdtr.cohort.engines import open_database
+    from fdtr.cohort.mimic_iv import extract_mimic_iv, read_stays
+    from fdtr.cohort.target_trial import target_trial
+    from fdtr.cohort.writing import parts_of, refuse_taken, write
 
-    write(found, draft_study(found.settings, teaching=teaching), out, extra)
-    rows = [[str(row["rule"]), f"{row['removed']:,}", f"{row['left']:,}"] for row in found.flow.as_rows()]
-    show.table("Stays, and how many each rule removed", ["rule", "removed", "left"], rows)
-    gaps = [[e.column, f"{e.missing:,}", f"{e.charted:,}", f"{e.dropped:,}"] for e in found.dictionary if e.charted]
-    show.table("Charted values", ["column", "rows without", "charted", "not plausible"], gaps)
-    show.line(
-        f"Table, draft of the study, dictionary and flow are in {out}/. They hold patients' rows: keep them here."
+    asked = loaded(settings, print_settings)
+    if not db:
+        raise InvalidSettings("Name the database: --db duckdb:FILE or --db postgresql://USER@HOST/DATABASE.")
+    refuse_taken(out)  # before the work, not after it
+    listed = read_stays(stays) if stays else None
+    kind: Kind = "listed" if listed is not None else "icd" if sepsis is Sepsis.icd else "sepsis3"
+    with open_database(db, memory=memory) as database, show.progress() as progress:
+        found = extract_mimic_iv(database, asked, kind, listed, progress, sites=1 if one_site else 2)
+    whole = parts_of(complete_cases(found), draft_study(asked, ragged=False))
+    beside = {f"complete/{name}": whole[name] for name in ("table.parquet", "study.toml", "flow.csv", "flow.svg")}
+    write(found, draft_study(asked), out, {**beside, "target-trial.md": target_trial(found).encode()})
+    told(found, out, json)
+
+
+def told(found: Extracted, out: Path, machine: bool) -> None:
+    """What an extraction says: counts, never a patient's value."""
+    flow, labels = found.flow.as_rows(), found.settings.dose.labels
+    sites = (
+        found.table.group_by("site").aggregate([("patient", "count_distinct"), ("patient", "count")]).sort_by("site")
     )
-    show.line(
-        f"Read {out}/study.toml, then run: {show.program()} run {out}/study.toml {out}/table.parquet --out RESULTS"
+    levels = found.table.group_by("action").aggregate([("patient", "count")])
+    by_level = dict(zip(levels["action"].to_pylist(), levels["patient_count"].to_pylist(), strict=True))
+    covariates = {covariate.name for covariate in found.settings.covariates}
+    missing = {entry.column: entry.missing for entry in found.dictionary if entry.column in covariates}
+    if machine:
+        show.as_json({"folder": str(out), "flow": flow, "sites": sites.to_pylist(), "missing": missing})
+        return
+    show.table(
+        "Stays", ["rule", "removed", "left"], [[str(r["rule"]), f"{r['removed']:,}", f"{r['left']:,}"] for r in flow]
     )
+    rows = [[r["site"], f"{r['patient_count_distinct']:,}", f"{r['patient_count']:,}"] for r in sites.to_pylist()]
+    show.table("Sites", ["site", "stays", "rows"], rows)
+    shares = [[label, f"{by_level.get(a, 0) / found.table.num_rows:.0%}"] for a, label in enumerate(labels)]
+    show.table("Doses", ["level", "rows"], shares)
+    gaps = [[name, f"{count / found.table.num_rows:.0%}"] for name, count in missing.items()]
+    show.table("Missing", ["column", "rows"], gaps)
+    show.line(f"Wrote {out}/. Read dictionary.md and study.toml there, decide, then run:")
+    show.line(f"  {show.program()} run {out}/study.toml {out}/table.parquet --out results")

@@ -18,9 +18,9 @@ class Entry:
     unit: str = ""
     source: str = ""
     plausible: str = ""
-    missing: int = 0
-    charted: int = 0
-    dropped: int = 0
+    missing: int | None = None
+    charted: int | None = None
+    dropped: int | None = None
 
     def as_row(self) -> dict[str, Any]:
         """The entry as a row of the dictionary's table."""
@@ -39,7 +39,7 @@ def describe(
         *(_state(c, settings, origins, table, counted) for c in settings.covariates),
         *(Entry(f"{c.name}{MISSING}", f"1 where {c.name} is missing") for c in settings.covariates),
         *(Entry(c.name, c.meaning, c.unit, origins.get(c.name, "")) for c in settings.site_covariates),
-        Entry("dose", f"volume given in the step: {', '.join(settings.dose.names)}", "ml", origins.get("dose", "")),
+        _dose(settings, origins, counted),
         Entry(
             "action", f"level of the dose: how many of {', '.join(f'{c:g}' for c in settings.dose.cuts)} ml it exceeds"
         ),
@@ -64,6 +64,17 @@ def _state(
         f"{covariate.plausible[0]:g} to {covariate.plausible[1]:g}",
         table[covariate.name].null_count,
         **_counts(covariate.name, counted),
+    )
+
+
+def _dose(settings: Extraction, origins: Mapping[str, str], counted: Mapping[str, Mapping[str, Any]]) -> Entry:
+    return Entry(
+        "dose",
+        f"volume given in the step: {', '.join(settings.dose.names)}",
+        "ml",
+        origins.get("dose", ""),
+        f"above 0, up to {settings.dose.largest:g} a dose, in ml or litres",
+        **_counts("dose", counted),
     )
 
 
@@ -96,4 +107,6 @@ def as_markdown(entries: tuple[Entry, ...], heading: str) -> str:
 
 
 def _cell(value: Any) -> str:
+    if value is None:
+        return ""
     return f"{value:,}" if isinstance(value, int) else str(value).replace("|", "\\|")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 
@@ -55,7 +56,7 @@ class PostgreSql(Database):
 
     def put(self, name: str, rows: pa.Table) -> None:
         """Bring `rows` into the session as the temporary table `name`."""
-        columns = ", ".join(f"{quoted(field.name)} {_to_sql(field.type)}" for field in rows.schema)
+        columns = ", ".join(f"{quoted(field.name)} {to_sql(field.type)}" for field in rows.schema)
         self.run(f"DROP TABLE IF EXISTS {self._own(name)}")
         self.run(f"CREATE TEMPORARY TABLE {quoted(name)} ({columns})")
         copying = f"COPY {self._own(name)} FROM STDIN"
@@ -85,7 +86,7 @@ class PostgreSql(Database):
             schema = pa.schema([(name, _FROM_SQL.get(kind.name if kind else "", pa.string())) for name, kind in kinds])
             batches = []
             while rows := cursor.fetchmany(_ROWS):
-                arrays = [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), schema, strict=True)]
+                arrays = [_array(c, f.type) for c, f in zip(zip(*rows, strict=True), schema, strict=True)]
                 batches.append(pa.record_batch(arrays, schema=schema))
         return pa.Table.from_batches(batches, schema=schema)
 
@@ -107,7 +108,14 @@ class PostgreSql(Database):
             raise refused(error) from error
 
 
-def _to_sql(kind: pa.DataType) -> str:
+def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_floating(kind):  # a sum may come as a decimal
+        values = tuple(None if value is None else float(value) for value in values)
+    return pa.array(values, kind)
+
+
+def to_sql(kind: pa.DataType) -> str:
+    """The type of a column that holds what an Arrow column does."""
     if pa.types.is_boolean(kind):
         return "boolean"
     if pa.types.is_integer(kind):

@@ -93,6 +93,7 @@ class Dose(Section):
         tuple[Annotated[Number, Field(ge=0)], ...],
         Field(min_length=1, description="ml a step: the level is how many of these the volume exceeds."),
     ] = (0.0, 180.0)
+    largest: Annotated[Number, Field(gt=0, description="ml: a larger single dose is an error of charting.")] = 10_000.0
     labels: tuple[Text, ...] = ("none", "up to 180 ml", "above 180 ml")
 
     @model_validator(mode="after")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fdtr.cohort.steps import Extracted
 from fdtr.cohort.writing import as_csv
@@ -14,6 +15,12 @@ class Read:
 
     extracted: Extracted
     left_out: pa.Table
+
+    @property
+    def repeats(self) -> bool:
+        """Whether some person has several stays."""
+        stays, persons = (pc.count_distinct(self.extracted.table[name]).as_py() for name in ("patient", "person"))
+        return bool(persons < stays)
 
     def left_out_as_csv(self) -> bytes:
         """The counts as a file."""

@@ -98,7 +98,7 @@ def put_settings(db: Database, settings: Extraction) -> None:
         ),
     )
     db.put("dose_names", pa.table({"name": list(settings.dose.names)}))
-    db.put("chosen", pa.table({"outcome": [settings.outcome.name]}))
+    db.put("chosen", pa.table({"outcome": [settings.outcome.name], "largest_dose": [settings.dose.largest]}))
 
 
 def _pivot(names: list[str]) -> str:
@@ -155,7 +155,7 @@ def _refuse_small(rows: pa.Table, flow: Flow, sites: int) -> None:
     if len(found) < sites:
         raise OneSite(
             f"All {flow.left:,} stays of the cohort are of one site, and a study is about several. Nothing was "
-            "written. Where this table is one hospital's own part, say so with --one-site."
+            "written. Where this table is one hospital's own part, say so: --one-site, or --site NAME."
         )
 
 

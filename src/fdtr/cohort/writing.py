@@ -22,9 +22,19 @@ def write(extracted: Extracted, study: str, folder: str | Path, extra: Mapping[s
 
     `extra` are further files by name. An existing folder is refused unless it is empty.
     """
+    files = parts_of(extracted, study) | dict(extra or {})
+    target = refuse_taken(folder)
+    try:
+        _write_whole(target, files)
+    except OSError as error:
+        raise UnwritableFile(f"{target} could not be written: {error.strerror}. Nothing was written.") from None
+
+
+def parts_of(extracted: Extracted, study: str) -> dict[str, bytes]:
+    """The files of an extraction by name, with the text of its study file, which has to load."""
     Study.parse(study.encode(), "study.toml")
     dictionary = [entry.as_row() for entry in extracted.dictionary]
-    files = {
+    return {
         "table.parquet": as_parquet(extracted.table),
         "study.toml": study.encode(),
         "settings.toml": extracted.settings.as_toml().encode(),
@@ -33,13 +43,7 @@ def write(extracted: Extracted, study: str, folder: str | Path, extra: Mapping[s
         "flow.csv": as_csv(extracted.flow.as_rows()),
         "flow.svg": extracted.flow.as_svg().encode(),
         "missing.csv": as_csv(extracted.missing.to_pylist()),
-        **(extra or {}),
     }
-    target = refuse_taken(folder)
-    try:
-        _write_whole(target, files)
-    except OSError as error:
-        raise UnwritableFile(f"{target} could not be written: {error.strerror}. Nothing was written.") from None
 
 
 def refuse_taken(folder: str | Path) -> Path:
@@ -52,9 +56,8 @@ def refuse_taken(folder: str | Path) -> Path:
 
 def _write_whole(target: Path, files: Mapping[str, bytes]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(
-        tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent)
-    )  # readable for its owner only, and stays so
+    # Only its owner may enter it, and so it stays: it holds patients.
+    made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         for name, content in files.items():
             place = made / name

@@ -1,4 +1,4 @@
--- One row per charted quantity: how many values there were in the cohort's stays, and how many were not plausible.
+-- One row per charted quantity, and one for doses: how many values the cohort's stays had, and how many were not plausible.
 SELECT
     c.name,
     count(m.value) AS charted,
@@ -6,3 +6,11 @@ SELECT
 FROM charted AS c
 LEFT JOIN measurements AS m ON m.name = c.name
 GROUP BY c.name
+UNION ALL
+SELECT
+    'dose' AS name,
+    count(*) AS charted,
+    count(CASE WHEN d.amount > 0 AND d.amount <= c.largest_dose THEN NULL ELSE 1 END) AS dropped
+FROM doses AS d
+INNER JOIN dose_names AS n ON n.name = d.name
+CROSS JOIN chosen AS c

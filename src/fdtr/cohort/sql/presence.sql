@@ -33,7 +33,7 @@ SELECT
     patient_id,
     site,
     step,
-    CASE WHEN step = last_step AND died_at < ends THEN 1 ELSE 0 END AS died,
+    CASE WHEN step = last_step AND died_at <= ends THEN 1 ELSE 0 END AS died,
     CASE
         WHEN step < last_step OR step = horizon - 1 THEN NULL
         WHEN died_at < window_end THEN 'death'

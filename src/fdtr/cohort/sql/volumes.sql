@@ -12,7 +12,7 @@ WITH placed AS (
     FROM doses AS d
     INNER JOIN stays AS s ON s.stay_id = d.stay_id
     INNER JOIN dose_names AS n ON n.name = d.name
-    WHERE d.amount > 0
+    WHERE d.amount > 0 AND d.amount <= (SELECT largest_dose FROM chosen)
 ),
 
 parts AS (

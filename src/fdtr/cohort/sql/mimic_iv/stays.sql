@@ -1,0 +1,20 @@
+-- One row per stay of the cohort: the first ICU stay of an adult, with sepsis.
+--
+-- Time zero is the onset of sepsis where it is asked for and known and came after admission to the unit: what is given
+-- before that is not charted here. Otherwise it is admission.
+SELECT
+    c.stay_id,
+    c.patient_id,
+    c.site,
+    CASE
+        WHEN z.time_zero = 'onset' AND c.onset > c.in_time THEN CAST(c.onset AS TIMESTAMP)
+        ELSE CAST(c.in_time AS TIMESTAMP)
+    END AS time_zero,
+    c.out_time,
+    c.death_time,
+    u.no_icu,
+    u.flow
+FROM candidates AS c
+CROSS JOIN time_zero_rule AS z
+LEFT JOIN units AS u ON u.site = c.site
+WHERE c.adult = 1 AND c.septic = 1 AND c.stay_number = 1
