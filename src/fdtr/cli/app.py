@@ -9,7 +9,7 @@ from fdtr import __version__
 from fdtr.cli import show, studies
 from fdtr.cli.experiments import reproduce_app, simulate
 from fdtr.cli.extract import extract_app
-from fdtr.cli.extract_files import clif, meds
+from fdtr.cli.extract_files import clif, meds, minari
 from fdtr.cli.folder import status
 from fdtr.cli.keys import keys_app, roster_app
 from fdtr.cli.messages import message_app
@@ -74,8 +74,8 @@ def demo(
     studies.demo(made, json)
 
 
-extract_app.command()(clif)
-extract_app.command()(meds)
+for source in (clif, meds, minari):
+    extract_app.command()(source)
 app.command()(simulate)
 app.command()(status)
 

@@ -103,6 +103,43 @@ def meds(
     written(found, out, teaching, json)
 
 
+def minari(
+    datasets: Annotated[
+        list[str], typer.Argument(metavar="SITE=DIR", help="A dataset's folder, and what to call its site.")
+    ],
+    out: Out,
+    name: Annotated[str, typer.Option(help="What to call the study.")] = "episodes",
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Cut episodes after so many steps; else the longest counts.")
+    ] = None,
+) -> None:
+    """Episodes of Minari datasets as a table of trajectories with a draft of its study; each dataset is one site.
+
+    Reads the folders and writes one new folder. Sends nothing. Actions have to be discrete, observations vectors or
+    discrete.
+    """
+    from fdtr.cohort.episodes import write_episodes
+    from fdtr.cohort.minari import read_episodes
+    from fdtr.cohort.writing import refuse_taken
+
+    refuse_taken(out)
+    with show.progress() as progress:
+        found = read_episodes(_sites(datasets), steps, progress)
+    write_episodes(found, name, out)
+    show.line(f"Wrote {out}/: {found.table.num_rows:,} rows, {found.horizon} steps at most. Read study.toml, then run:")
+    show.line(f"  {show.program()} run {out}/study.toml {out}/table.parquet --out results")
+
+
+def _sites(given: list[str]) -> dict[str, Path]:
+    """SITE=DIR, as people type it."""
+    pairs = [text.partition("=") for text in given]
+    if any(not (site and folder) for site, _, folder in pairs):
+        raise typer.BadParameter("give each dataset as SITE=DIR", param_hint="SITE=DIR")
+    if len({site for site, _, _ in pairs}) < len(pairs):
+        raise typer.BadParameter("a site is named twice; each dataset is one site", param_hint="SITE=DIR")
+    return {site: Path(folder) for site, _, folder in pairs}
+
+
 def written(found: Read, out: Path, teaching: bool, json: bool) -> None:
     """Write what was extracted, and say what it is and what to do next."""
     from fdtr.cohort.drafting import draft_study

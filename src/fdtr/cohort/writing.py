@@ -22,7 +22,11 @@ def write(extracted: Extracted, study: str, folder: str | Path, extra: Mapping[s
 
     `extra` are further files by name. An existing folder is refused unless it is empty.
     """
-    files = parts_of(extracted, study) | dict(extra or {})
+    write_files(folder, parts_of(extracted, study) | dict(extra or {}))
+
+
+def write_files(folder: str | Path, files: Mapping[str, bytes]) -> None:
+    """Make the new `folder` with all of `files`, or leave nothing."""
     target = refuse_taken(folder)
     try:
         _write_whole(target, files)
