@@ -13,6 +13,7 @@ from fdtr.cli.extract_files import clif, meds, minari
 from fdtr.cli.folder import status
 from fdtr.cli.keys import keys_app, roster_app
 from fdtr.cli.messages import message_app
+from fdtr.cli.package import package, run_package
 from fdtr.cli.roles import Json, LikeSites, StudyPath, hub_app, policy_app, site_app
 from fdtr.cli.signed import RoundNumber, round_of
 
@@ -76,6 +77,8 @@ def demo(
 
 for source in (clif, meds, minari):
     extract_app.command()(source)
+site_app.command()(package)
+site_app.command("run")(run_package)
 app.command()(simulate)
 app.command()(status)
 
