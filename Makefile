@@ -2,18 +2,20 @@
 #
 #   make test PYTHON=python3.11 WORKERS=4
 #   make fuzz SECONDS=600
+#   make sepsis DB=duckdb:mimic.duckdb SEPSIS=~/sepsis-study
 
 PYTHON  ?= python3
 WORKERS ?= 2
 SECONDS ?= 60
+SEPSIS  ?= sepsis-study
 
 BIN   := .venv/bin
 READY := .venv/ready
-TEST_PROGRAMS := chromium npm
+TEST_PROGRAMS := chromium npm postgresql
 QUICK := quick or not (slow or browser or database or network)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick lint fuzz bench docs agree-scope-rl lock release sbom clean
+.PHONY: help setup demo sepsis test test-quick lint fuzz bench docs agree-scope-rl lock release sbom clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -23,6 +25,11 @@ setup: $(READY) ## make .venv with fdtr and its tools (at once when nothing chan
 demo: setup ## run a whole federated study on built-in data, into ./fdtr-demo/
 	@$(BIN)/fdtr demo
 	@echo "The report: fdtr-demo/report.html"
+
+sepsis: setup ## run the paper's sepsis study on your MIMIC-IV: DB=duckdb:FILE or DB=postgresql://USER@HOST/DATABASE
+	@test -n "$(DB)" || { echo "Name your MIMIC-IV: make sepsis DB=duckdb:FILE, or DB=postgresql://USER@HOST/DATABASE" >&2; exit 1; }
+	@test -d $(SEPSIS)/data || $(BIN)/fdtr extract mimic-iv --db '$(DB)' --study examples/sepsis/paper.toml --out $(SEPSIS)/data
+	@$(BIN)/python examples/sepsis/analyse.py $(SEPSIS)
 
 test: lint ## lint, type-check and run every test
 	@scripts/system-packages $(PYTHON) $(TEST_PROGRAMS)

@@ -134,6 +134,7 @@ def test_the_fingerprint_is_the_sha256_of_canonical_json():
 
     everything = study.model_dump(mode="json", exclude={"columns", "roster"})
     assert everything["disclosure"].pop("colluding") == 0  # it counts only where it asks for something
+    assert everything["actions"].pop("cuts") == []  # so do these
     assert study.fingerprint == hashlib.sha256(canonical(everything).encode()).hexdigest()
 
 
@@ -142,6 +143,15 @@ def test_a_study_that_expects_colluding_sites_is_another_one():
     plain, none, one = (make_study(disclosure=asked | more) for more in ({}, {"colluding": 0}, {"colluding": 1}))
     assert plain.fingerprint == none.fingerprint != one.fingerprint
     assert Study.model_validate(one.public).disclosure.colluding == 1
+
+
+def test_sites_that_cut_doses_otherwise_are_in_another_study():
+    plain, cut, other = (make_study(actions={"levels": [0, 1, 2], "cuts": c}) for c in ([], [0.0, 180.0], [0.0, 250.0]))
+    assert len({plain.fingerprint, cut.fingerprint, other.fingerprint}) == 3
+    assert Study.model_validate(cut.public).actions.cuts == (0, 180)
+    for cuts, fault in (([180.0, 0.0], "must increase"), ([180.0], "1 cuts make the levels 0 to 1")):
+        with pytest.raises(InvalidStudy, match=fault):
+            make_study(actions={"levels": [0, 1, 2], "cuts": cuts})
 
 
 def test_the_fingerprint_ignores_columns_and_how_numbers_are_written():

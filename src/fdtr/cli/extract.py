@@ -25,6 +25,9 @@ Out = Annotated[Path, typer.Option(help="The folder to make: table, draft of a s
 SettingsFile = Annotated[
     Path | None, typer.Option("--settings", help="Settings (TOML) that differ from the paper's; see --print-settings.")
 ]
+AgreedStudy = Annotated[
+    Path | None, typer.Option("--study", help="A study file whose steps and cuts of doses the table is to have.")
+]
 PrintSettings = Annotated[bool, typer.Option("--print-settings", help="Print all settings (TOML), and do nothing.")]
 OneSite = Annotated[bool, typer.Option("--one-site", help="The table is one site's own part: let it have one site.")]
 Memory = Annotated[str, typer.Option(help="Most memory that DuckDB takes before it goes on in temporary files.")]
@@ -43,11 +46,13 @@ def sources() -> None:
     """From a hospital's tables to a study's table."""
 
 
-def loaded(file: Path | None, printing: bool) -> Extraction:
+def loaded(file: Path | None, study: Path | None, printing: bool) -> Extraction:
     """The settings of an extraction; where they are to be printed, that is all that happens."""
     from fdtr.cohort.settings import Extraction
+    from fdtr.study import Study
 
     settings = Extraction.load(file) if file else Extraction()
+    settings = settings.agreeing_with(Study.load(study)) if study else settings
     if printing:
         show.line(settings.as_toml().rstrip())
         raise typer.Exit
@@ -59,6 +64,7 @@ def mimic_iv(
     db: Annotated[str, typer.Option(help="duckdb:FILE or postgresql://USER@HOST/DATABASE; it is only read.")] = "",
     out: Out = Path("mimic-iv"),
     settings: SettingsFile = None,
+    study: AgreedStudy = None,
     sepsis: Annotated[Sepsis, typer.Option(help="sepsis3: mimic-code's table; icd: codes.")] = Sepsis.sepsis3,
     stays: Annotated[
         Path | None, typer.Option(help="Who has sepsis: a CSV file with stay_id and, if known, onset.")
@@ -80,7 +86,7 @@ def mimic_iv(
     from fdtr.cohort.target_trial import target_trial
     from fdtr.cohort.writing import parts_of, refuse_taken, write
 
-    asked = loaded(settings, print_settings)
+    asked = loaded(settings, study, print_settings)
     if not db:
         raise InvalidSettings("Name the database: --db duckdb:FILE or --db postgresql://USER@HOST/DATABASE.")
     refuse_taken(out)  # before the work, not after it

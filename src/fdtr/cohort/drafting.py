@@ -33,6 +33,7 @@ def draft_study(
         f"labels = [{', '.join(map(_quoted, dose.labels))}]",
         'basis = "polynomial"',
         f"degree = {min(2, len(levels) - 1)}",
+        f"cuts = [{', '.join(f'{cut:g}' for cut in dose.cuts)}]  # ml a step; public, and the same at every site",
     ]
     for site_covariate in settings.site_covariates:
         low, high = site_covariate.range

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fdtr import container
 from fdtr.errors import InvalidSettings
+from fdtr.study import Study
 from fdtr.study.faults import readable
 from fdtr.study.sections import MOST_STEPS, Number, Section, Text, Whole
 
@@ -181,6 +182,16 @@ class Extraction(Section):
     def longest_look_back(self) -> float:
         """How many hours before time zero a source has to read."""
         return max(self.look_back(charted) for charted in self.charted)
+
+    def agreeing_with(self, study: Study) -> Self:
+        """These settings with the number of steps, and the cuts of doses, that a study has."""
+        if not study.actions.cuts:
+            raise InvalidSettings(
+                "The study file has no [actions] cuts, which say above which dose a level begins. Add them, in ml."
+            )
+        agreed = {"cuts": study.actions.cuts, "labels": study.actions.labels}
+        changed = {"steps": study.horizon, "dose": {**self.dose.model_dump(), **agreed}}
+        return type(self).model_validate({**self.model_dump(), **changed})
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:

@@ -75,7 +75,7 @@ def release_of_values(study: Study, rows: Trajectories, told: SiteValues) -> Rel
 def map_fingerprint(study: Study) -> str:
     """SHA-256 of what makes φ: studies that differ in labels, order or thresholds alone have the same features."""
     public = study.public
-    actions = {key: value for key, value in public["actions"].items() if key != "labels"}
+    actions = {key: value for key, value in public["actions"].items() if key not in ("labels", "cuts")}
     if actions["basis"] != "polynomial":
         del actions["degree"]
     covariates = [{key: value for key, value in c.items() if key != "level"} for c in public["covariates"]]

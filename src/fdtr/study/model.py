@@ -181,8 +181,11 @@ class Study(Section):
     def public(self) -> dict[str, Any]:
         """Every field but [columns] and [roster], defaults included, as JSON values: what the fingerprint covers."""
         dumped = self.model_dump(mode="json", exclude={"columns", "roster"})
-        if not self.disclosure.colluding:  # younger than the first fingerprints, which it leaves as they were
+        # These two are younger than the first fingerprints, which they leave as they were.
+        if not self.disclosure.colluding:
             del dumped["disclosure"]["colluding"]
+        if not self.actions.cuts:
+            del dumped["actions"]["cuts"]
         return dict(json.loads(container.canonical_json(dumped)))
 
     @cached_property

@@ -80,6 +80,11 @@ class Actions(Section):
         "unit"
     )
 
+    cuts: Annotated[
+        tuple[Annotated[Number, Field(ge=0)], ...],
+        Field(description="For `fdtr extract`: the level of a dose is how many of these it exceeds."),
+    ] = ()
+
     @field_validator("levels")
     @classmethod
     def _check_levels(cls, levels: tuple[float, ...]) -> tuple[float, ...]:
@@ -100,6 +105,14 @@ class Actions(Section):
             raise ValueError(f"there are {len(self.levels)} levels and {len(self.labels)} labels")
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("a label is listed twice")
+        return self
+
+    @model_validator(mode="after")
+    def _check_cuts(self) -> Self:
+        if any(a >= b for a, b in pairwise(self.cuts)):
+            raise ValueError("the cuts must increase")
+        if self.cuts and self.levels != tuple(range(len(self.cuts) + 1)):
+            raise ValueError(f"{len(self.cuts)} cuts make the levels 0 to {len(self.cuts)}; list these")
         return self
 
 
