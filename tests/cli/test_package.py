@@ -132,6 +132,7 @@ def test_the_folder_holds_what_an_analyst_expects_and_no_data(place):
         "config.json", "study.toml", "settings.toml", "run.sh", "run.bat", "README.md", ".gitignore",
     }  # fmt: skip
     assert list(json.loads(package.config.read_text())) == ["site_name", "tables_path", "file_type", "time_zone"]
+    assert ClifExtraction.load(package.settings).dose.cuts == (0.0, 180.0)
     assert package.study.read_bytes() == (place / "study.toml").read_bytes()
     assert os.access(package.folder / "run.sh", os.X_OK)
     assert b"run.sh %*\r\n" in (package.folder / "run.bat").read_bytes()
@@ -142,18 +143,20 @@ def test_the_folder_holds_what_an_analyst_expects_and_no_data(place):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("replaced", "says"),
     [
-        ("horizon = 5", "horizon = 4", "4 steps and the settings make 5"),
-        ('name = "potassium"', 'name = "calcium"', "no such column"),
-        ("levels = [0, 1, 2]", "levels = [0, 1, 3]", "cuts make"),
-        ("discharge = 1", "", "with both"),
+        ({"horizon = 5": "horizon = 4"}, "4 steps and the settings make 5"),
+        ({'name = "potassium"': 'name = "calcium"'}, "no such column"),
+        ({"cuts = [0, 180]": "", "levels = [0, 1, 2]": "levels = [0, 1, 3]"}, "cuts make"),
+        ({"discharge = 1": ""}, "with both"),
     ],
 )
-def test_a_study_that_no_site_could_run_is_refused_when_the_package_is_made(old, new, says):
-    study = Study.parse(draft_study(SETTINGS).replace(old, new).encode(), "study.toml")
+def test_a_study_that_no_site_could_run_is_refused_when_the_package_is_made(replaced, says):
+    text = draft_study(SETTINGS)
+    for old, new in replaced.items():
+        text = text.replace(old, new)
     with pytest.raises(InvalidSettings, match=says):
-        check_fits(study, SETTINGS)
+        check_fits(Study.parse(text.encode(), "study.toml"), SETTINGS)
 
 
 @pytest.mark.quick

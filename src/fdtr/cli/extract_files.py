@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from fdtr.cli import show
-from fdtr.cli.extract import Json, Out, SettingsFile, told
+from fdtr.cli.extract import AgreedStudy, Json, Out, SettingsFile, told
 
 if TYPE_CHECKING:
     from fdtr.cohort.settings import Extraction
     from fdtr.cohort.sources import Read
 
+Chosen = TypeVar("Chosen", bound="Extraction")
 SiteName = Annotated[
     str | None, typer.Option("--site", help="All of it is this one site's; its units are not told apart.")
 ]
@@ -47,6 +48,7 @@ def clif(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of CLIF tables: clif_adt.parquet, ….")],
     out: Out,
     settings: SettingsFile = None,
+    study: AgreedStudy = None,
     site: SiteName = None,
     file_type: Annotated[str, typer.Option(help="parquet or csv.")] = "parquet",
     time_zone: Annotated[str, typer.Option(help="Of times that state none, such as America/Chicago.")] = "UTC",
@@ -64,7 +66,7 @@ def clif(
     from fdtr.cohort.writing import refuse_taken
 
     refuse_taken(out)  # before the work, not after it
-    chosen = ClifExtraction.load(settings) if settings else ClifExtraction()
+    chosen = _agreeing(ClifExtraction.load(settings) if settings else ClifExtraction(), study)
     with show.progress() as progress:
         found = extract(folder, chosen, site=site, file_type=file_type, zone=time_zone, progress=progress)
     written(found, out, teaching, json)
@@ -82,6 +84,7 @@ def meds(
         Path, typer.Option("--map", help="What the codes mean (TOML): stays, covariates, doses, outcome.")
     ],
     out: Out,
+    study: AgreedStudy = None,
     site: SiteName = None,
     teaching: Teaching = False,
     json: Json = False,
@@ -97,7 +100,7 @@ def meds(
     from fdtr.cohort.writing import refuse_taken
 
     refuse_taken(out)
-    chosen = MedsExtraction.load(codes)
+    chosen = _agreeing(MedsExtraction.load(codes), study)
     with show.progress() as progress:
         found = extract(folder, chosen, site=site, progress=progress)
     written(found, out, teaching, json)
@@ -138,6 +141,13 @@ def _sites(given: list[str]) -> dict[str, Path]:
     if len({site for site, _, _ in pairs}) < len(pairs):
         raise typer.BadParameter("a site is named twice; each dataset is one site", param_hint="SITE=DIR")
     return {site: Path(folder) for site, _, folder in pairs}
+
+
+def _agreeing(settings: Chosen, study: Path | None) -> Chosen:
+    """The settings with the steps and cuts of an agreed study."""
+    from fdtr.study import Study
+
+    return settings.agreeing_with(Study.load(study)) if study else settings
 
 
 def written(found: Read, out: Path, teaching: bool, json: bool) -> None:

@@ -48,9 +48,11 @@ class Package:
 
 
 def write_package(folder: Path, study: Path, settings: ClifExtraction) -> Package:
-    """Make the new `folder` for the analysts of all sites."""
+    """Make the new `folder` for the analysts of all sites. A study with cuts of doses sets these, and the steps."""
     content = read_study_bytes(study)
     loaded = Study.parse(content, study)
+    if loaded.actions.cuts:
+        settings = settings.agreeing_with(loaded)
     check_fits(loaded, settings)
     package = Package(folder)
     texts = {name: _text(name, loaded.name) for name in TEXTS}
