@@ -5,7 +5,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo, available_timezones
 
 from fdtr.cohort.database import Database
-from fdtr.cohort.sources import literal
+from fdtr.cohort.sources import columns_of, literal
 from fdtr.errors import InvalidSettings, MissingColumn, MissingTable
 
 TIME = "_dttm"
@@ -77,7 +77,7 @@ def _find(folder: Path, table: str, file_type: str) -> Path:
 
 def _view(db: Database, table: str, path: Path, file_type: str) -> None:
     source = f"{READERS[file_type]}({literal(str(path))})"
-    there = {name.lower() for name in db.arrow(f"SELECT * FROM {source} LIMIT 0").column_names}
+    there = columns_of(db, source, path)
     lacking = [column for column in REQUIRED[table] if column not in there]
     if lacking:
         raise MissingColumn(

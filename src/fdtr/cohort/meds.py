@@ -16,7 +16,7 @@ from fdtr.cohort.engines import open_database
 from fdtr.cohort.flow import Flow
 from fdtr.cohort.meds_settings import Meds, MedsExtraction
 from fdtr.cohort.rules import keep_cohort
-from fdtr.cohort.sources import Read, literal
+from fdtr.cohort.sources import Read, columns_of, literal
 from fdtr.cohort.steps import HOUR, Source, make_table
 from fdtr.errors import InvalidSettings, MissingColumn, MissingTable
 from fdtr.progress import Progress, ignore_progress
@@ -50,9 +50,9 @@ def view_events(db: Database, folder: Path, chosen: Meds) -> None:
             f"{folder} holds no shards data/*.parquet. Nothing was written. Name the folder with the subfolder data."
         )
     shards = f"read_parquet({literal(str(place / '**' / '*.parquet'))}, union_by_name = true)"
-    there = set(db.arrow(f"SELECT * FROM {shards} LIMIT 0").column_names)
+    there = columns_of(db, shards, place)
     wanted = (*COLUMNS, *((chosen.site_column,) if chosen.site_column else ()))
-    lacking = [column for column in wanted if column not in there]
+    lacking = [column for column in wanted if column.lower() not in there]
     if lacking:
         raise MissingColumn(f"The shards in {place} have no column {lacking[0]}. Nothing was written.")
     unit = "CAST(NULL AS VARCHAR)"
