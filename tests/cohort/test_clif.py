@@ -55,12 +55,18 @@ class TestFluids:
         for category in ("dextrose", "dextrose_in_water_d5w"):
             made.rate(0, 100, category=category, name="D5W").rate(2, 0, "stop", category=category, name="D5W")
             made.bolus(1, 50, category=category, name="D5W")
+            made.rate(3, 9, category=category, name="D5W", order="2", route=CARRIER)
         chosen = settings(fluids={"dextrose": "crystalloid", "dextrose in water D5W": "crystalloid"})
-        assert column(made, tmp_path, "dose", chosen)[0] == 250.0
+        assert column(made, tmp_path / "a", "dose", chosen)[0] == 250.0
+        assert found(made, tmp_path / "b", chosen).left_out["entries"].to_pylist() == [1]
 
     def test_a_stop_comes_before_a_start_at_the_same_instant(self, tmp_path):
         made = Clif().rate(0, 100).rate(2, 60).rate(2, 0, "stop").rate(4, 0, "stop")
         assert column(made, tmp_path, "dose")[0] == 320.0
+
+    def test_a_stop_stops_even_where_it_repeats_the_rate(self, tmp_path):
+        made = Clif().rate(0, 100).rate(2, 100, "stop").rate(3, 50).rate(4, 50, "stop")
+        assert column(made, tmp_path, "dose") == [250.0, 0.0, 0.0, 0.0, 0.0]
 
     def test_nothing_flows_after_the_last_entry_and_that_is_counted(self, tmp_path):
         whole = found(Clif().rate(1, 100), tmp_path)
@@ -162,9 +168,9 @@ class TestStays:
         assert found(made, tmp_path / "b", settings(first_stay=False)).extracted.flow.left == 3
 
     def test_children_and_other_diagnoses_leave(self, tmp_path):
-        made = Clif(4).admit(4, "unit-0", age=17).diagnose("A41.9").diagnose("A419", stay=1).diagnose("I10", stay=2)
+        made = Clif(4).admit(4, "unit-0", age=17).diagnose("R65.21").diagnose("R6520", stay=1).diagnose("I10", stay=2)
         removed = {
-            r.rule: r.removed for r in found(made, tmp_path, settings(diagnoses=["a41"])).extracted.flow.removals
+            r.rule: r.removed for r in found(made, tmp_path, settings(diagnoses=["r65.2"])).extracted.flow.removals
         }
         assert removed["18 years or older"] == 1
         assert removed["with a diagnosis of the settings"] == 2

@@ -65,7 +65,22 @@ def test_a_code_that_two_lines_match_is_given_once(tmp_path):
     assert column(two().add(0, 1, "ALBUMIN//ml", 70), tmp_path, "dose", doses=doses)[0] == 70
 
 
-def test_only_the_first_stay_counts_and_a_missing_end_lasts_until_the_next(tmp_path):
+def test_a_stop_comes_before_a_rate_at_the_same_instant(tmp_path):
+    shards = two().add(0, 0, "SALINE//rate", 100).add(0, 2, "SALINE//rate", 60).add(0, 2, "SALINE//stop")
+    assert column(shards.add(0, 4, "SALINE//stop"), tmp_path, "dose")[0] == 320.0
+
+
+def test_a_stay_whose_end_is_missing_lasts_until_the_next(tmp_path):
+    shards = two().add(0, 6, "ICU_IN//south")
+    shards.events = [e for e in shards.events if e[0] != 0 or e[2] != "ICU_OUT"]
+    assert len(column(shards.add(0, 50, "ICU_OUT"), tmp_path, "step")) == 2
+
+
+def test_an_event_without_a_time_begins_no_stay(tmp_path):
+    assert found(two().add(0, None, "ICU_IN//north"), tmp_path).extracted.flow.found == 2
+
+
+def test_only_the_first_stay_counts(tmp_path):
     shards = two().add(0, 500, "ICU_IN//south").add(0, 499, "LAB//lactate//x", 2.0)
     assert found(shards, tmp_path / "a").extracted.flow.left == 2
     assert found(shards, tmp_path / "b", first_stay=False).extracted.flow.left == 3

@@ -67,17 +67,23 @@ def extract(
     with open_database("duckdb:") as db:
         diagnoses = ("hospital_diagnosis",) if settings.clif.diagnoses else ()
         view_tables(db, folder, (*TABLES, *diagnoses), file_type, zone)
-        source = map_tables(db, settings, site)
+        source = map_tables(db, settings, site, progress)
         left_out = db.arrow(statement("clif/left_out"))
         return Read(make_table(db, settings, source, progress, sites=1 if site is not None else 2), left_out)
 
 
-def map_tables(db: Database, settings: ClifExtraction, site: str | None) -> Source:
+RELATIONS = ("stays", "measurements", "entries", "held", "doses")
+
+
+def map_tables(
+    db: Database, settings: ClifExtraction, site: str | None, progress: Progress = ignore_progress
+) -> Source:
     """Make `stays`, `measurements` and `doses` of the views clif_…."""
     _put_choices(db, settings, site)
     db.make("icu_stays", statement("clif/icu_stays"))
     flow = _keep(db, settings.clif)
-    for name in ("stays", "measurements", "entries", "held", "doses"):
+    for number, name in enumerate(RELATIONS):
+        progress(name, number, len(RELATIONS))
         db.make(name, statement(f"clif/{name}"))
     return Source("CLIF", flow, _origins(settings, site))
 

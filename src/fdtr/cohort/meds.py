@@ -37,7 +37,7 @@ def extract(
         )
     with open_database("duckdb:") as db:
         view_events(db, folder, settings.meds)
-        source = map_events(db, settings, site)
+        source = map_events(db, settings, site, progress)
         left_out = db.arrow(statement("meds/left_out"))
         return Read(make_table(db, settings, source, progress, sites=1 if site is not None else 2), left_out)
 
@@ -63,7 +63,12 @@ def view_events(db: Database, folder: Path, chosen: Meds) -> None:
     db.run(f"CREATE TEMPORARY VIEW meds_events AS SELECT {', '.join(COLUMNS)}, {unit} AS unit FROM {shards}")
 
 
-def map_events(db: Database, settings: MedsExtraction, site: str | None) -> Source:
+RELATIONS = ("stays", "measurements", "held", "doses")
+
+
+def map_events(
+    db: Database, settings: MedsExtraction, site: str | None, progress: Progress = ignore_progress
+) -> Source:
     """Make `stays`, `measurements` and `doses` of the view `meds_events`."""
     db.put(
         "meds_options",
@@ -78,10 +83,12 @@ def map_events(db: Database, settings: MedsExtraction, site: str | None) -> Sour
     )
     db.put("meds_map", _map(settings.meds))
     db.make("meds_codes", "SELECT DISTINCT code FROM meds_events")
+    progress("events", 0, len(RELATIONS) + 1)
     db.make("events", statement("meds/events"))
     db.make("all_stays", statement("meds/all_stays"))
     flow = _keep(db, settings.meds)
-    for name in ("stays", "measurements", "held", "doses"):
+    for number, name in enumerate(RELATIONS, 1):
+        progress(name, number, len(RELATIONS) + 1)
         db.make(name, statement(f"meds/{name}"))
     return Source("MEDS", flow, _origins(settings.meds))
 
