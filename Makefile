@@ -11,7 +11,7 @@ SEPSIS  ?= sepsis-study
 
 BIN   := .venv/bin
 READY := .venv/ready
-TEST_PROGRAMS := chromium npm postgresql
+TEST_PROGRAMS := chromium npm pg_ctlcluster=postgresql
 QUICK := quick or not (slow or browser or database or network)
 
 .DEFAULT_GOAL := help

@@ -46,7 +46,7 @@ def wrong_columns(table: pa.Table, world: World) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("trap", [*sorted(TRAPS), "all"])
+@pytest.mark.parametrize("trap", [*(pytest.param(trap, marks=pytest.mark.slow) for trap in sorted(TRAPS)), "all"])
 def test_the_truth_comes_back_through_each_trap(trap, tmp_path):
     world = make_world(150, seed=1, traps=TRAPS if trap == "all" else frozenset({trap}))
     table = extract(write_duckdb(world, tmp_path / "mimic.duckdb")).table
@@ -70,6 +70,7 @@ MUTATIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trap", sorted(TRAPS))
 def test_a_wrong_rule_is_found_out_by_its_trap(trap, tmp_path, monkeypatch):
     file, right, wrong, columns = MUTATIONS[trap]

@@ -48,3 +48,9 @@ def test_unknown_settings_are_refused_with_the_nearest_known(tmp_path):
         Extraction.load(tmp_path / "s.toml")
     (tmp_path / "s.toml").write_text(Extraction().as_toml())
     assert Extraction.load(tmp_path / "s.toml") == Extraction()
+
+
+def test_a_file_of_settings_may_hold_only_what_differs(tmp_path):
+    (tmp_path / "s.toml").write_text("steps = 4\n[outcome]\nunmeasured = 1.0\n")
+    settings = Extraction.load(tmp_path / "s.toml")
+    assert (settings.steps, settings.outcome.unmeasured, settings.outcome.range) == (4, 1.0, (0.5, 10.0))

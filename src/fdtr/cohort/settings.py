@@ -1,6 +1,7 @@
 """The settings of an extraction: public choices, agreed before anyone looks at a table. Defaults are the paper's."""
 
 import tomllib
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -152,6 +153,15 @@ class Extraction(Section):
         dict[str, Annotated[Number, Field(ge=0, le=1)]],
         Field(description="What each missing step is worth on [0, 1]."),
     ] = Field(default_factory=lambda: {"death": 0.0, "discharge": 1.0})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _change_the_outcome(cls, given: Any) -> Any:
+        """An [outcome] without a name changes the default one, so that a file may hold only what differs."""
+        outcome = given.get("outcome") if isinstance(given, Mapping) else None
+        if isinstance(outcome, Mapping) and "name" not in outcome:
+            return {**given, "outcome": {**LACTATE.model_dump(), **outcome}}
+        return given
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
