@@ -8,7 +8,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from clif_tables import Clif, at
+from clif_tables import COLUMNS, Clif, at
 from fdtr.cohort.clif import extract
 from fdtr.cohort.clif_settings import ClifExtraction
 from fdtr.errors import EmptyCohort, InvalidSettings, MissingColumn, MissingTable, OneSite
@@ -133,6 +133,16 @@ class TestCharts:
         assert whole.extracted.table["hemoglobin"].null_count == whole.extracted.table.num_rows
         assert whole.left_out.to_pylist() == [{"reason": "result in another unit", "name": "hemoglobin", "entries": 1}]
 
+    def test_a_covariate_of_ones_own_has_its_own_unit_and_those_that_the_settings_convert(self, tmp_path):
+        creatinine = {"name": "creatinine", "meaning": "creatinine", "unit": "mg/dL", "plausible": [0.1, 20]}
+        given = {"covariates": [creatinine | {"range": [0.3, 8]}], "clif": {"vitals": {}}}
+        given["clif"] |= {"labs": {"creatinine": "creatinine", "lactate": "lactate"}}
+        given["clif"] |= {"conversions": {"creatinine": {"µmol/L": 0.0113}}}
+        made = Clif().lab("creatinine", -2, 1.5, "mg/dl").lab("creatinine", -1, 100, "µmol/L", stay=1)
+        chosen = ClifExtraction.model_validate(given)
+        assert column(made, tmp_path / "a", "creatinine", chosen)[0] == 1.5
+        assert column(made, tmp_path / "b", "creatinine", chosen, "h1-1")[0] == pytest.approx(1.13)
+
     def test_a_temperature_in_fahrenheit_is_not_plausible_and_counted(self, tmp_path):
         made = Clif().vital("temp_c", -2, 37.0).vital("temp_c", -1, 98.6)
         whole = found(made, tmp_path).extracted
@@ -228,6 +238,19 @@ class TestFiles:
             pyarrow.csv.write_csv(table, folder / f"clif_{name}.csv")
         whole = extract(folder, settings(), file_type="csv").extracted.table
         assert whole.equals(found(made, tmp_path / "parquet").extracted.table)
+
+    def test_ids_in_csv_keep_their_zeros_and_na_is_nothing(self, tmp_path):
+        stay = "2024-02-01 00:00:00Z,2024-02-09 00:00:00Z"
+        lines = {
+            "patient": ["1,NA", "2,NA"],
+            "hospitalization": [f"007,1,{stay},50,Home", f"7,2,{stay},50,Home"],
+            "adt": [f"007,x,{stay},unit-0,icu", f"7,x,{stay},unit-1,icu"],
+            "labs": [f"{key},2024-01-31 23:00:00Z,lactate,2.0,NA" for key in ("007", "7")],
+        }
+        for name, columns in COLUMNS.items():
+            (tmp_path / f"clif_{name}.csv").write_text("\n".join([",".join(columns), *lines.get(name, []), ""]))
+        table = extract(tmp_path, settings(), file_type="csv").extracted.table
+        assert set(table["patient"].to_pylist()) == {"007-1", "7-1"}
 
     def test_a_table_in_several_files_is_read_whole(self, tmp_path):
         made = Clif().vital("sbp", -1, 100).vital("sbp", -1, 90, stay=1)

@@ -54,7 +54,8 @@ def test_missing_and_implausible_values(everybody):
         "sbp": (88, 2579, 0),
         "hemoglobin": (100, 431, 0),
         "potassium": (93, 507, 0),
-        "reward": (0, 236, 0),
+        "dose": (None, 281, 0),
+        "reward": (None, 236, 0),
     }
 
 

@@ -71,16 +71,18 @@ def run_package(
 
 def _extracted(here: Package, site: str, tables: Path, file_type: str, zone: str) -> Path:
     """The table of this site, in the place of one of an earlier run."""
-    from fdtr.cli.extract_files import written
     from fdtr.cohort.clif import extract
     from fdtr.cohort.clif_settings import ClifExtraction
+    from fdtr.cohort.writing import write
 
     chosen = ClifExtraction.load(here.settings)
     with show.progress() as progress:
         found = extract(tables, chosen, site=site, file_type=file_type, zone=zone, progress=progress)
     if (here.private / "settings.toml").is_file():  # an earlier run's; anything else is not ours to remove
         shutil.rmtree(here.private)
-    written(found, here.private, teaching=False, json=False)
+    study, flow = here.study.read_text(encoding="utf-8"), found.extracted.flow
+    write(found.extracted, study, here.private, {"left-out.csv": found.left_out_as_csv()})
+    show.line(f"{flow.left:,} of {flow.found:,} stays; {here.private}/flow.csv says what each rule removed.")
     return here.private / "table.parquet"
 
 

@@ -19,18 +19,6 @@ from fdtr.cohort.sources import Read
 from fdtr.cohort.steps import HOUR, Source, make_table
 from fdtr.progress import Progress, ignore_progress
 
-UNITS = {
-    ("hemoglobin", "g/dl"): 1.0,
-    ("hemoglobin", "g/l"): 0.1,
-    ("hemoglobin", "mmol/l"): 1.6114,  # of the monomer
-    ("potassium", "mmol/l"): 1.0,
-    ("potassium", "meq/l"): 1.0,
-    ("lactate", "mmol/l"): 1.0,
-    ("lactate", "meq/l"): 1.0,
-    ("lactate", "mg/dl"): 0.1110,
-}
-"""What a result of each category is multiplied by, to be in the unit of the default settings."""
-
 VOLUMES = {
     **{("rate", f"ml/{hour}"): 1.0 for hour in ("hour", "hr", "h")},
     **{("rate", f"l/{hour}"): 1000.0 for hour in ("hour", "hr", "h")},
@@ -111,12 +99,32 @@ def _put_choices(db: Database, settings: ClifExtraction, site: str | None) -> No
     _put(db, "clif_fluids", ("category", "name"), [(_plain(one), name) for one, name in chosen.fluids.items()])
     _put(db, "clif_carriers", ("words",), [(one.lower(),) for one in chosen.carriers])
     _put(db, "clif_codes", ("code",), [(one.upper().replace(".", ""),) for one in chosen.diagnoses])
-    units = pa.table({"category": [c for c, _ in UNITS], "unit": [u for _, u in UNITS], "factor": [*UNITS.values()]})
-    db.put("clif_units", units)
+    db.put("clif_units", _units(settings))
     volumes = pa.table({"kind": [k for k, _ in VOLUMES], "unit": [u for _, u in VOLUMES], "ml": [*VOLUMES.values()]})
     db.put("clif_volumes", volumes)
     if not chosen.diagnoses:
         _put(db, "clif_hospital_diagnosis", ("hospitalization_id", "diagnosis_code"), [])
+
+
+def _units(settings: ClifExtraction) -> pa.Table:
+    """What a result of each category and unit is multiplied by; the unit of the settings itself by 1."""
+    chosen = settings.clif
+    factors = {
+        (_plain(chosen.labs[one.name]), _unspaced(one.unit)): 1.0 for one in settings.charted if one.name in chosen.labs
+    }
+    for category, units in chosen.conversions.items():
+        factors |= {(_plain(category), _unspaced(unit)): factor for unit, factor in units.items()}
+    categories, units_of = zip(*factors, strict=True) if factors else ((), ())
+    kinds = (
+        pa.array(categories, pa.string()),
+        pa.array(units_of, pa.string()),
+        pa.array(factors.values(), pa.float64()),
+    )
+    return pa.table(dict(zip(("category", "unit", "factor"), kinds, strict=True)))
+
+
+def _unspaced(unit: str) -> str:
+    return unit.lower().replace(" ", "")
 
 
 def _put(db: Database, name: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

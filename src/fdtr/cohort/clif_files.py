@@ -44,7 +44,11 @@ OPTIONAL: Mapping[str, tuple[str, ...]] = {
 """Columns that CLIF lets a site leave out."""
 
 NUMBERS = ("vital_value", "lab_value_numeric", "med_dose", "age_at_admission")
-READERS = {"parquet": "read_parquet", "csv": "read_csv"}
+READERS = {
+    "parquet": "read_parquet({path})",
+    # As text: an id must keep its zeros, and a type must not depend on the first rows. R writes NA.
+    "csv": "read_csv({path}, all_varchar = true, nullstr = ['', 'NA'])",
+}
 
 
 def view_tables(db: Database, folder: Path, tables: tuple[str, ...], file_type: str, zone: str) -> None:
@@ -76,7 +80,7 @@ def _find(folder: Path, table: str, file_type: str) -> Path:
 
 
 def _view(db: Database, table: str, path: Path, file_type: str) -> None:
-    source = f"{READERS[file_type]}({literal(str(path))})"
+    source = READERS[file_type].format(path=literal(str(path)))
     there = columns_of(db, source, path)
     lacking = [column for column in REQUIRED[table] if column not in there]
     if lacking:

@@ -5,10 +5,15 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from fdtr.cohort.settings import SITE_COVARIATES, Extraction, Hours, Name, SiteCovariate
-from fdtr.study.sections import Flag, Section, Text, Whole
+from fdtr.study.sections import Flag, Number, Section, Text, Whole
 
 VITALS = {"weight": "weight_kg", "temperature": "temp_c", "sbp": "sbp"}
 LABS = {"hemoglobin": "hemoglobin", "potassium": "potassium", "lactate": "lactate"}
+CONVERSIONS = {
+    "hemoglobin": {"g/L": 0.1, "mmol/L": 1.6114},  # mmol of the monomer
+    "potassium": {"mmol/L": 1.0},
+    "lactate": {"mEq/L": 1.0, "mg/dL": 0.1110},
+}
 FLUIDS = {
     "sodium_chloride": "crystalloid",
     "lactated_ringers_solution": "crystalloid",
@@ -38,6 +43,10 @@ class Clif(Section):
     ] = ()
     vitals: Annotated[dict[Name, Text], Field(description="vital_category of each covariate.")] = VITALS
     labs: Annotated[dict[Name, Text], Field(description="lab_category of each covariate, or of the outcome.")] = LABS
+    conversions: Annotated[
+        dict[Text, dict[Text, Annotated[Number, Field(gt=0)]]],
+        Field(description="What a lab_category's result in another unit than the covariate's is multiplied by."),
+    ] = CONVERSIONS
     fluids: Annotated[dict[Text, Name], Field(description="The kind of dose that each med_category is.")] = FLUIDS
     carriers: Annotated[
         tuple[Text, ...], Field(description="A fluid whose med_route_name contains this carries a drug: not counted.")
