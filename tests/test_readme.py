@@ -50,6 +50,8 @@ def test_every_command_in_the_readme_exists():
     known = {name for name, command in root.commands.items() if not hasattr(command, "commands")}
     for group, command in root.commands.items():
         known |= {f"{group} {name}" for name in getattr(command, "commands", {})}
-    shown = re.findall(r"^ +(?:\.venv/bin/)?fdtr ((?:(?:site|hub|message|policy|study) )?[a-z]+)", README, re.MULTILINE)
+    shown = re.findall(
+        r"^ +(?:\.venv/bin/)?fdtr ((?:(?:site|hub|message|policy|study|extract) )?[a-z]+)", README, re.MULTILINE
+    )
     assert len(shown) >= 7
     assert set(shown) <= known

@@ -9,10 +9,12 @@ from fdtr import __version__
 from fdtr.cli import show, studies
 from fdtr.cli.experiments import reproduce_app, simulate
 from fdtr.cli.extract import extract_app
+from fdtr.cli.extract_files import clif, meds, minari
 from fdtr.cli.folder import status
 from fdtr.cli.keys import keys_app, roster_app
 from fdtr.cli.messages import message_app
 from fdtr.cli.network import audit_app
+from fdtr.cli.package import package, run_package
 from fdtr.cli.roles import Json, LikeSites, StudyPath, hub_app, policy_app, site_app
 from fdtr.cli.signed import RoundNumber, round_of
 
@@ -75,6 +77,10 @@ def demo(
     studies.demo(made, json)
 
 
+for source in (clif, meds, minari):
+    extract_app.command()(source)
+site_app.command()(package)
+site_app.command("run")(run_package)
 app.command()(simulate)
 app.command()(status)
 

@@ -12,8 +12,12 @@ def draft_study(
     ragged: bool = True,
     cluster: bool = False,
     intercept: Literal["shared", "specific", "none"] = "specific",
+    teaching: bool = False,
 ) -> str:
-    """The text of a study file. `ragged`: stays may end early. `cluster`: some persons have several stays."""
+    """The text of a study file. `ragged`: stays may end early. `cluster`: some persons have several stays.
+
+    `teaching`: the patients are public already, and the disclosure rules are relaxed.
+    """
     dose = settings.dose
     levels = list(range(len(dose.labels)))
     lines = [
@@ -42,8 +46,23 @@ def draft_study(
     if ragged:
         lines += ["", "[ends]  # what each missing step is worth on [0, 1]"]
         lines += [f"{name} = {worth:g}" for name, worth in settings.ends.items()]
-        lines += ["", "[disclosure]", 'small_step = "withhold"  # late steps have fewer patients']
-    return "\n".join(lines) + "\n"
+    if ragged or teaching:
+        lines += ["", "[disclosure]"]
+    if ragged:
+        lines.append('small_step = "withhold"  # late steps have fewer patients')
+    return "\n".join([*lines, *(_RELAXED if teaching else ())]) + "\n"
+
+
+_RELAXED = (
+    "# RELAXED, because these patients are public teaching data. Never use these numbers for patients of your own:",
+    "# delete the lines below, and the defaults hold again.",
+    "min_patients = 2",
+    "max_ratio = 1.0",
+    "min_action = 1",
+    "min_cell = 1",
+    "max_leverage = 1.0",
+    "min_effective_sample_size = 1.0",
+)
 
 
 def _covariate(covariate: StateCovariate, gaps: bool) -> list[str]:

@@ -155,7 +155,7 @@ def _refuse_small(rows: pa.Table, flow: Flow, sites: int) -> None:
     if len(found) < sites:
         raise OneSite(
             f"All {flow.left:,} stays of the cohort are of one site, and a study is about several. Nothing was "
-            "written. Where this table is one hospital's own part, say so with --one-site."
+            "written. Where this table is one hospital's own part, say so: --one-site, or --site NAME."
         )
 
 

@@ -4,7 +4,7 @@ import csv
 import io
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,11 @@ def write(extracted: Extracted, study: str, folder: str | Path, extra: Mapping[s
 
     `extra` are further files by name. An existing folder is refused unless it is empty.
     """
-    files = parts_of(extracted, study) | dict(extra or {})
+    write_files(folder, parts_of(extracted, study) | dict(extra or {}))
+
+
+def write_files(folder: str | Path, files: Mapping[str, bytes]) -> None:
+    """Make the new `folder` with all of `files`, or leave nothing."""
     target = refuse_taken(folder)
     try:
         _write_whole(target, files)
@@ -75,11 +79,11 @@ def as_parquet(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def as_csv(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Rows as CSV, in UTF-8, under the keys of the first."""
+def as_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> bytes:
+    """Rows as CSV, in UTF-8, under `columns`, or the keys of the first."""
     listed = list(rows)
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(listed[0]) if listed else [], lineterminator="\n")
+    writer = csv.DictWriter(text, columns or (list(listed[0]) if listed else []), lineterminator="\n")
     writer.writeheader()
     writer.writerows(listed)
     return text.getvalue().encode()

@@ -7,6 +7,7 @@ from fdtr.disclosure.ledger import Ledger, Recorded
 from fdtr.disclosure.messages import Message, lost_to_noise, release
 from fdtr.disclosure.once import VALUES, Release
 from fdtr.disclosure.rules import Payload, Rules, Smallest, StepFacts, Verdict, judge, require_sites, withheld_steps
+from fdtr.disclosure.table_one import TableOne, release_table
 from fdtr.disclosure.values import MethodValue, SiteValues, ValueFacts, ValueMessage, Withheld, release_values
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "SiteValues",
     "Smallest",
     "StepFacts",
+    "TableOne",
     "ValueFacts",
     "ValueMessage",
     "Verdict",
@@ -33,6 +35,7 @@ __all__ = [
     "measure",
     "noise_scale",
     "release",
+    "release_table",
     "release_values",
     "require_sites",
     "withheld_steps",

@@ -1,6 +1,5 @@
 """Draft a study file from a table: a start to edit, with what has to be decided written beside it."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 
 from fdtr.errors import InvalidTable
 from fdtr.study import Study
+from fdtr.trajectories.ranges import round_outward
 from fdtr.trajectories.tables import Columns, Covariate, Numbers, TableSpec, load, numbers, texts
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -119,7 +119,7 @@ def _find_covariates(
         if column_numbers is None or column_numbers.text is not None or len(finite) == 0 or np.ptp(finite) == 0:
             left_out.append(name)
             continue
-        low, high = _round_outward(float(finite.min()), float(finite.max()))
+        low, high = round_outward(float(finite.min()), float(finite.max()))
         gaps = len(values) - len(finite)
         found.append(_Covariate(name, low, high, sites is not None and _constant_within(values, sites), gaps))
     return found, left_out
@@ -128,20 +128,6 @@ def _find_covariates(
 def _constant_within(values: NDArray[np.float64], sites: NDArray[np.intp]) -> bool:
     groups = [values[sites == code] for code in np.unique(sites)]
     return len(groups) > 1 and all(np.nanmin(group) == np.nanmax(group) for group in groups if np.isfinite(group).any())
-
-
-def _round_outward(low: float, high: float) -> tuple[float, float]:
-    """The next round numbers outside.
-
-    >>> _round_outward(43.2, 218.9)
-    (40.0, 220.0)
-    >>> _round_outward(0.0, 1.0)
-    (0.0, 1.0)
-    """
-    unit = 10.0 ** math.floor(math.log10(high - low) - 0.5)
-    down, up = low / unit, high / unit
-    # A bound that is round already stays; 1e-9 forgives the division.
-    return math.floor(down + 1e-9) * unit, math.ceil(up - 1e-9) * unit
 
 
 def _end_names(table: Columns, roles: dict[str, str]) -> list[str]:
@@ -163,7 +149,7 @@ def _render(
     ends: list[str],
 ) -> str:
     low, high = float(np.nanmin(rewards.values)), float(np.nanmax(rewards.values))
-    low, high = _round_outward(low, high) if low < high else (low, low + 1)
+    low, high = round_outward(low, high) if low < high else (low, low + 1)
     lines = [
         "# A draft made from a table. Decide, together with all sites:",
         '#  1. which effects are the same everywhere: effect = "shared" instead of "specific";',

@@ -25,6 +25,7 @@ from fdtr.site.settings import (
     score_together,
     settings_of,
 )
+from fdtr.site.table_one import release_of_table, tell_table
 from fdtr.site.tables import read_trajectories, table_spec
 from fdtr.site.varying import Variation, vary
 
@@ -58,12 +59,14 @@ __all__ = [
     "recomputed",
     "refuse_values",
     "release_of",
+    "release_of_table",
     "release_of_values",
     "rules_of",
     "score_together",
     "settings_of",
     "summarize",
     "table_spec",
+    "tell_table",
     "tell_values",
     "vary",
 ]

@@ -1,0 +1,157 @@
+"""From CLIF tables, as every hospital of that consortium keeps them, to the three relations of an extraction.
+
+CLIF is the Common Longitudinal ICU data Format: the same tables at each site, in Parquet or CSV. They are read where
+they lie, in streams, with DuckDB.
+"""
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from fdtr.cohort.clif_files import view_tables
+from fdtr.cohort.clif_settings import Clif, ClifExtraction
+from fdtr.cohort.database import Database
+from fdtr.cohort.dialects import statement
+from fdtr.cohort.engines import open_database
+from fdtr.cohort.flow import Flow
+from fdtr.cohort.rules import keep_cohort
+from fdtr.cohort.sources import Read
+from fdtr.cohort.steps import HOUR, Source, make_table
+from fdtr.progress import Progress, ignore_progress
+
+VOLUMES = {
+    **{("rate", f"ml/{hour}"): 1.0 for hour in ("hour", "hr", "h")},
+    **{("rate", f"l/{hour}"): 1000.0 for hour in ("hour", "hr", "h")},
+    ("rate", "ml/min"): 60.0,
+    ("bolus", "ml"): 1.0,
+    ("bolus", "cc"): 1.0,
+    ("bolus", "l"): 1000.0,
+}
+"""What a dose in each unit is multiplied by, to be in ml, or in ml an hour."""
+
+TABLES = (
+    "patient",
+    "hospitalization",
+    "adt",
+    "vitals",
+    "labs",
+    "medication_admin_continuous",
+    "medication_admin_intermittent",
+)
+
+
+def extract(
+    folder: Path,
+    settings: ClifExtraction,
+    *,
+    site: str | None = None,
+    file_type: str = "parquet",
+    zone: str = "UTC",
+    progress: Progress = ignore_progress,
+) -> Read:
+    """The long table of the CLIF tables in `folder`; `site` names them all, where they are one site of a study."""
+    if site is not None:  # shares of units say nothing about a site as a whole
+        settings = settings.model_copy(update={"site_covariates": ()})
+    with open_database("duckdb:") as db:
+        diagnoses = ("hospital_diagnosis",) if settings.clif.diagnoses else ()
+        view_tables(db, folder, (*TABLES, *diagnoses), file_type, zone)
+        source = map_tables(db, settings, site, progress)
+        left_out = db.arrow(statement("clif/left_out"))
+        return Read(make_table(db, settings, source, progress, sites=1 if site is not None else 2), left_out)
+
+
+RELATIONS = ("stays", "measurements", "entries", "held", "doses")
+
+
+def map_tables(
+    db: Database, settings: ClifExtraction, site: str | None, progress: Progress = ignore_progress
+) -> Source:
+    """Make `stays`, `measurements` and `doses` of the views clif_…."""
+    _put_choices(db, settings, site)
+    db.make("icu_stays", statement("clif/icu_stays"))
+    flow = _keep(db, settings.clif)
+    for number, name in enumerate(RELATIONS):
+        progress(name, number, len(RELATIONS))
+        db.make(name, statement(f"clif/{name}"))
+    return Source("CLIF", flow, _origins(settings, site))
+
+
+def _put_choices(db: Database, settings: ClifExtraction, site: str | None) -> None:
+    """The settings as small relations, which the SQL files join with."""
+    chosen = settings.clif
+    db.put(
+        "clif_options",
+        pa.table(
+            {
+                "site": pa.array([site], pa.string()),
+                "unit": [chosen.unit],
+                "gap": [round(chosen.gap_hours * HOUR)],
+                "longest": [round(chosen.longest_hours * HOUR)],
+                "look_back": [round(settings.longest_look_back * HOUR)],
+                "window_end": [round(settings.window_hours * HOUR)],
+            }
+        ),
+    )
+    charted = [(name, category, "vitals") for name, category in chosen.vitals.items()]
+    charted += [(name, category, "labs") for name, category in chosen.labs.items()]
+    _put(db, "clif_charted", ("name", "category", "source"), [(n, _plain(c), s) for n, c, s in charted])
+    _put(db, "clif_locations", ("category",), [(_plain(one),) for one in chosen.locations])
+    _put(db, "clif_fluids", ("category", "name"), [(_plain(one), name) for one, name in chosen.fluids.items()])
+    _put(db, "clif_carriers", ("words",), [(one.lower(),) for one in chosen.carriers])
+    _put(db, "clif_codes", ("code",), [(one.upper().replace(".", ""),) for one in chosen.diagnoses])
+    db.put("clif_units", _units(settings))
+    volumes = pa.table({"kind": [k for k, _ in VOLUMES], "unit": [u for _, u in VOLUMES], "ml": [*VOLUMES.values()]})
+    db.put("clif_volumes", volumes)
+    if not chosen.diagnoses:
+        _put(db, "clif_hospital_diagnosis", ("hospitalization_id", "diagnosis_code"), [])
+
+
+def _units(settings: ClifExtraction) -> pa.Table:
+    """What a result of each category and unit is multiplied by; the unit of the settings itself by 1."""
+    chosen = settings.clif
+    factors = {
+        (_plain(chosen.labs[one.name]), _unspaced(one.unit)): 1.0 for one in settings.charted if one.name in chosen.labs
+    }
+    for category, units in chosen.conversions.items():
+        factors |= {(_plain(category), _unspaced(unit)): factor for unit, factor in units.items()}
+    categories, units_of = zip(*factors, strict=True) if factors else ((), ())
+    kinds = (
+        pa.array(categories, pa.string()),
+        pa.array(units_of, pa.string()),
+        pa.array(factors.values(), pa.float64()),
+    )
+    return pa.table(dict(zip(("category", "unit", "factor"), kinds, strict=True)))
+
+
+def _unspaced(unit: str) -> str:
+    return unit.lower().replace(" ", "")
+
+
+def _put(db: Database, name: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    db.put(name, pa.table({column: pa.array([r[i] for r in rows], pa.string()) for i, column in enumerate(columns)}))
+
+
+def _plain(category: str) -> str:
+    return category.strip().lower().replace(" ", "_")
+
+
+def _keep(db: Database, chosen: Clif) -> Flow:
+    rules = [("in a unit with a name", "site IS NOT NULL")]
+    rules += [("the first stay of each person", "place = 1")] if chosen.first_stay else []
+    rules += [(f"{chosen.youngest} years or older", f"age >= {chosen.youngest}")]
+    rules += [("with a diagnosis of the settings", "listed = 1")] if chosen.diagnoses else []
+    return keep_cohort(db, "icu_stays", f"stays ({', '.join(chosen.locations)})", rules, chosen.smallest_site)
+
+
+def _origins(settings: ClifExtraction, site: str | None) -> dict[str, str]:
+    chosen = settings.clif
+    return {
+        "site": "given" if site is not None else f"adt.{chosen.unit} of the first unit",
+        "patient": "hospitalization.hospitalization_id, and the number of the stay in it",
+        "person": "patient.patient_id",
+        **{name: f"vitals {category}" for name, category in chosen.vitals.items()},
+        **{name: f"labs {category}" for name, category in chosen.labs.items()},
+        "dose": f"medication_admin_continuous and _intermittent: {', '.join(chosen.fluids)}",
+        "flow": "adt: in_dttm to out_dttm",
+        "no_icu": "adt.location_category",
+    }

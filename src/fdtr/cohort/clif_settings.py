@@ -1,0 +1,84 @@
+"""The settings of an extraction from CLIF tables: what a hospital calls units, charts and fluids."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fdtr.cohort.settings import SITE_COVARIATES, Extraction, Hours, Name, SiteCovariate
+from fdtr.study.sections import Flag, Number, Section, Text, Whole
+
+VITALS = {"weight": "weight_kg", "temperature": "temp_c", "sbp": "sbp"}
+LABS = {"hemoglobin": "hemoglobin", "potassium": "potassium", "lactate": "lactate"}
+CONVERSIONS = {
+    "hemoglobin": {"g/L": 0.1, "mmol/L": 1.6114},  # mmol of the monomer
+    "potassium": {"mmol/L": 1.0},
+    "lactate": {"mEq/L": 1.0, "mg/dL": 0.1110},
+}
+FLUIDS = {
+    "sodium_chloride": "crystalloid",
+    "lactated_ringers_solution": "crystalloid",
+    "plasma_lyte": "crystalloid",
+    "albumin": "colloid",
+    "albumin_infusion": "colloid",
+}
+"""5% dextrose is not among them: it carries drugs and corrects sodium, and resuscitates nobody."""
+
+
+class Clif(Section):
+    """What a hospital's CLIF tables call things. Categories are compared in small letters, spaces as underscores."""
+
+    locations: Annotated[tuple[Text, ...], Field(min_length=1, description="location_category of a stay's units.")] = (
+        "icu",
+    )
+    unit: Annotated[
+        Literal["location_name", "location_type", "location_category", "hospital_id"],
+        Field(description="The column of the ADT table that names a stay's site."),
+    ] = "location_name"
+    gap_hours: Annotated[Hours, Field(description="Between two units of one stay, at most.")] = 1.0
+    youngest: Annotated[Whole, Field(ge=0, description="Years at admission.")] = 18
+    first_stay: Annotated[Flag, Field(description="Only the first stay of each person.")] = True
+    smallest_site: Annotated[Whole, Field(ge=1, description="Sites with fewer stays leave the cohort.")] = 1
+    diagnoses: Annotated[
+        tuple[Text, ...], Field(description="ICD codes, or what they begin with; empty: all stays.")
+    ] = ()
+    vitals: Annotated[dict[Name, Text], Field(description="vital_category of each covariate.")] = VITALS
+    labs: Annotated[dict[Name, Text], Field(description="lab_category of each covariate, or of the outcome.")] = LABS
+    conversions: Annotated[
+        dict[Text, dict[Text, Annotated[Number, Field(gt=0)]]],
+        Field(description="What a lab_category's result in another unit than the covariate's is multiplied by."),
+    ] = CONVERSIONS
+    fluids: Annotated[dict[Text, Name], Field(description="The kind of dose that each med_category is.")] = FLUIDS
+    carriers: Annotated[
+        tuple[Text, ...], Field(description="A fluid whose med_route_name contains this carries a drug: not counted.")
+    ] = ("mixed solution",)
+    longest_hours: Annotated[Hours, Field(description="A rate that is not charted anew for longer is not held.")] = 24.0
+
+
+class ClifExtraction(Extraction):
+    """All settings of an extraction from CLIF tables.
+
+    >>> ClifExtraction().clif.unit
+    'location_name'
+    """
+
+    name: Text = "icu-fluids"
+    # CLIF has no onset of sepsis: steps begin with the stay.
+    time_zero: Annotated[Literal["onset", "admission"], Field(description="When step 0 begins: admission.")] = (
+        "admission"
+    )
+    # Every unit is an ICU unless [clif] locations says otherwise, and then no_icu tells nothing.
+    site_covariates: tuple[SiteCovariate, ...] = tuple(one for one in SITE_COVARIATES if one.name != "no_icu")
+    clif: Clif = Clif()
+
+    @model_validator(mode="after")
+    def _check_clif(self) -> Self:
+        if self.time_zero != "admission":
+            raise ValueError('CLIF tables have no onset of sepsis: time_zero must be "admission"')
+        charted = {*self.clif.vitals, *self.clif.labs}
+        lost = [one.name for one in self.charted if one.name not in charted]
+        if lost:
+            raise ValueError(f"[clif] names no category for {lost[0]!r}: add it to vitals or labs")
+        unknown = [one.name for one in self.site_covariates if one.name not in ("no_icu", "flow")]
+        if unknown:
+            raise ValueError(f"CLIF tables give no site covariate {unknown[0]!r}; no_icu and flow can be had")
+        return self

@@ -1,0 +1,119 @@
+"""`fdtr extract` from files, as real processes: what is written, said and refused."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+import tomli_w
+
+from clif_tables import Clif, hospital
+from fdtr.cohort.clif_settings import ClifExtraction
+from fdtr.cohort.meds_settings import MedsExtraction
+from fdtr.study import Study
+from meds_shards import planted, settings
+
+pytestmark = pytest.mark.slow  # a process for every command
+
+
+def fdtr(*arguments, cwd):
+    environment = {**os.environ, "FDTR_STATE": str(cwd / "state"), "COLUMNS": "200"}
+    command = [sys.executable, "-W", "error", "-m", "fdtr", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_clif_tables_become_a_folder_that_only_its_owner_enters(tmp_path):
+    made = Clif(6).rate(0, 100).rate(2, 0, "stop").vital("sbp", -1, 123.25)
+    done = fdtr("extract", "clif", made.write(tmp_path / "clif"), "--out", "data", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "the first stay of each person" in done.stdout
+    assert "readings" in done.stderr  # progress
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+    assert Study.load(tmp_path / "data" / "study.toml").horizon == 5
+    assert pq.read_table(tmp_path / "data" / "table.parquet").num_rows == 30
+    for patients in ("123.25", "h0", "p0"):
+        assert patients not in done.stdout + done.stderr
+    again = fdtr("extract", "clif", "clif", "--out", "data", cwd=tmp_path)
+    assert again.returncode == 1
+    assert "exists already" in again.stderr
+
+
+def test_steps_and_cuts_of_an_agreed_study_are_used(tmp_path):
+    hospital(12, 0).write(tmp_path / "clif")
+    fdtr("extract", "clif", "clif", "--out", "first", "--site", "north", cwd=tmp_path)
+    study = (tmp_path / "first" / "study.toml").read_text()
+    agreed = study.replace("horizon = 5", "horizon = 3").replace("cuts = [0, 180]", "cuts = [0, 50]")
+    (tmp_path / "agreed.toml").write_text(agreed)
+    command = ("extract", "clif", "clif", "--out", "second", "--site", "north", "--study", "agreed.toml", "--json")
+    done = fdtr(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["sites"][0]["site"] == "north"
+    rows = pq.read_table(tmp_path / "second" / "table.parquet").to_pylist()
+    assert {row["step"] for row in rows} == {0, 1, 2}
+    assert {row["action"] for row in rows if row["dose"]} == {2}
+
+
+def test_persons_with_several_stays_are_held_out_together(tmp_path):
+    made = Clif(4).admit(4, "unit-0", begin=500, end=600, person=0).lab("lactate", 499, 2.0, stay=4)
+    made.write(tmp_path / "clif")
+    (tmp_path / "settings.toml").write_text("[clif]\nfirst_stay = false\n")
+    done = fdtr("extract", "clif", "clif", "--out", "data", "--settings", "settings.toml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert Study.load(tmp_path / "data" / "study.toml").columns.cluster == "person"
+
+
+def test_meds_events_become_a_study_that_runs(tmp_path):
+    planted(90)[0].write(tmp_path / "meds")
+    (tmp_path / "map.toml").write_text(tomli_w.dumps(settings()))
+    done = fdtr("extract", "meds", "meds", "--map", "map.toml", "--out", "data", "--teaching", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = fdtr("check", "data/study.toml", "data/table.parquet", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "site-2" in done.stdout
+
+
+def test_settings_that_are_printed_are_those_that_load(tmp_path):
+    for source, model in (("clif", ClifExtraction), ("meds", MedsExtraction)):
+        done = fdtr("extract", source, "--print-settings", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        (tmp_path / "printed.toml").write_text(done.stdout)
+        model.load(tmp_path / "printed.toml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("clif", "nowhere", "--out", "data"), "There is no folder nowhere"),
+        (("clif", ".", "--out", "data"), "holds no clif_patient.parquet"),
+        (("clif", "clif", "--out", "data"), "one site"),
+        (("clif", "clif", "--out", "data", "--time-zone", "Chicago"), "no time zone"),
+        (("clif", "clif", "--out", "data", "--settings", "gone.toml"), "gone.toml does not exist"),
+        (("meds", ".", "--map", "clif.toml", "--out", "data"), "meds: is required"),
+        (("minari", "a=clif", "--out", "data"), "no Minari dataset"),
+    ],
+)
+def test_failures_are_sentences_and_leave_nothing(tmp_path, arguments, says):
+    Clif(1).write(tmp_path / "clif")
+    (tmp_path / "clif.toml").write_text("steps = 3\n")
+    done = fdtr("extract", *arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_damaged_file_is_a_sentence(tmp_path):
+    folder = Clif().write(tmp_path / "clif")
+    (folder / "clif_labs.parquet").write_bytes(b"PAR1 and then nothing")
+    done = fdtr("extract", "clif", "clif", "--out", "data", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "clif_labs.parquet could not be read" in done.stderr
+
+
+def test_a_dataset_without_its_site_is_wrong_usage(tmp_path):
+    done = fdtr("extract", "minari", "folder", "--out", "data", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "SITE=DIR" in done.stderr

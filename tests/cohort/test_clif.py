@@ -1,0 +1,339 @@
+"""CLIF tables: each rule has a planted case that comes out otherwise where the rule is wrong."""
+
+from datetime import timedelta
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from clif_tables import COLUMNS, Clif, at
+from fdtr.cohort.clif import extract
+from fdtr.cohort.clif_settings import ClifExtraction
+from fdtr.errors import EmptyCohort, InvalidSettings, MissingColumn, MissingTable, OneSite
+
+pytestmark = pytest.mark.slow  # a database for every case
+CARRIER = "01-Drips; Mixed solution; Continuous Med"
+
+
+def settings(**clif):
+    return ClifExtraction.model_validate({"clif": clif})
+
+
+def found(made: Clif, folder, chosen=None, **options):
+    return extract(made.write(folder), chosen or settings(), **options)
+
+
+def column(made: Clif, folder, name, chosen=None, patient="h0-1", **options):
+    rows = found(made, folder, chosen, **options).extracted.table.to_pylist()
+    return [row[name] for row in rows if row["patient"] == patient]
+
+
+class TestFluids:
+    @pytest.mark.quick
+    def test_a_rate_holds_until_the_next_entry_of_its_order(self, tmp_path):
+        made = Clif().rate(1, 100).rate(3, 50, "dose_change").rate(6, 0, "stop")
+        assert column(made, tmp_path, "dose") == [250.0, 100.0, 0.0, 0.0, 0.0]
+
+    def test_orders_that_overlap_are_added(self, tmp_path):
+        made = Clif().rate(0, 100).rate(2, 0, "stop").rate(1, 30, order="2").rate(3, 0, "stop", order="2")
+        assert column(made, tmp_path, "dose")[0] == 260.0
+
+    def test_two_products_of_one_order_are_two_infusions(self, tmp_path):
+        made = (
+            Clif()
+            .rate(0, 100, name="a")
+            .rate(1, 10, name="b")
+            .rate(2, 0, "stop", name="a")
+            .rate(3, 0, "stop", name="b")
+        )
+        assert column(made, tmp_path, "dose")[0] == 220.0
+
+    def test_an_entry_under_two_categories_is_one_entry(self, tmp_path):
+        made = Clif()
+        for category in ("dextrose", "dextrose_in_water_d5w"):
+            made.rate(0, 100, category=category, name="D5W").rate(2, 0, "stop", category=category, name="D5W")
+            made.bolus(1, 50, category=category, name="D5W")
+            made.rate(3, 9, category=category, name="D5W", order="2", route=CARRIER)
+        chosen = settings(fluids={"dextrose": "crystalloid", "dextrose in water D5W": "crystalloid"})
+        assert column(made, tmp_path / "a", "dose", chosen)[0] == 250.0
+        assert found(made, tmp_path / "b", chosen).left_out["entries"].to_pylist() == [1]
+
+    def test_a_stop_comes_before_a_start_at_the_same_instant(self, tmp_path):
+        made = Clif().rate(0, 100).rate(2, 60).rate(2, 0, "stop").rate(4, 0, "stop")
+        assert column(made, tmp_path, "dose")[0] == 320.0
+
+    def test_a_stop_stops_even_where_it_repeats_the_rate(self, tmp_path):
+        made = Clif().rate(0, 100).rate(2, 100, "stop").rate(3, 50).rate(4, 50, "stop")
+        assert column(made, tmp_path, "dose") == [250.0, 0.0, 0.0, 0.0, 0.0]
+
+    def test_nothing_flows_after_the_last_entry_and_that_is_counted(self, tmp_path):
+        whole = found(Clif().rate(1, 100), tmp_path)
+        assert sum(whole.extracted.table["dose"].to_pylist()) == 0
+        assert whole.left_out.to_pylist() == [
+            {"reason": "rate with nothing charted after it", "name": "crystalloid", "entries": 1}
+        ]
+
+    def test_a_rate_that_nobody_confirms_is_held_no_longer_than_the_settings_say(self, tmp_path):
+        made = Clif().rate(0, 100).rate(20, 0, "stop")
+        assert column(made, tmp_path / "a", "dose", settings(longest_hours=6.0)) == [400.0, 200.0, 0.0, 0.0, 0.0]
+        assert sum(column(made, tmp_path / "b", "dose")) == 2000.0
+
+    def test_an_infusion_from_before_time_zero_counts_from_there(self, tmp_path):
+        assert column(Clif().rate(-3, 100).rate(1, 0, "stop"), tmp_path, "dose")[0] == 100.0
+
+    def test_a_bolus_at_an_edge_belongs_to_the_step_that_begins_there(self, tmp_path):
+        assert column(Clif().bolus(4, 500), tmp_path, "dose")[:2] == [0.0, 500.0]
+
+    def test_what_was_not_given_does_not_count(self, tmp_path):
+        assert column(Clif().bolus(1, 500, "not_given"), tmp_path, "dose")[0] == 0.0
+
+    def test_units_become_ml(self, tmp_path):
+        made = Clif().bolus(1, 0.5, unit="L").rate(0, 2, unit="mL / min").rate(1, 0, "stop", unit="mL / min")
+        assert column(made, tmp_path, "dose")[0] == 620.0
+
+    def test_a_unit_that_is_no_volume_is_left_out_and_counted(self, tmp_path):
+        whole = found(Clif().bolus(1, 5, unit="mg").rate(0, 2, unit="mcg/min").rate(1, 0, "stop"), tmp_path)
+        assert sum(whole.extracted.table["dose"].to_pylist()) == 0
+        assert whole.left_out.to_pylist() == [
+            {"reason": "fluid in a unit that is no volume", "name": "crystalloid", "entries": 2}
+        ]
+
+    def test_fluids_that_carry_drugs_are_left_out_and_counted(self, tmp_path):
+        whole = found(
+            Clif().rate(0, 80, route=CARRIER).rate(2, 0, "stop", route=CARRIER).bolus(1, 9, route=CARRIER), tmp_path
+        )
+        assert sum(whole.extracted.table["dose"].to_pylist()) == 0
+        assert whole.left_out.to_pylist() == [
+            {"reason": "fluid that carries a drug", "name": "crystalloid", "entries": 2}
+        ]
+
+    def test_drugs_are_no_fluids(self, tmp_path):
+        assert column(Clif().bolus(1, 100, category="cefepime"), tmp_path, "dose")[0] == 0.0
+
+    def test_volume_is_conserved(self, tmp_path):
+        made = Clif().rate(-1.5, 90).rate(2.7, 33.3, "dose_change").rate(7.11, 0, "stop").bolus(3.9, 123.4)
+        assert sum(column(made, tmp_path, "dose")) == pytest.approx(2.7 * 90 + 4.41 * 33.3 + 123.4, abs=1e-6)
+
+
+class TestCharts:
+    @pytest.mark.quick
+    def test_a_state_is_known_before_its_step(self, tmp_path):
+        made = Clif().vital("sbp", -1, 100).vital("sbp", 0, 110).vital("sbp", 0.1, 120)
+        assert column(made, tmp_path, "sbp")[:2] == [110.0, 120.0]
+
+    def test_results_are_converted_by_the_unit_they_state(self, tmp_path):
+        made = Clif().lab("hemoglobin", -1, 120, "g/L").lab("potassium", -1, 4.1, "mEq/L")
+        assert column(made, tmp_path, "hemoglobin")[0] == 12.0
+        assert column(made, tmp_path, "potassium")[0] == 4.1
+
+    def test_a_result_in_another_unit_is_left_out_and_counted(self, tmp_path):
+        whole = found(Clif().lab("hemoglobin", -1, 12, "furlongs"), tmp_path)
+        assert whole.extracted.table["hemoglobin"].null_count == whole.extracted.table.num_rows
+        assert whole.left_out.to_pylist() == [{"reason": "result in another unit", "name": "hemoglobin", "entries": 1}]
+
+    def test_a_covariate_of_ones_own_has_its_own_unit_and_those_that_the_settings_convert(self, tmp_path):
+        creatinine = {"name": "creatinine", "meaning": "creatinine", "unit": "mg/dL", "plausible": [0.1, 20]}
+        given = {"covariates": [creatinine | {"range": [0.3, 8]}], "clif": {"vitals": {}}}
+        given["clif"] |= {"labs": {"creatinine": "creatinine", "lactate": "lactate"}}
+        given["clif"] |= {"conversions": {"creatinine": {"µmol/L": 0.0113}}}
+        made = Clif().lab("creatinine", -2, 1.5, "mg/dl").lab("creatinine", -1, 100, "µmol/L", stay=1)
+        chosen = ClifExtraction.model_validate(given)
+        assert column(made, tmp_path / "a", "creatinine", chosen)[0] == 1.5
+        assert column(made, tmp_path / "b", "creatinine", chosen, "h1-1")[0] == pytest.approx(1.13)
+
+    def test_a_temperature_in_fahrenheit_is_not_plausible_and_counted(self, tmp_path):
+        made = Clif().vital("temp_c", -2, 37.0).vital("temp_c", -1, 98.6)
+        whole = found(made, tmp_path).extracted
+        assert next(row["temperature"] for row in whole.table.to_pylist() if row["patient"] == "h0-1") == 37.0
+        assert next((e.charted, e.dropped) for e in whole.dictionary if e.column == "temperature") == (2, 1)
+
+    def test_categories_are_read_as_sites_write_them(self, tmp_path):
+        assert column(Clif().vital("SBP ", -1, 100), tmp_path, "sbp")[0] == 100.0
+
+
+class TestStays:
+    def test_a_transfer_goes_on_with_the_stay_and_a_trip_to_the_ward_ends_it(self, tmp_path):
+        made = Clif()
+        made.rows["adt"][0] = ("h0", "north", at(0), at(6), "unit-0", "icu")
+        made.locate(6.5, 10, "unit-1").locate(10, 12, "ward-1", "ward").locate(12, 40, "unit-1")
+        whole = found(made, tmp_path / "a", settings(first_stay=False)).extracted.table.to_pylist()
+        mine = {row["patient"]: row["site"] for row in whole if row["patient"].startswith("h0")}
+        assert mine == {"h0-1": "unit-0"}  # the second has no lactate of its own
+        assert column(made, tmp_path / "b", "end")[-1] == "discharge"
+        assert len(column(made, tmp_path / "c", "end")) == 3
+
+    def test_a_longer_gap_begins_another_stay(self, tmp_path):
+        made = Clif()
+        made.rows["adt"][0] = ("h0", "north", at(0), at(6), "unit-0", "icu")
+        made.locate(7.5, 30, "unit-1")
+        assert len(column(made, tmp_path / "a", "step")) == 2
+        assert len(column(made, tmp_path / "b", "step", settings(gap_hours=2.0))) == 5
+
+    def test_only_the_first_stay_of_a_person_counts(self, tmp_path):
+        made = Clif().admit(2, "unit-0", begin=500, end=600, person=0).lab("lactate", 499, 2.0, stay=2)
+        flow = found(made, tmp_path / "a").extracted.flow
+        assert [(one.rule, one.removed) for one in flow.removals][1] == ("the first stay of each person", 1)
+        assert found(made, tmp_path / "b", settings(first_stay=False)).extracted.flow.left == 3
+
+    def test_children_and_other_diagnoses_leave(self, tmp_path):
+        made = Clif(4).admit(4, "unit-0", age=17).diagnose("R65.21").diagnose("R6520", stay=1).diagnose("I10", stay=2)
+        removed = {
+            r.rule: r.removed for r in found(made, tmp_path, settings(diagnoses=["r65.2"])).extracted.flow.removals
+        }
+        assert removed["18 years or older"] == 1
+        assert removed["with a diagnosis of the settings"] == 2
+
+    def test_sites_with_few_stays_leave(self, tmp_path):
+        made = Clif(5).admit(5, "tiny").lab("lactate", -1, 2.0, stay=5)
+        table = found(made, tmp_path, settings(smallest_site=2)).extracted.table
+        assert set(table["site"].to_pylist()) == {"unit-0", "unit-1"}
+
+    def test_a_death_in_hospital_ends_the_stay_and_a_later_one_does_not(self, tmp_path):
+        assert column(Clif().die(9), tmp_path / "a", "end") == [None, None, "death"]
+        assert column(Clif().die(9, category="Home"), tmp_path / "b", "end") == [None] * 5
+
+    def test_flow_is_the_units_share_of_all_time(self, tmp_path):
+        made = Clif().admit(2, "unit-0", end=200, age=10)  # a child's time is the unit's time too
+        assert column(made, tmp_path, "flow")[0] == 300 / 400
+
+    def test_a_unit_that_is_no_icu_is_told(self, tmp_path):
+        made = Clif().admit(2, "step-1").lab("lactate", -1, 2.0, stay=2)
+        made.rows["adt"][-1] = (*made.rows["adt"][-1][:-1], "stepdown")
+        covariate = {"name": "no_icu", "meaning": "not an ICU"}
+        chosen = ClifExtraction.model_validate(
+            {"site_covariates": [covariate], "clif": {"locations": ["icu", "stepdown"]}}
+        )
+        assert column(made, tmp_path / "a", "no_icu", chosen, "h2-1")[0] == 1
+        assert column(made, tmp_path / "b", "no_icu", chosen, "h0-1")[0] == 0
+
+    def test_one_site_may_be_named(self, tmp_path):
+        whole = found(Clif(), tmp_path, site="north").extracted
+        assert set(whole.table["site"].to_pylist()) == {"north"}
+        assert "flow" not in whole.table.column_names
+
+
+class TestFiles:
+    def test_local_times_without_a_zone_are_those_with_one(self, tmp_path):
+        """Through the hour that is skipped in spring: two hours on the wall are one."""
+        made = Clif()
+        shift = timedelta(days=29, hours=1)  # time zero at 01:00 in Chicago on 10 March 2024
+        zone = ZoneInfo("America/Chicago")
+        made.rate(0.5, 60).rate(1.5, 0, "stop").vital("sbp", 1.2, 99)
+        aware = {name: _shifted(table, shift, None) for name, table in made.tables().items()}
+        naive = {name: _shifted(table, shift, zone) for name, table in made.tables().items()}
+        one, two = (
+            extract(made.write(tmp_path / name, **tables), settings(), zone=zone.key).extracted.table
+            for name, tables in (("aware", aware), ("naive", naive))
+        )
+        assert one.equals(two)
+        assert one["dose"].to_pylist()[0] == 60.0
+
+    def test_csv_gives_the_same_table(self, tmp_path):
+        made = Clif().rate(0, 100).rate(2, 0, "stop").vital("sbp", -1, 100.5)
+        folder = tmp_path / "csv"
+        folder.mkdir()
+        for name, table in made.tables().items():
+            pyarrow.csv.write_csv(table, folder / f"clif_{name}.csv")
+        whole = extract(folder, settings(), file_type="csv").extracted.table
+        assert whole.equals(found(made, tmp_path / "parquet").extracted.table)
+
+    def test_ids_in_csv_keep_their_zeros_and_na_is_nothing(self, tmp_path):
+        stay = "2024-02-01 00:00:00Z,2024-02-09 00:00:00Z"
+        lines = {
+            "patient": ["1,NA", "2,NA"],
+            "hospitalization": [f"007,1,{stay},50,Home", f"7,2,{stay},50,Home"],
+            "adt": [f"007,x,{stay},unit-0,icu", f"7,x,{stay},unit-1,icu"],
+            "labs": [f"{key},2024-01-31 23:00:00Z,lactate,2.0,NA" for key in ("007", "7")],
+        }
+        for name, columns in COLUMNS.items():
+            (tmp_path / f"clif_{name}.csv").write_text("\n".join([",".join(columns), *lines.get(name, []), ""]))
+        table = extract(tmp_path, settings(), file_type="csv").extracted.table
+        assert set(table["patient"].to_pylist()) == {"007-1", "7-1"}
+
+    def test_a_table_in_several_files_is_read_whole(self, tmp_path):
+        made = Clif().vital("sbp", -1, 100).vital("sbp", -1, 90, stay=1)
+        folder = made.write(tmp_path)
+        parts = folder / "clif_vitals"
+        parts.mkdir()
+        table = made.tables()["vitals"]
+        for n in range(2):
+            pyarrow.parquet.write_table(table.slice(n, 1), parts / f"part-{n}.parquet")
+        (folder / "clif_vitals.parquet").unlink()
+        assert extract(folder, settings()).extracted.table["sbp"].null_count == 0
+
+    def test_a_table_that_is_not_there_is_named(self, tmp_path):
+        folder = Clif().write(tmp_path, labs=None)
+        with pytest.raises(MissingTable, match=r"holds no clif_labs\.parquet.*folder of CLIF tables"):
+            extract(folder, settings())
+        with pytest.raises(MissingTable, match="There is no folder"):
+            extract(tmp_path / "nowhere", settings())
+
+    def test_a_column_that_is_not_there_is_named(self, tmp_path):
+        tables = Clif().tables()
+        folder = Clif().write(tmp_path, vitals=tables["vitals"].drop_columns(["vital_value"]))
+        with pytest.raises(MissingColumn, match=r"clif_vitals\.parquet has no column vital_value"):
+            extract(folder, settings())
+
+    def test_columns_that_clif_leaves_to_sites_may_be_missing(self, tmp_path):
+        tables = Clif().rate(0, 100).rate(2, 0, "stop").tables()
+        lean = {
+            "labs": tables["labs"].drop_columns(["reference_unit"]),
+            "medication_admin_continuous": tables["medication_admin_continuous"].drop_columns(
+                ["med_order_id", "med_name", "med_route_name"]
+            ),
+        }
+        rows = extract(Clif().write(tmp_path, **lean), settings()).extracted.table.to_pylist()
+        assert rows[0]["dose"] == 200.0
+
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [({"file_type": "fst"}, "parquet and csv can"), ({"zone": "Chicago'; DROP"}, "no time zone")],
+    )
+    def test_options_that_cannot_be_are_refused(self, tmp_path, options, says):
+        with pytest.raises(InvalidSettings, match=says):
+            extract(Clif().write(tmp_path), settings(), **options)
+
+    def test_a_folder_with_a_quote_in_its_name_is_read(self, tmp_path):
+        assert found(Clif(), tmp_path / "St. Mary's").extracted.flow.left == 2
+
+
+class TestRefusals:
+    def test_an_empty_cohort(self, tmp_path):
+        with pytest.raises(EmptyCohort, match=r"No stay is left.*years or older"):
+            found(Clif(), tmp_path, settings(youngest=90))
+
+    def test_a_cohort_of_one_site(self, tmp_path):
+        with pytest.raises(OneSite, match="one site"):
+            found(Clif(1), tmp_path)
+
+    @pytest.mark.quick
+    @pytest.mark.parametrize(
+        ("given", "says"),
+        [
+            ({"clif": {"fluid": {}}}, 'did you mean "fluids"'),
+            ({"clif": {"vitals": {}}}, "names no category for 'weight'"),
+            ({"time_zero": "onset"}, "no onset of sepsis"),
+            ({"site_covariates": [{"name": "beds", "meaning": "beds"}]}, "no site covariate 'beds'"),
+        ],
+    )
+    def test_settings_that_cannot_be(self, given, says):
+        with pytest.raises(InvalidSettings, match=says):
+            ClifExtraction.model_validate(given)
+
+    def test_the_settings_that_are_printed_load(self, tmp_path):
+        (tmp_path / "settings.toml").write_text(ClifExtraction().as_toml())
+        assert ClifExtraction.load(tmp_path / "settings.toml") == ClifExtraction()
+
+
+def _shifted(table, shift, zone):
+    """The table later by `shift`; in local time without a zone where one is given."""
+    for name in table.column_names:
+        if name.endswith("_dttm"):
+            times = [None if t is None else t + shift for t in table[name].to_pylist()]
+            if zone:
+                times = [None if t is None else t.astimezone(zone).replace(tzinfo=None) for t in times]
+            kind = pa.timestamp("us") if zone else pa.timestamp("us", "UTC")
+            table = table.set_column(table.column_names.index(name), name, pa.array(times, kind))
+    return table

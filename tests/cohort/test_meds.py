@@ -1,0 +1,149 @@
+"""MEDS shards: a planted truth comes back, and each rule of the map has a case of its own."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fdtr.cohort.meds import extract
+from fdtr.cohort.meds_settings import MedsExtraction, example
+from fdtr.errors import EmptyCohort, InvalidSettings, MissingColumn, MissingTable, OneSite
+from meds_shards import MAP, Shards, planted, settings
+
+pytestmark = pytest.mark.slow  # a database for every case
+
+
+def found(shards, folder, site=None, **meds):
+    return extract(shards.write(folder), MedsExtraction.model_validate(settings(**meds)), site=site)
+
+
+def column(shards, folder, name, patient="0-1", **meds):
+    rows = found(shards, folder, **meds).extracted.table.to_pylist()
+    return [row[name] for row in rows if row["patient"] == patient]
+
+
+def two():
+    return Shards().stay(0).stay(1, "south")
+
+
+@pytest.mark.quick
+def test_a_planted_truth_comes_back(tmp_path):
+    shards, truth = planted(60)
+    table = found(shards, tmp_path).extracted.table.to_pylist()
+    assert len(table) == 300
+    for row in table:
+        expected = truth[row["patient"]][row["step"]]
+        assert row["sbp"] == expected["sbp"]
+        assert row["temperature"] == pytest.approx(expected["temperature"], abs=1e-5)  # °F in float32
+        assert row["dose"] == pytest.approx(expected["dose"], abs=1e-6)
+        assert row["site"] == f"site-{int(row['person']) % 3}"
+
+
+def test_implausible_values_are_counted(tmp_path):
+    shards, _ = planted(4)
+    entries = {e.column: e for e in found(shards, tmp_path).extracted.dictionary}
+    assert (entries["sbp"].charted, entries["sbp"].dropped) == (40, 20)
+
+
+def test_a_rate_ends_with_its_own_line_of_the_map(tmp_path):
+    shards = two().add(0, 0, "SALINE//rate", 100).add(0, 1, "RINGER//rate//x", 0.06).add(0, 2, "SALINE//stop")
+    shards.add(0, 3, "RINGER//rate//x", 0)
+    assert column(shards, tmp_path, "dose")[0] == pytest.approx(200 + 120, abs=1e-4)  # 0.06 in float32
+
+
+def test_a_rate_with_nothing_after_it_and_an_event_without_a_number_are_counted(tmp_path):
+    shards = two().add(0, 1, "SALINE//rate", 100).add(0, 1, "BP//systolic")
+    whole = found(shards, tmp_path)
+    assert sum(whole.extracted.table["dose"].to_pylist()) == 0
+    assert whole.left_out.to_pylist() == [
+        {"reason": "event without a number", "name": "sbp", "entries": 1},
+        {"reason": "rate with nothing charted after it", "name": "crystalloid", "entries": 1},
+    ]
+
+
+def test_a_code_that_two_lines_match_is_given_once(tmp_path):
+    doses = [{"name": "crystalloid", "codes": ["ALBUMIN//*"]}, *MAP["doses"]]
+    assert column(two().add(0, 1, "ALBUMIN//ml", 70), tmp_path, "dose", doses=doses)[0] == 70
+
+
+def test_a_stop_comes_before_a_rate_at_the_same_instant(tmp_path):
+    shards = two().add(0, 0, "SALINE//rate", 100).add(0, 2, "SALINE//rate", 60).add(0, 2, "SALINE//stop")
+    assert column(shards.add(0, 4, "SALINE//stop"), tmp_path, "dose")[0] == 320.0
+
+
+def test_a_stay_whose_end_is_missing_lasts_until_the_next(tmp_path):
+    shards = two().add(0, 6, "ICU_IN//south")
+    shards.events = [e for e in shards.events if e[0] != 0 or e[2] != "ICU_OUT"]
+    assert len(column(shards.add(0, 50, "ICU_OUT"), tmp_path, "step")) == 2
+
+
+def test_an_event_without_a_time_begins_no_stay(tmp_path):
+    assert found(two().add(0, None, "ICU_IN//north"), tmp_path).extracted.flow.found == 2
+
+
+def test_only_the_first_stay_counts(tmp_path):
+    shards = two().add(0, 500, "ICU_IN//south").add(0, 499, "LAB//lactate//x", 2.0)
+    assert found(shards, tmp_path / "a").extracted.flow.left == 2
+    assert found(shards, tmp_path / "b", first_stay=False).extracted.flow.left == 3
+    assert len(column(shards, tmp_path / "c", "step", "0-2", first_stay=False)) == 5  # not over yet
+
+
+def test_deaths_and_discharges_end_stays(tmp_path):
+    shards = two().add(0, 9, "MEDS_DEATH").stay(2, end=6)
+    assert column(shards, tmp_path / "a", "end") == [None, None, "death"]
+    assert column(shards, tmp_path / "b", "end", "2-1") == [None, "discharge"]
+
+
+def test_children_leave_and_so_do_those_of_unknown_age(tmp_path):
+    shards = two().stay(2).stay(3)
+    shards.events = [e for e in shards.events if not (e[0] == 2 and e[2] == "MEDS_BIRTH")]
+    shards.events.append((3, shards.events[-1][1].replace(year=2120), "CHILD", None))
+    whole = found(shards, tmp_path, birth=["MEDS_BIRTH", "CHILD"]).extracted
+    assert {r.rule: r.removed for r in whole.flow.removals}["18 years or older"] == 1
+    assert found(shards, tmp_path / "any", youngest=0).extracted.flow.left == 4
+
+
+def test_a_column_of_the_shards_may_name_the_site(tmp_path):
+    folder = two().write(tmp_path)
+    for n, path in enumerate(sorted(folder.glob("data/*/*.parquet"))):
+        table = pq.read_table(path)
+        pq.write_table(table.append_column("hospital", pa.array([f"hospital {n}"] * table.num_rows)), path)
+    chosen = MedsExtraction.model_validate(settings(site_part=None, site_column="hospital"))
+    table = extract(folder, chosen).extracted.table
+    assert set(table["site"].to_pylist()) == {"hospital 0", "hospital 1"}
+
+
+def test_refusals_say_what_to_do(tmp_path):
+    with pytest.raises(MissingTable, match="subfolder data"):
+        extract(tmp_path, MedsExtraction.model_validate(settings()))
+    with pytest.raises(InvalidSettings, match=r"site_part or site_column.*--site"):
+        found(two(), tmp_path / "a", site_part=None)
+    with pytest.raises(MissingColumn, match="no column ward"):
+        found(two(), tmp_path / "b", site_part=None, site_column="ward")
+    with pytest.raises(OneSite, match="one site"):
+        found(Shards().stay(0).stay(1), tmp_path / "c")
+    with pytest.raises(EmptyCohort, match="No stay is left of 0"):
+        found(two(), tmp_path / "d", begin=["ADMIT"])
+    assert found(Shards().stay(0), tmp_path / "e", site="north").extracted.flow.left == 1
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"covariates": []}, "covariates"),
+        (settings(charted=MAP["charted"][:-1]), "no codes for 'lactate'"),
+        (settings(doses=[{"name": "blood", "codes": ["x"]}]), "'blood'"),
+        (settings(doses=[{"name": "colloid", "codes": ["x"], "stop": ["y"]}]), "a bolus is over at once"),
+        (settings(site_column="unit"), "give one of them"),
+        (settings(beginning=["x"]), "did you mean"),
+        ({}, "meds: is required"),
+    ],
+)
+def test_maps_that_cannot_be(given, says):
+    with pytest.raises(InvalidSettings, match=says):
+        MedsExtraction.model_validate(given)
+
+
+def test_the_map_that_is_printed_loads(tmp_path):
+    (tmp_path / "map.toml").write_text(example().as_toml())
+    assert MedsExtraction.load(tmp_path / "map.toml") == example()
