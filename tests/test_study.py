@@ -46,6 +46,7 @@ pytestmark = pytest.mark.quick
         ({"disclosure": {"epsilon": 3.0}}, "epsilon and delta belong together"),
         ({"disclosure": {"delta": 1e-6}}, "epsilon and delta belong together"),
         ({"disclosure": {"epsilon": 3.0, "delta": 1.0}}, "disclosure.delta: must be less than 1"),
+        ({"disclosure": {"epsilon": 2000.0, "delta": 1e-6}}, "disclosure.epsilon: must be less than or equal to 1000"),
         ({"disclosure": {"once_margin": -1}}, "disclosure.once_margin: must be greater than or equal to 0"),
         ({"covariates": [{"name": "x", "rnge": [0, 1]}]}, 'covariates[0] “x”.rnge: unknown key; did you mean "range"?'),
         ({"covariates": [{"name": "x", "basis": {"kind": "spline", "knot": [1]}}]}, 'did you mean "knots"?'),

@@ -305,7 +305,7 @@ class Disclosure(Section):
     ] = 30.0
     epsilon: Annotated[
         Number | None,
-        Field(gt=0, description="ε of differential privacy, experimental; with delta. None: no noise."),
+        Field(gt=0, le=1000, description="ε of differential privacy, experimental; with delta. None: no noise."),
     ] = None
     delta: Annotated[Number | None, Field(gt=0, lt=1, description="δ of differential privacy, with epsilon.")] = None
 
