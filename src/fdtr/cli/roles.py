@@ -101,7 +101,7 @@ def summarize(
         raise FdtrError("Nothing was written.")
     before = find_copy(message.summary.digest)
     with releases.recording(release):
-        require_never_summed(release.content)  # a sum may have been opened while a person was asked
+        require_never_summed(release.content, recorded=True)
         kept = keep(message, within, signer)
         try:
             write_message(message, out, within, signer)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
 
 from fdtr.errors import SummedBefore, ToldBefore
 from fdtr.exchange import kept
-from fdtr.exchange.folder import find_home, take_site_turn, withdraw
+from fdtr.exchange.folder import find_home, require_never_summed, take_site_turn, withdraw
+from fdtr.exchange.folder.memory import history_locked, save_history
 from folder_pairs import beside, opened
 from folder_parties import Parties, study_of
 
@@ -69,6 +71,18 @@ def test_a_sum_that_is_opened_while_a_person_is_asked_counts(tmp_path):
         with clone.at_home("a"), pytest.raises(SummedBefore):
             take_site_turn(find_home(clone.folder, "a"), clone.key("a"), agree)
     assert clone.board.sums == {}
+
+
+@pytest.mark.quick
+def test_a_sum_that_is_being_opened_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("FDTR_STATE", str(tmp_path))
+    with ThreadPoolExecutor(1) as pool:
+        with history_locked() as history:
+            asked = pool.submit(require_never_summed, "numbers", recorded=True)
+            wait([asked], timeout=0.15)  # long enough to get through, if nothing kept it waiting
+            save_history(history.opened(bytes(32), "study", "numbers", {"a": "k1", "b": "k2", "c": "k3"}))
+        with pytest.raises(SummedBefore):
+            asked.result()
 
 
 def test_what_left_openly_is_not_hidden_in_vain(tmp_path):

@@ -36,4 +36,4 @@ def _release(player: Player) -> None:
     waits = player.mine.outgoing(SUMS) is not None
     require_never_summed(content_of(player.saved() if waits else player.message.summary))
     player.release()
-    require_never_summed(player.sent.content)  # a sum may have been opened while a person was asked
+    require_never_summed(player.sent.content, recorded=True)
