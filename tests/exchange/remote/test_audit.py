@@ -116,6 +116,37 @@ def test_a_torn_line_that_is_changed_afterwards_is_found(tmp_path, written):
     assert is_found(path, b"".join(line for line in content.splitlines(keepends=True) if b"phase 5" not in line))
 
 
+def test_nothing_is_written_after_a_line_that_was_changed(tmp_path, written):
+    path = tmp_path / "log"
+    for changed in range(1, 4):  # the last ones, each with its end
+        content = b"".join([*written[:-changed], *(line.replace(b"done", b"none") for line in written[-changed:])])
+        path.write_bytes(content)
+        with pytest.raises(BrokenChain, match="it was changed"):
+            verify(path)
+        with pytest.raises(BrokenChain, match="ends with a line that was changed"):
+            Audit(path).append({"outcome": "done"})
+        assert path.read_bytes() == content
+
+
+def test_several_changed_lines_are_not_taken_for_one_that_a_crash_left(tmp_path, written):
+    path = tmp_path / "log"
+    path.write_bytes(b"".join([*written[:-2], *(line.replace(b"done", b"none") for line in written[-2:])])[:-1])
+    with pytest.raises(BrokenChain, match=f"line {len(written) - 1}: it was changed"):
+        verify(path)
+    with pytest.raises(BrokenChain):
+        Audit(path).append({"outcome": "done"})
+
+
+def test_a_line_says_nothing_of_a_crash_that_was_not(tmp_path, written):
+    path = tmp_path / "log"
+    path.write_bytes(b"".join(written)[:-9])
+    Audit(path).append({"outcome": "done"})
+    note = path.read_bytes().splitlines()[-2]
+    path.write_bytes(b"".join(written[:-1]) + note[note.rfind(b'{"before"') :] + b"\n")
+    with pytest.raises(BrokenChain, match="not what a crash left"):
+        verify(path)
+
+
 def test_what_a_line_says_and_who_may_read_it(tmp_path):
     path = tmp_path / "log"
     head = Audit(path).append({"outcome": "done"})

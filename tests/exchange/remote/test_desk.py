@@ -253,3 +253,11 @@ def test_what_may_be_sent_follows_from_the_study():
 def test_a_sites_name_is_no_way_out_of_the_mirror(tmp_path):
     assert Path(file_name("../../evil")).name == file_name("../../evil")
     assert Mirror("../../evil", study_of(masked=False)).place.parent.name == "mirrors"
+
+
+def test_a_desk_whose_log_was_changed_sends_nothing_and_says_why_at_home(tmp_path, caplog):
+    net = network(tmp_path, masked=False)
+    net.desks["a"].answer(first(net))
+    net.log("a").write_bytes(net.log("a").read_bytes().replace(b"done", b"none"))
+    assert net.desks["a"].answer(first(net)) == Answer("a", Outcome.FAILED)
+    assert "ends with a line that was changed" in caplog.text

@@ -2,8 +2,9 @@
 
 A line is canonical JSON. `seal` is the SHA-256 of the rest of it, `before` the seal of the line before. Whatever is
 changed, removed or moved breaks the chain; lines cut off at the end do not, so note the head elsewhere now and then
-and give it to `verify`. What a crash left of a line stays as it lies, and the next line written tells how long it is
-and its hash.
+and give it to `verify`. What a crash left of a line stays as it lies, and what is written next begins right behind it,
+on the same line, with its length and hash. So a crash leaves one unended piece at the end and never a whole line that
+is not sound: such a line was changed, and nothing is written after it.
 """
 
 import json
@@ -23,7 +24,12 @@ from fdtr.exchange.folder.durable import locked
 FIRST = "0" * 64
 """What the first line has for the one before."""
 _TORN = "torn"
+_BEGINS = b'{"before":"'  # the note of a torn line: canonical JSON sorts its keys
 _CHUNK = 2**16
+_UNRELIABLE = (
+    "The log cannot be relied on from there. Keep it as it is, compare it with a copy, and find out who could write "
+    "to it."
+)
 
 
 @dataclass(frozen=True)
@@ -56,12 +62,14 @@ class Audit:
                 ) from None
 
     def _append(self, event: Mapping[str, Any]) -> str:
-        last, rest = _ending(self.path)
-        gap = b"\n" if rest and not rest.endswith(b"\n") else b""
+        line, rest = _ending(self.path)
+        last = _sound(line) if line else None
+        if line is not None and last is None:
+            raise BrokenChain(f"The log {self.path} ends with a line that was changed. {_UNRELIABLE}")
         whole = _sound(rest)  # a line that lacks nothing but its end
-        content, torn = gap, b"" if whole else rest
+        content = b"\n" if whole else b""
         last = whole or last
-        events = [{_TORN: _described(torn + gap)}, event] if torn else [event]
+        events = [event] if whole or not rest else [{_TORN: _described(rest)}, event]
         for one in events:
             last = _sealed(one, last)
             content += canonical_json(last) + b"\n"
@@ -74,36 +82,31 @@ def verify(path: Path, noted: str | None = None) -> Verified:
 
     `noted` is a head from earlier, which the log must still contain.
     """
-    lines, head, torn, pending = 0, FIRST, 0, b""
+    lines, head, torn, unended = 0, FIRST, 0, False
     missing = noted not in (None, FIRST)
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 entry = _sound(line.removesuffix(b"\n"))
+                if entry is None and not line.endswith(b"\n"):
+                    unended = True
+                    break
                 if entry is None:
-                    pending += line
-                    continue
-                if entry.get(_TORN) != (_described(pending) if pending else None):
-                    raise _broken(path, number, "what stands before it was changed, or is not what a crash left")
+                    raise _broken(path, number, "it was changed, or is not what a crash left")
                 if entry["before"] != head or entry["line"] != lines + 1:
                     raise _broken(path, number, "it does not follow the line before it")
-                torn += bool(pending)
-                lines, head, pending = lines + 1, entry["seal"], b""
+                torn += _TORN in entry
+                lines, head = lines + 1, entry["seal"]
                 missing = missing and head != noted
     except OSError as error:
         raise UnreadableFile(f"The log {path} could not be read: {error.strerror}.") from None
-    if pending.endswith(b"\n"):
-        raise _broken(path, lines + torn + 1, "it was changed")
     if missing:
         raise BrokenChain(f"{path} does not hold the line {noted}, which was its head once: lines were cut off.")
-    return Verified(lines, head, torn + bool(pending), bool(pending))
+    return Verified(lines, head, torn + unended, unended)
 
 
 def _broken(path: Path, number: int, what: str) -> BrokenChain:
-    return BrokenChain(
-        f"{path}, line {number}: {what}. The log cannot be relied on from there. Keep it as it is, compare it with a "
-        "copy, and find out who could write to it."
-    )
+    return BrokenChain(f"{path}, line {number}: {what}. {_UNRELIABLE}")
 
 
 def _sealed(event: Mapping[str, Any], last: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -125,7 +128,15 @@ def _described(content: bytes) -> dict[str, Any]:
 
 
 def _sound(line: bytes) -> dict[str, Any] | None:
-    """A line as it was written, to the last byte; None where it is not."""
+    """A line as it was written, to the last byte, behind what a crash left if it tells of it; None where it is not."""
+    begins = max(line.rfind(_BEGINS), 0)
+    entry = _sealed_whole(line[begins:])
+    if entry is None or entry.get(_TORN) != (_described(line[:begins]) if begins else None):
+        return None
+    return entry
+
+
+def _sealed_whole(line: bytes) -> dict[str, Any] | None:
     try:
         entry = json.loads(line)
         whole = isinstance(entry, dict) and canonical_json(entry) == line
@@ -137,8 +148,8 @@ def _sound(line: bytes) -> dict[str, Any] | None:
     return entry if entry["seal"] == _seal(rest) else None
 
 
-def _ending(path: Path) -> tuple[dict[str, Any] | None, bytes]:
-    """The last sound line, and what lies behind it."""
+def _ending(path: Path) -> tuple[bytes | None, bytes]:
+    """The last line that has an end, and what lies behind it."""
     try:
         size = path.stat().st_size
     except FileNotFoundError:
@@ -148,16 +159,9 @@ def _ending(path: Path) -> tuple[dict[str, Any] | None, bytes]:
         while True:
             length = min(size, max(2 * length, _CHUNK))
             file.seek(size - length)
-            content = file.read(length)
-            whole = length == size
-            ends = [at for at, byte in enumerate(content) if byte == 10]  # of lines
-            starts = [0 if whole else None, *(at + 1 for at in ends)]
-            for start, end in reversed(list(zip(starts, ends, strict=False))):
-                entry = None if start is None else _sound(content[start:end])
-                if entry is not None:
-                    return entry, content[end + 1 :]
-            if whole:
-                return None, content
+            *lines, rest = file.read(length).split(b"\n")
+            if len(lines) > 1 or length == size:  # the first of them may be cut
+                return (lines[-1] if lines else None), rest
 
 
 def _write(path: Path, content: bytes) -> None:
