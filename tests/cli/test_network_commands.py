@@ -1,6 +1,7 @@
 """Commands of a federation over the network, as far as they need no network."""
 
 import json
+import tomllib
 
 import pytest
 from typer.testing import CliRunner
@@ -25,6 +26,13 @@ def test_a_node_key_is_made_with_the_line_that_the_hub_needs(tmp_path):
         said("keys", "node", "--out", path)
     other = json.loads(said("keys", "node", "--out", tmp_path / "other.key", "--json"))
     assert other["node_key"] == public_line(tmp_path / "other.key")
+
+
+@pytest.mark.parametrize("site", ["north", "St. Mary's", "north ward", "Universitätsklinik", "St.Mary", 'the "old" one'])
+def test_the_line_for_the_hub_is_toml_whatever_the_name(tmp_path, site):
+    told = said("keys", "node", "--out", tmp_path / "node.key", "--site", site)
+    [line] = [line for line in told.splitlines() if "ecdsa-sha2" in line]
+    assert tomllib.loads(line) == {site: public_line(tmp_path / "node.key")}
 
 
 def test_certificates_of_a_trial_are_made_with_a_fingerprint_to_compare(tmp_path):

@@ -36,14 +36,14 @@ def node(
     json: Json = False,
 ) -> None:
     """Make the key by which the hub's server knows this site's machine. It opens the connection and signs nothing."""
-    from fdtr.exchange.flower.node_keys import new_node_key, node_fingerprint
+    from fdtr.exchange.flower.node_keys import new_node_key, node_fingerprint, settings_line
 
     line = new_node_key(out)
     if json:
         show.as_json({"node_key": line, "fingerprint": node_fingerprint(line)})
         return
     show.line(f"Wrote {out}. Keep it at this site. To the hub, for [nodes] of its settings, give:")
-    show.line(f'  {site} = "{line}"')
+    show.line(f"  {settings_line(site, line)}")
     show.line(f"Fingerprint: {node_fingerprint(line)}")
 
 

@@ -17,7 +17,7 @@ from fdtr.container import write_atomically
 from fdtr.errors import InvalidSettings, ServiceEnded
 from fdtr.exchange.flower.control import reachable
 from fdtr.exchange.flower.hub_service import INSTALL_FLOWER
-from fdtr.exchange.flower.node_keys import node_fingerprint, public_line
+from fdtr.exchange.flower.node_keys import node_fingerprint, public_line, settings_line
 from fdtr.exchange.flower.processes import LOOPBACK, Child, Children, environment, find_program
 from fdtr.exchange.flower.settings import SiteSettings
 
@@ -120,7 +120,7 @@ class Link:
         if _UNKNOWN in self._child.words():
             return (
                 f"The hub does not know this node key ({node_fingerprint(line)}). Give the hub this line for its "
-                f'[nodes]:\n  {self._settings.site} = "{line}"'
+                f"[nodes]:\n  {settings_line(self._settings.site, line)}"
             )
         return (
             f"The connection to {self._settings.hub} could not be opened: {self._child.last_line()} See "

@@ -45,6 +45,13 @@ def public_line(path: Path) -> str:
     return _line(found.public_key())
 
 
+def settings_line(site: str, line: str) -> str:
+    """What the hub's person puts under [nodes]: names with blanks, points or umlauts need quotes there."""
+    import tomli_w
+
+    return tomli_w.dumps({site: line}).strip()
+
+
 def public_pem(line: str) -> bytes:
     """A public key as the hub's server stores it; a ValueError says what is wrong with the line."""
     return _public(line).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
