@@ -28,7 +28,9 @@ def test_a_node_key_is_made_with_the_line_that_the_hub_needs(tmp_path):
     assert other["node_key"] == public_line(tmp_path / "other.key")
 
 
-@pytest.mark.parametrize("site", ["north", "St. Mary's", "north ward", "Universitätsklinik", "St.Mary", 'the "old" one'])
+@pytest.mark.parametrize(
+    "site", ["north", "St. Mary's", "north ward", "Universitätsklinik", "St.Mary", 'the "old" one']
+)
 def test_the_line_for_the_hub_is_toml_whatever_the_name(tmp_path, site):
     told = said("keys", "node", "--out", tmp_path / "node.key", "--site", site)
     [line] = [line for line in told.splitlines() if "ecdsa-sha2" in line]

@@ -95,7 +95,8 @@ def test_strangers_get_past_the_front_to_nothing(network):
 
     from fdtr.exchange.flower.node_keys import new_node_key, public_pem
 
-    network.set_up(study_of(masked=False), nodes=("a", "b"), max_request_megabytes=1)
+    network.sites = tuple("abcd")
+    network.set_up(study_of(network.sites, masked=False), nodes=("a", "b", "d"), max_request_megabytes=1)
     network.serve_hub()
     own = public_pem(new_node_key(network.root / "stranger.node"))
     body = RegisterNodeRequest(public_key=own).SerializeToString()

@@ -1,10 +1,15 @@
 """Settings files: what is wrong with them is said before anything starts."""
 
+import os
+import socket
+
 import pytest
 import tomli_w
 
 from fdtr.errors import Exposed, FdtrError, InvalidSettings, NoHubKey, OtherKey, OtherStudy, UnreadableKey
+from fdtr.exchange.flower.certificates import make_certificates
 from fdtr.exchange.flower.node_keys import new_node_key
+from fdtr.exchange.flower.processes import free_port
 from fdtr.exchange.flower.settings import HubSettings, SiteSettings, private_folder, require_private
 from fdtr.signing import HUB
 from fdtr.study import Study
@@ -31,14 +36,13 @@ def hub(tmp_path):
     study = study_of(masked=False)
     parties = Parties(tmp_path).set_up(study)
     parties.open()
-    key = tmp_path / "tls.key"
-    key.touch(mode=0o600)
+    make_certificates(tmp_path / "tls", ["hub.example.org"])
     return {
         "folder": "shared",
         "key": "hub.key",
         "state": "state",
         "address": "hub.example.org:8443",
-        "tls": {"certificate": "tls.crt", "key": "tls.key"},
+        "tls": {"certificate": "tls/server.crt", "key": "tls/server.key"},
         "nodes": {name: new_node_key(tmp_path / f"{name}.node") for name in "abc"},
     }
 
@@ -135,6 +139,10 @@ def test_a_site_starts_only_with_what_it_agreed_to(tmp_path, site):
     refused_site(tmp_path, {**site, "studies": [{**study, "data": "none.csv"}]}, InvalidSettings, "is not there")
     refused_site(tmp_path, {**site, "site": "b"}, OtherKey, "not the one that the roster has of 'b'")
     refused_site(tmp_path, {**site, "authority": "none.crt"}, InvalidSettings, "Ask the hub")
+    refused_site(tmp_path, {**site, "authority": "a.csv"}, InvalidSettings, "no certificate in PEM. Ask the hub")
+    refused_site(tmp_path, {**site, "authority": "."}, InvalidSettings, "authority: .* PEM|could not be read")
+    for place in ("none/a.policy", "a.csv/a.policy", "."):
+        refused_site(tmp_path, {**site, "studies": [{**study, "policy": place}]}, InvalidSettings, "policy: .* folder")
     refused_site(tmp_path, {**site, "node_key": "a.key"}, UnreadableKey, "fdtr keys node")
     (tmp_path / "a.key").chmod(0o644)
     refused_site(tmp_path, site, Exposed, "chmod 600")
@@ -143,6 +151,57 @@ def test_a_site_starts_only_with_what_it_agreed_to(tmp_path, site):
     roster = {name: key for name, key in loaded.roster.items() if name != HUB}
     Study.model_validate({**loaded.model_dump(), "roster": roster}).save(tmp_path / "study.toml")
     refused_site(tmp_path, site, NoHubKey, "no key of the hub")
+
+
+@pytest.mark.slow  # imports flwr
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_policy_that_could_not_be_written_is_refused_before_the_round(tmp_path, site):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    study = {**site["studies"][0], "policy": "closed/a.policy"}
+    refused_site(tmp_path, {**site, "studies": [study]}, InvalidSettings, "does not let this user write")
+
+
+def refused_hub(folder, settings, sentence: str):
+    from fdtr.exchange.flower.hub_service import require_hub
+
+    with pytest.raises(InvalidSettings, match=sentence):
+        require_hub(HubSettings.load(written(folder, settings)), key_of(HUB))
+
+
+@pytest.mark.slow  # imports flwr
+def test_a_hub_starts_only_with_a_certificate_under_which_sites_can_connect(tmp_path, hub):
+    other = make_certificates(tmp_path / "other", ["other.example.org"])
+    own = hub["tls"]
+    for tls, sentence in (
+        ({**own, "certificate": "none.crt"}, "none.crt could not be read: No such file"),
+        ({**own, "certificate": "a.csv"}, "a.csv is no certificate in PEM"),
+        ({**own, "key": str(other.key)}, "server.key is not the private key of"),
+        ({"certificate": str(other.certificate), "key": str(other.key)}, "no site could connect to hub.example.org"),
+    ):
+        refused_hub(tmp_path, {**hub, "tls": tls}, sentence)
+    refused_hub(tmp_path, {**hub, "address": "127.0.0.1:8443"}, "no site could connect to 127.0.0.1")
+
+
+@pytest.mark.slow  # imports flwr
+def test_a_hub_starts_only_where_a_round_could_come_to_its_end(tmp_path, hub):
+    few = {name: hub["nodes"][name] for name in "ab"}
+    refused_hub(tmp_path, {**hub, "nodes": few}, "has 2 of the 3 sites that min_sites asks for")
+    refused_hub(tmp_path, {**hub, "min_sites": 4}, "has 3 of the 4 sites that min_sites asks for")
+    many = [{"name": f"u{number}", "effect": "shared"} for number in range(20)]
+    study_of(masked=False, horizon=1000, covariates=[*many, {"name": "x"}]).save(tmp_path / "shared" / "study.toml")
+    refused_hub(tmp_path, {**hub, "max_request_megabytes": 1}, "max_request_megabytes is 1, .* set it to [0-9]+ or")
+
+
+@pytest.mark.slow  # imports flwr
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "*"])
+def test_a_hub_does_not_start_behind_a_port_that_is_taken(tmp_path, hub, host):
+    from fdtr.exchange.flower.hub_service import serve_hub
+
+    with socket.create_server(("127.0.0.1", free_port())) as taken:
+        listen = f"{host}:{taken.getsockname()[1]}"
+        loaded = HubSettings.load(written(tmp_path, {**hub, "listen": listen}))
+        with pytest.raises(InvalidSettings, match=r"nobody can listen on .* now: Address already in use"):
+            serve_hub(loaded, key_of(HUB), lambda *_: pytest.fail("it serves"))
 
 
 @pytest.mark.slow  # imports flwr
@@ -155,6 +214,6 @@ def test_a_hub_starts_only_with_nodes_of_the_roster_and_its_own_key(tmp_path, hu
     stranger = {**hub["nodes"], "d": new_node_key(tmp_path / "d.node")}
     with pytest.raises(InvalidSettings, match="has 'd', which is not on the study's roster"):
         require_hub(HubSettings.load(written(tmp_path, {**hub, "nodes": stranger})), key_of(HUB))
-    (tmp_path / "tls.key").chmod(0o644)
+    (tmp_path / "tls" / "server.key").chmod(0o644)
     with pytest.raises(Exposed, match="certificate's key"):
         require_hub(HubSettings.load(written(tmp_path, hub)), key_of(HUB))

@@ -5,6 +5,8 @@ fresh one at every start, whose authority's key is never written.
 """
 
 import ipaddress
+import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -17,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fdtr.container import create_private, write_atomically
-from fdtr.errors import OutputExists, UnreadableFile
+from fdtr.errors import InvalidSettings, OutputExists, UnreadableFile
 
 TRIAL_DAYS = 90
 _SKEW = timedelta(minutes=5)  # clocks of two machines differ
@@ -61,6 +63,60 @@ def certificate_fingerprint(path: Path) -> str:
     except (OSError, ValueError):
         raise UnreadableFile(f"{path} is no certificate in PEM.") from None
     return sha256(found.public_bytes(Encoding.DER)).digest().hex(":").upper()
+
+
+def require_authority(path: Path) -> None:
+    """Refuse what no connection could be checked against."""
+    try:
+        ssl.create_default_context(cafile=str(path))
+    except FileNotFoundError:
+        raise InvalidSettings(f"authority: {path} is not there. Ask the hub for its certificate authority.") from None
+    except ssl.SSLError:
+        raise InvalidSettings(
+            f"authority: {path} is no certificate in PEM. Ask the hub for its certificate authority."
+        ) from None
+    except OSError as error:
+        raise InvalidSettings(f"authority: {path} could not be read: {error.strerror}.") from None
+
+
+def require_shown(certificate: Path, key: Path, host: str) -> None:
+    """Refuse a certificate under which no site could connect to `host`: a whole handshake, without a network."""
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # whether its authority is believed is for the sites to say
+    try:
+        client.load_verify_locations(certificate)
+    except ssl.SSLError:
+        raise InvalidSettings(f"[tls] certificate: {certificate} is no certificate in PEM.") from None
+    except OSError as error:
+        raise InvalidSettings(f"[tls] certificate: {certificate} could not be read: {error.strerror}.") from None
+    try:
+        server.load_cert_chain(certificate, key, password="")  # one that is locked would ask at the terminal
+    except (OSError, ValueError):
+        raise InvalidSettings(
+            f"[tls] key: {key} is not the private key of {certificate}, or it is locked with a passphrase, which the "
+            "front cannot open."
+        ) from None
+    try:
+        _shake_hands(client, server, host)
+    except ssl.SSLCertVerificationError as error:
+        raise InvalidSettings(
+            f"[tls] certificate: no site could connect to {host} with {certificate}: "
+            f"{error.verify_message.rstrip('.')}. Bring one for the host in `address`."
+        ) from None
+    except (ssl.SSLError, ValueError):
+        raise InvalidSettings(f"[tls] certificate: {certificate} does not serve for TLS on {host}.") from None
+
+
+def _shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str) -> None:
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = client.wrap_bio(to_client, to_server, server_hostname=host)
+    theirs = server.wrap_bio(to_server, to_client, server_side=True)
+    while True:
+        try:
+            return ours.do_handshake()
+        except ssl.SSLWantReadError:
+            with suppress(ssl.SSLWantReadError):
+                theirs.do_handshake()
 
 
 def _name(text: str) -> x509.Name:

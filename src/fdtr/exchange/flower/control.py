@@ -112,10 +112,10 @@ class Control:
 
 def reachable(address: str, authority: Path | None, patience: float = 3.0) -> bool:
     """Whether a server answers at `address`, host and port; an ssl.SSLCertVerificationError where it is another."""
-    context = ssl.create_default_context(cafile=str(authority) if authority else None)
     local = address.startswith(f"{LOOPBACK}:")
-    handlers = [HTTPSHandler(context=context), *([ProxyHandler({})] if local else [])]
     try:
+        context = ssl.create_default_context(cafile=str(authority) if authority else None)
+        handlers = [HTTPSHandler(context=context), *([ProxyHandler({})] if local else [])]
         with build_opener(*handlers).open(f"https://{address}/health", timeout=patience) as answer:
             return bool(answer.status == 200)
     except URLError as error:

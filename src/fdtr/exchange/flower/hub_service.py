@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fdtr.container import write_atomically
 from fdtr.errors import InvalidSettings, NotServed, ServiceEnded
-from fdtr.exchange.flower.certificates import ServerFiles, make_certificates
+from fdtr.exchange.flower.certificates import ServerFiles, make_certificates, require_shown
 from fdtr.exchange.flower.control import Control
 from fdtr.exchange.flower.front import write_front
 from fdtr.exchange.flower.hub_app import JOBS
@@ -21,11 +21,13 @@ from fdtr.exchange.folder.board import read_study
 from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.folder.parts import sites_of
 from fdtr.exchange.remote.desk import require_carriable
+from fdtr.exchange.remote.parcels import largest, phases_of
 from fdtr.signing import HUB, Key, require_own
 from fdtr.study import Study
 
 INSTALL_FLOWER = "pip install 'fdtr[flower]'"
 _PATIENCE = 90.0
+_AROUND_A_MESSAGE = 2**16  # bytes that Flower puts around one
 _TURN = 0.2
 
 
@@ -60,6 +62,7 @@ def require_hub(settings: HubSettings, key: Key) -> Study:
     """Refuse settings that no federation could run with; the study that lies in the hub's folder."""
     require_private("The hub's key", settings.key)
     require_private("The certificate's key", settings.tls.key)
+    require_shown(settings.tls.certificate, settings.tls.key, settings.address.rpartition(":")[0].strip("[]"))
     study = read_study(settings.folder)
     require_carriable(study)
     require_own(key, HUB, study.roster)
@@ -68,7 +71,40 @@ def require_hub(settings: HubSettings, key: Key) -> Study:
         raise InvalidSettings(
             f"[nodes] has {strangers[0]!r}, which is not on the study's roster: {', '.join(sites_of(study.roster))}."
         )
+    if len(settings.nodes) < settings.min_sites:
+        raise InvalidSettings(
+            f"[nodes] has {len(settings.nodes)} of the {settings.min_sites} sites that min_sites asks for: every round "
+            "would be refused. Add the other sites' lines from `fdtr keys node`."
+        )
+    _require_room(settings, study)
     return study
+
+
+def _require_room(settings: HubSettings, study: Study) -> None:
+    needed = max(largest(phase.value, study) for phase in phases_of(study)) + _AROUND_A_MESSAGE
+    megabytes = -(-needed // 2**20)
+    if settings.max_request_megabytes < megabytes:
+        raise InvalidSettings(
+            f"max_request_megabytes is {settings.max_request_megabytes}, and a message of the study {study.name} would "
+            f"be turned away: set it to {megabytes} or more."
+        )
+
+
+def _require_free(listen: str) -> None:
+    """Whoever holds the port would answer in the front's place."""
+    host, port = _listening(listen)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        with socket.socket(found[0][0], socket.SOCK_STREAM) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as nginx does
+            tried.bind(found[0][4])
+    except OSError as error:
+        raise InvalidSettings(f"listen: nobody can listen on {listen} now: {error.strerror}.") from None
+
+
+def _listening(listen: str) -> tuple[str | None, int]:
+    host, _, port = listen.rpartition(":")
+    return (None if host == "*" else host.strip("[]")), int(port)
 
 
 def serve_hub(settings: HubSettings, key: Key, tell: Callable[[HubSettings, Study], None]) -> None:
@@ -77,6 +113,7 @@ def serve_hub(settings: HubSettings, key: Key, tell: Callable[[HubSettings, Stud
     state = private_folder("The state folder", settings.state)
     lock = locked(state / "serve.lock", "this hub", patience=1.0)
     with lock, stopping() as stop, Children(state / "logs") as children:
+        _require_free(settings.listen)
         try:
             port = free_port()
             serving = Serving(os.getpid(), port, _start_server(children, settings, port))
@@ -111,9 +148,9 @@ def _start_front(children: Children, settings: HubSettings, port: int) -> None:
         settings.state / "front", settings.listen, settings.outside, inside, port, settings.max_request_megabytes
     )
     children.start("front", command, environment())
-    host, _, listening = settings.listen.rpartition(":")
-    known = {"0.0.0.0": LOOPBACK, "*": LOOPBACK, "[::]": "::1"}.get(host, host.strip("[]"))  # noqa: S104
-    _wait_until(children, lambda: _accepts(known, int(listening)))
+    host, listening = _listening(settings.listen)
+    known = LOOPBACK if host in (None, "0.0.0.0") else "::1" if host == "::" else str(host)  # noqa: S104
+    _wait_until(children, lambda: _accepts(known, listening))
 
 
 def _accepts(host: str, port: int) -> bool:

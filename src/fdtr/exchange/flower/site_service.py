@@ -1,10 +1,13 @@
 """`fdtr site serve`: Flower's supernode, which keeps the connection, and our worker, which answers."""
 
+import os
 import secrets
 import threading
+from pathlib import Path
 
 from fdtr.container import write_atomically
 from fdtr.errors import InvalidSettings, OtherStudy, ServiceEnded
+from fdtr.exchange.flower.certificates import require_authority
 from fdtr.exchange.flower.health import Health, health_endpoint
 from fdtr.exchange.flower.link import SECRET, Link, Say
 from fdtr.exchange.flower.node_keys import public_line
@@ -28,10 +31,8 @@ def require_site(settings: SiteSettings, key: Key) -> list[DeskStudy]:
     require_private("The site's key", settings.key)
     require_private("The node key", settings.node_key)
     public_line(settings.node_key)
-    if settings.authority is not None and not settings.authority.is_file():
-        raise InvalidSettings(
-            f"authority: {settings.authority} is not there. Ask the hub for its certificate authority."
-        )
+    if settings.authority is not None:
+        require_authority(settings.authority)
     accepted = [_accepted(one, settings.site, key) for one in settings.studies]
     prints = [one.study.fingerprint for one in accepted]
     if len(set(prints)) < len(prints):
@@ -50,8 +51,19 @@ def _accepted(given: AcceptedStudy, site: str, key: Key) -> DeskStudy:
     require_own(key, site, study.roster)
     if not given.data.exists():
         raise InvalidSettings(f"The table {given.data} is not there.")
+    if given.policy is not None:
+        _require_writable(given.policy)
     read_trajectories(given.data, study, site)  # what is wrong with the table is better known now
     return DeskStudy(study, given.data, given.policy)
+
+
+def _require_writable(policy: Path) -> None:
+    """Now, rather than at the end of a round."""
+    folder = policy.parent
+    if policy.is_dir() or not folder.is_dir():
+        raise InvalidSettings(f"policy: {policy} cannot be a file: {folder} is no folder, or it is a folder itself.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidSettings(f"policy: {policy} cannot be written: the folder does not let this user write.")
 
 
 def serve_site(settings: SiteSettings, key: Key, say: Say) -> None:
