@@ -108,12 +108,13 @@ def start_round(
     from fdtr.exchange.flower.settings import HubSettings
     from fdtr.exchange.remote import Ending
 
-    result = start(HubSettings.load(settings), tuple(sites or ()), min_sites, deadline)
+    told = start(HubSettings.load(settings), tuple(sites or ()), min_sites, deadline)
     if json:
-        show.as_json(asdict(result))
+        show.as_json({**asdict(told.result), "file": str(told.file)})
     else:
-        _told_result(result)
-    if result.ending is not Ending.COMPLETE:
+        _told_result(told.result)
+        show.line(f"The result is kept in {told.file}")
+    if told.result.ending is not Ending.COMPLETE:
         raise typer.Exit(1)
 
 

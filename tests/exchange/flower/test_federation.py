@@ -1,6 +1,7 @@
 """Whole rounds over Flower: hub and sites as processes of their own, with TLS and node keys."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ def test_policies_are_those_of_the_shared_folder_bit_for_bit(network, tmp_path_f
     assert result["ending"] == "complete"
     assert result["members"] == result["finished"] == list(SITES)
     assert result["absent"] == []
+    assert json.loads(Path(result.pop("file")).read_text()) == result
     same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))
 
     for site in SITES:

@@ -124,7 +124,7 @@ def test_an_open_round_goes_on_without_a_site_that_is_down(tmp_path):
 def test_a_site_that_no_node_speaks_for_is_not_asked(tmp_path):
     net = network(tmp_path, "abcd", masked=False)
     result = net.run(nodes={"a": 1, "b": 2, "c": 3})
-    assert result.absent == (Absence("d", 1, "sums", Reason.NOT_CONNECTED),)
+    assert result.absent == (Absence("d", 1, "sums", Reason.NOT_ASKED),)
     assert "d" not in {site for _, site, _ in net.answers}
 
 
@@ -194,10 +194,38 @@ def test_what_a_site_did_not_sign_is_not_taken(tmp_path):
     result = net.run()
     assert result.absent == (
         Absence("d", 1, "sums", Reason.WRONG_SIGNATURE),
-        Absence("e", 1, "sums", Reason.BAD_ANSWER),
+        Absence("e", 1, "sums", Reason.OTHER_SITE),
         Absence("f", 1, "sums", Reason.BAD_ANSWER),
     )
     assert result.members == ("a", "b", "c")
+
+
+def test_sites_whose_nodes_were_mixed_up_are_told_from_those_who_fail(tmp_path):
+    net = network(tmp_path, "abcde", masked=False)
+    other = {"d": "e", "e": "d"}
+    net.faults.append(lambda _, site, request: net.desks[other[site]].answer(request) if site in other else None)
+    result = net.run()
+    assert result.members == ("a", "b", "c")
+    assert [(one.site, one.reason) for one in result.absent] == [("d", Reason.OTHER_SITE), ("e", Reason.OTHER_SITE)]
+
+
+def test_a_site_has_not_finished_because_another_says_so(tmp_path):
+    net = network(tmp_path, masked=False)
+    net.faults.append(
+        lambda phase, site, _: Answer("b", Outcome.DONE) if (phase, site) == (Phase.FINISH, "a") else None
+    )
+    result = net.run()
+    assert result.finished == ("b", "c")
+    assert result.absent == (Absence("a", 1, "finish", Reason.OTHER_SITE),)
+
+
+def test_a_part_that_was_not_asked_for_is_not_kept_however_well_it_is_signed(tmp_path):
+    net = network(tmp_path, "abcd", masked=False)
+    begun = Posting("begun", HUB, net.board.hub_path("begun").read_bytes())
+    net.faults.append(lambda _, site, __: Answer("d", Outcome.DONE, (begun,)) if site == "d" else None)
+    result = net.run()
+    assert result.absent == (Absence("d", 1, "sums", Reason.BAD_ANSWER),)
+    assert not net.board.path("begun", "d").exists()
 
 
 def test_a_site_with_a_full_disk_fails_and_comes_back(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import secrets
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from fdtr.errors import InvalidSettings, NotServed, ServiceEnded
@@ -16,9 +17,17 @@ _LOOK = 3.0
 _GRACE = 5.0
 
 
+@dataclass(frozen=True)
+class Told:
+    """How a round went, and the `file` that keeps it."""
+
+    result: Result
+    file: Path
+
+
 def start_round(
     settings: HubSettings, sites: tuple[str, ...] = (), min_sites: int | None = None, deadline: float | None = None
-) -> Result:
+) -> Told:
     """Ask the sites, all or these, and return how it went."""
     serving = Serving.find(settings.state)
     unknown = sorted(set(sites) - set(serving.nodes))
@@ -38,7 +47,7 @@ def start_round(
         path = jobs / f"{name}.json"
         job.save(path)
         try:
-            return _run(serving, settings.state, name, job.result)
+            return Told(_run(serving, settings.state, name, job.result), job.result)
         finally:
             path.unlink(missing_ok=True)
 

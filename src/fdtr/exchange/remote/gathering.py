@@ -63,8 +63,9 @@ def gather(board: Board, phase: Phase, sites: Iterable[str], listed: Iterable[st
     answers = ask(phase, requests) if requests else {}
     absent: dict[str, Reason] = {}
     for site in wanted:
-        lost = Lost.NO_ANSWER if site in requests else Lost.NOT_CONNECTED
-        reason = _taken(board, phase, site, answers.get(site, lost))
+        reason: Reason | None = Reason.NOT_ASKED
+        if site in requests:
+            reason = _taken(board, phase, site, answers.get(site, Lost.NO_ANSWER))
         if reason is not None:
             absent[site] = reason
     return Gathered(tuple(site for site in wanted if site not in absent), absent)
@@ -91,12 +92,14 @@ def _taken(board: Board, phase: Phase, site: str, found: Answer | Lost) -> Reaso
     if isinstance(found, Lost):
         late = phase in (Phase.CONFIRMED, Phase.OPENED) and found is not Lost.UNREADABLE
         return Reason.LOST_LATE if late else Reason(found.value)
+    if found.site != site:
+        return Reason.OTHER_SITE
     if found.outcome is not Outcome.DONE:
         return Reason(found.outcome.value)
     wanted = carried_from(site, phase)
     try:
         require_bounded(found.postings, wanted, board.study)
-        if found.site != site or len(found.postings) != len(wanted):
+        if len(found.postings) != len(wanted):
             return Reason.BAD_ANSWER
         require_sound(found.postings, board.study, board.within, board.folder)
         for one in found.postings:

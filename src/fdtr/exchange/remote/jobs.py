@@ -62,6 +62,7 @@ class Ending(StrEnum):
 class Reason(StrEnum):
     """Why a site is not in: the sites' own words, and what the hub saw."""
 
+    NOT_ASKED = "not asked"  # this run was for others
     NOT_CONNECTED = "not connected"
     NO_ANSWER = "no answer"
     LOST_LATE = "lost after the list"
@@ -71,6 +72,7 @@ class Reason(StrEnum):
     REFUSED = "refused"
     FAILED = "failed"
     WRONG_SIGNATURE = "wrong signature"
+    OTHER_SITE = "answers as another site"  # two lines of [nodes] were mixed up
     BAD_ANSWER = "unreadable answer"
     LEFT_OUT = "left out earlier"  # the total was there when this run began
 
