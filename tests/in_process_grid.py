@@ -21,6 +21,9 @@ class InProcessGrid(Grid):
     def __init__(self, apps: dict[int, ClientApp], lose: Callable[[Message], int | None] = lambda _: None) -> None:
         self.apps, self.lose = apps, lose
         self.duplicates = False
+        self.patience: list[
+            tuple[float | None, float]
+        ] = []  # of each message: the hub's own, and what the message says
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, HUB_NODE, 1
 
     def set_run(self, run) -> None:
@@ -45,6 +48,7 @@ class InProcessGrid(Grid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         replies = []
         for message in messages:
+            self.patience.append((timeout, message.metadata.ttl))
             message.metadata.__dict__["_message_id"] = message.object_id
             lost = self.lose(message)
             if lost is None:

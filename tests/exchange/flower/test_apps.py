@@ -13,11 +13,13 @@ import pytest
 pytest.importorskip("flwr")
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
 
 from fdtr.errors import UnreadableFile
 from fdtr.exchange.flower.hub_app import JOB, JOBS, app, job_path
 from fdtr.exchange.flower.records import answer_record, read_answer, read_request, request_record
 from fdtr.exchange.flower.site_app import make_app
+from fdtr.exchange.flower.worker import Worker
 from fdtr.exchange.kept import staying_in
 from fdtr.exchange.remote import (
     Absence,
@@ -105,6 +107,13 @@ def test_replies_are_known_by_the_message_they_answer(tmp_path, monkeypatch):
     )
 
 
+def test_no_site_is_waited_for_longer_than_the_deadline(tmp_path, monkeypatch):
+    net = network(tmp_path, masked=False)
+    grid = grid_of(net)
+    federate(net, grid, monkeypatch, deadline=7.0)
+    assert grid.patience == [(7.0, 7.0)] * 6  # sums and finish, of three
+
+
 def test_a_run_names_a_job_and_nothing_else(tmp_path, monkeypatch):
     monkeypatch.delenv(JOBS, raising=False)
     with pytest.raises(UnreadableFile, match=JOBS):
@@ -157,6 +166,21 @@ def test_a_message_that_cannot_be_read_is_refused_in_one_word_and_logged(tmp_pat
     reply = make_app(net.desks["a"])(message_of(RecordDict()), context)
     assert read_answer(reply) == Answer("a", Outcome.REFUSED)
     assert '"outcome":"refused"' in net.log("a").read_text()
+
+
+def test_nothing_of_an_error_in_an_app_crosses(caplog):
+    app = ClientApp()
+
+    @app.query("sums")
+    def fails(_message: Message, _context: Context) -> Message:
+        raise ValueError("patient 4711 in /data/table.csv")
+
+    worker = Worker("127.0.0.1:1", b"", app, lambda: None)
+    context = Context(run_id=1, node_id=2, node_config={}, state=RecordDict(), run_config={})
+    reply = worker._reply(message_of(RecordDict()), context)
+    assert not reply.has_content()
+    assert reply.error.reason == "failed"
+    assert "4711" not in repr(reply) + caplog.text
 
 
 @pytest.mark.slow

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import stat
+import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fdtr.errors import BrokenChain, UnreadableFile, UnwritableFile
+from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.remote import Audit, verify
 from fdtr.exchange.remote.audit import FIRST
 
@@ -161,6 +164,32 @@ def test_long_logs_are_continued_from_their_end(tmp_path):
     for _ in range(3):
         Audit(path).append({"what": "x" * 100_000})
     assert verify(path).lines == 3
+
+
+def test_a_second_writer_waits_for_the_first(tmp_path):
+    path = tmp_path / "log"
+    second = threading.Thread(target=Audit(path).append, args=({"outcome": "done"},))
+    with locked(path.with_name(".log.lock"), "the first"):
+        second.start()
+        second.join(0.3)
+        assert second.is_alive()
+        assert not path.exists()
+    second.join(10)
+    assert verify(path).lines == 1
+
+
+def test_a_line_is_on_disk_before_its_writer_goes_on(tmp_path, monkeypatch):
+    path, on_disk, sync = tmp_path / "log", [], os.fsync
+
+    def fsync(descriptor: int) -> None:
+        sync(descriptor)
+        if Path(f"/proc/self/fd/{descriptor}").readlink() == path:
+            on_disk.append(path.read_bytes())
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for _ in range(2):
+        Audit(path).append({"outcome": "done"})
+        assert on_disk[-1:] == [path.read_bytes()]
 
 
 def test_a_full_disk_leaves_the_log_as_it_was(tmp_path, monkeypatch):
