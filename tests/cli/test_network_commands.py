@@ -40,6 +40,7 @@ def test_the_line_for_the_hub_is_toml_whatever_the_name(tmp_path, site):
 def test_certificates_of_a_trial_are_made_with_a_fingerprint_to_compare(tmp_path):
     told = said("hub", "certificates", tmp_path / "tls", "--host", "hub.example.org")
     assert "Give it to every site" in told
+    assert "A real deployment brings a certificate of its institution" in told
     assert (tmp_path / "tls" / "server.key").stat().st_mode & 0o777 == 0o600
 
 

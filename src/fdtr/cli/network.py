@@ -56,12 +56,16 @@ def certificates(
 
     A real deployment brings a certificate of its institution; sites then need no authority of ours.
     """
-    from fdtr.exchange.flower.certificates import certificate_fingerprint, make_certificates
+    from fdtr.exchange.flower.certificates import TRIAL_DAYS, certificate_fingerprint, make_certificates
 
     files = make_certificates(folder, host)
     show.line(f"Wrote {files.certificate} and {files.key}, for [tls] of the hub's settings. The key stays here.")
     show.line(f"Wrote {files.authority}. Give it to every site, and compare its fingerprint by telephone:")
     show.line(f"  {certificate_fingerprint(files.authority)}")
+    show.line(
+        f"They are for a trial, and end after {TRIAL_DAYS} days. A real deployment brings a certificate of its "
+        "institution for [tls]; sites then need no authority of ours."
+    )
 
 
 @hub_app.command("serve")
