@@ -11,12 +11,10 @@ import httpx
 from flwr.cli.build import build_fab_from_files
 from flwr.common.serde import user_config_to_proto
 from flwr.proto.control_pb2 import (
-    ListNodesRequest,
     ListRunsRequest,
     RegisterNodeRequest,
     StartRunRequest,
     StopRunRequest,
-    UnregisterNodeRequest,
 )
 from flwr.proto.fab_pb2 import Fab
 from flwr.supercore.control import ControlHttpClient
@@ -28,7 +26,7 @@ from fdtr.exchange.flower.hub_app import JOB
 from fdtr.exchange.flower.node_keys import public_pem
 from fdtr.exchange.flower.processes import LOOPBACK
 
-_GONE, _FINISHED = "unregistered", "finished"
+_FINISHED = "finished"
 _APP = f"""\
 [project]
 name = "fdtr-round"
@@ -59,18 +57,12 @@ class Control:
         return reachable(self._address, self._authority)
 
     def register(self, nodes: Mapping[str, str]) -> dict[str, int]:
-        """Let exactly these nodes connect, site by public key; the number by which each is known from now on."""
-        wanted = {site: public_pem(line) for site, line in nodes.items()}
+        """Let these nodes connect, site by public key; the number by which each is known until the server ends."""
         with self._client() as client:
-            known = [node for node in client.ListNodes(ListNodesRequest()).nodes_info if node.status != _GONE]
-            found = {node.name: node.node_id for node in known if wanted.get(node.name) == node.public_key}
-            for node in known:
-                if found.get(node.name) != node.node_id:
-                    client.UnregisterNode(UnregisterNodeRequest(node_id=node.node_id))
-            for site in sorted(wanted.keys() - found.keys()):
-                asked = RegisterNodeRequest(public_key=wanted[site], name=site)
-                found[site] = client.RegisterNode(asked).node_id
-        return dict(sorted(found.items()))
+            return {
+                site: client.RegisterNode(RegisterNodeRequest(public_key=public_pem(line), name=site)).node_id
+                for site, line in sorted(nodes.items())
+            }
 
     def start(self, job: str) -> int:
         """Submit a run that does a job; its number."""

@@ -46,7 +46,7 @@ class Link:
 
     def keep(self) -> None:
         """Look after it; a first connection that fails is refused with its reason."""
-        if not self._connected:
+        if not self._connected and not self._again:  # while it waits, the words are of the one that ended
             found = _NUMBER.search(self._child.words())
             if found:
                 write_atomically(self._settings.state / "node", found[1].encode(), mode=0o600)
