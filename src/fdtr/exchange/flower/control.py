@@ -4,8 +4,8 @@ import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import HTTPSHandler, ProxyHandler, build_opener
+from urllib.error import HTTPError, URLError
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, build_opener
 
 import httpx
 from flwr.cli.build import build_fab_from_files
@@ -102,14 +102,24 @@ class Control:
                 raise NotServed("The hub's server does not answer. Run `fdtr hub serve` again.") from None
 
 
+class _NoRedirects(HTTPRedirectHandler):
+    """An answer that points elsewhere is an error: whoever answers could have this machine call any other."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
 def reachable(address: str, authority: Path | None, patience: float = 3.0) -> bool:
     """Whether a server answers at `address`, host and port; an ssl.SSLCertVerificationError where it is another."""
     context = ssl.create_default_context(cafile=str(authority) if authority else None)
     local = address.startswith(f"{LOOPBACK}:")
-    handlers = [HTTPSHandler(context=context), *([ProxyHandler({})] if local else [])]
+    handlers = [HTTPSHandler(context=context), _NoRedirects(), *([ProxyHandler({})] if local else [])]
     try:
         with build_opener(*handlers).open(f"https://{address}/health", timeout=patience) as answer:
             return bool(answer.status == 200)
+    except HTTPError as error:
+        error.close()
+        return False
     except URLError as error:
         if isinstance(error.reason, ssl.SSLCertVerificationError):
             raise error.reason from None
