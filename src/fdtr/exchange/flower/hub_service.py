@@ -15,7 +15,15 @@ from fdtr.exchange.flower.certificates import ServerFiles, make_certificates
 from fdtr.exchange.flower.control import Control
 from fdtr.exchange.flower.front import write_front
 from fdtr.exchange.flower.hub_app import JOBS
-from fdtr.exchange.flower.processes import LOOPBACK, Children, environment, find_program, free_port, stopping
+from fdtr.exchange.flower.processes import (
+    LOOPBACK,
+    Children,
+    environment,
+    find_program,
+    free_port,
+    spare_loopback,
+    stopping,
+)
 from fdtr.exchange.flower.settings import HubSettings, private_folder, require_private
 from fdtr.exchange.folder.board import read_study
 from fdtr.exchange.folder.durable import locked
@@ -73,6 +81,7 @@ def require_hub(settings: HubSettings, key: Key) -> Study:
 
 def serve_hub(settings: HubSettings, key: Key, tell: Callable[[HubSettings, Study], None]) -> None:
     """Serve until told to stop. `tell` is called once sites can connect."""
+    spare_loopback()
     study = require_hub(settings, key)
     state = private_folder("The state folder", settings.state)
     lock = locked(state / "serve.lock", "this hub", patience=1.0)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fdtr.errors import InvalidSettings, NotServed, ServiceEnded
 from fdtr.exchange.flower.hub_service import Serving
+from fdtr.exchange.flower.processes import spare_loopback
 from fdtr.exchange.flower.settings import HubSettings
 from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.remote import Job, Result
@@ -20,6 +21,7 @@ def start_round(
     settings: HubSettings, sites: tuple[str, ...] = (), min_sites: int | None = None, deadline: float | None = None
 ) -> Result:
     """Ask the sites, all or these, and return how it went."""
+    spare_loopback()
     serving = Serving.find(settings.state)
     unknown = sorted(set(sites) - set(serving.nodes))
     if unknown:
