@@ -24,7 +24,7 @@ from fdtr.exchange.flower.processes import (
     spare_loopback,
     stopping,
 )
-from fdtr.exchange.flower.settings import HubSettings, private_folder, require_private
+from fdtr.exchange.flower.settings import HubSettings, private_folder, require_owner, require_private
 from fdtr.exchange.folder.board import read_study
 from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.folder.parts import sites_of
@@ -82,6 +82,7 @@ def require_hub(settings: HubSettings, key: Key) -> Study:
 def serve_hub(settings: HubSettings, key: Key, tell: Callable[[HubSettings, Study], None]) -> None:
     """Serve until told to stop. `tell` is called once sites can connect."""
     spare_loopback()
+    require_owner(settings.state)
     study = require_hub(settings, key)
     state = private_folder("The state folder", settings.state)
     lock = locked(state / "serve.lock", "this hub", patience=1.0)

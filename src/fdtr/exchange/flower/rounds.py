@@ -8,7 +8,7 @@ from pathlib import Path
 from fdtr.errors import InvalidSettings, NotServed, ServiceEnded
 from fdtr.exchange.flower.hub_service import Serving
 from fdtr.exchange.flower.processes import spare_loopback
-from fdtr.exchange.flower.settings import HubSettings
+from fdtr.exchange.flower.settings import HubSettings, require_owner
 from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.remote import Job, Result
 
@@ -22,6 +22,7 @@ def start_round(
 ) -> Result:
     """Ask the sites, all or these, and return how it went."""
     spare_loopback()
+    require_owner(settings.state)
     serving = Serving.find(settings.state)
     unknown = sorted(set(sites) - set(serving.nodes))
     if unknown:
