@@ -15,6 +15,7 @@ from fdtr.exchange.remote import Job, Result
 _TURN = 0.3
 _LOOK = 3.0
 _GRACE = 5.0
+_LAST_BREATH = 60.0
 
 
 def start_round(
@@ -41,23 +42,25 @@ def start_round(
         path = jobs / f"{name}.json"
         job.save(path)
         try:
-            return _run(serving, settings.state, name, job.result)
+            return _run(serving, settings.state, name, job)
         finally:
             path.unlink(missing_ok=True)
 
 
-def _run(serving: Serving, state: Path, name: str, result: Path) -> Result:
+def _run(serving: Serving, state: Path, name: str, job: Job) -> Result:
     control = serving.control(state)
     for left in control.running():  # nobody waits for it: whoever did held the lock
         control.stop(left)
+    with locked(job.lock, "a round of this hub that was stopped", patience=_LAST_BREATH):
+        pass  # the program of a run that was stopped goes on for some seconds
     run = control.start(name)
     try:
-        _wait(serving, state, run, result)
+        _wait(serving, state, run, job.result)
     except BaseException:
         with suppress(NotServed):
             control.stop(run)
         raise
-    return Result.from_json(result.read_bytes())
+    return Result.from_json(job.result.read_bytes())
 
 
 def _wait(serving: Serving, state: Path, run: int, result: Path) -> None:
