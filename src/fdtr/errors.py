@@ -107,6 +107,7 @@
     ├── ServiceError                a federation over the network
     │   ├── MissingProgram          a program of the system is not installed
     │   ├── NotServed               the hub's service does not run, or does not answer
+    │   ├── OtherUser               a service's folder belongs to another user of the machine
     │   └── ServiceEnded            a program that the service needs ended
     ├── MissingExtra                an optional part of the software is not installed
     ├── Unfetchable                 something to be downloaded could not be had
@@ -590,6 +591,10 @@ class MissingProgram(ServiceError):
 
 class NotServed(ServiceError):
     """The hub's service does not run, or does not answer."""
+
+
+class OtherUser(ServiceError):
+    """A service's folder belongs to another user of the machine."""
 
 
 class ServiceEnded(ServiceError):

@@ -4,12 +4,14 @@ import json
 import tomllib
 
 import pytest
+import tomli_w
 from typer.testing import CliRunner
 
 from fdtr.cli.app import app
-from fdtr.errors import BrokenChain, InvalidSettings, MissingExtra, NotServed, OutputExists
-from fdtr.exchange.flower.node_keys import public_line
+from fdtr.errors import BrokenChain, InvalidSettings, MissingExtra, NotServed, OutputExists, UnreadableKey
+from fdtr.exchange.flower.node_keys import new_node_key, public_line
 from fdtr.exchange.remote import Audit
+from fdtr.signing import Key
 
 
 def said(*arguments: object) -> str:
@@ -76,3 +78,24 @@ def test_a_round_without_a_serving_hub_is_refused(tmp_path):
     Serving(2**22 + 1, 1, {}).save(tmp_path)  # beyond the largest process id: one that crashed left this
     with pytest.raises(NotServed):
         Serving.find(tmp_path)
+
+
+def test_a_locked_key_of_the_hub_needs_a_passphrase_that_rounds_can_read(tmp_path, monkeypatch):
+    for name in ("FDTR_PASSPHRASE", "FDTR_PASSPHRASE_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    settings = {
+        "folder": "shared",
+        "key": "hub.key",
+        "state": "state",
+        "address": "hub.example.org:8443",
+        "tls": {"certificate": "tls.crt", "key": "tls.key"},
+        "nodes": {"a": new_node_key(tmp_path / "a.node")},
+    }
+    path = tmp_path / "hub.toml"
+    path.write_text(tomli_w.dumps(settings))
+    Key.new().save(tmp_path / "hub.key", passphrase="secret")
+    with pytest.raises(UnreadableKey, match=r"cannot ask for\. Nothing was started.* FDTR_PASSPHRASE_FILE"):
+        said("hub", "serve", path)
+    monkeypatch.setenv("FDTR_PASSPHRASE", "another")
+    with pytest.raises(UnreadableKey, match="the passphrase is another one"):
+        said("hub", "serve", path)

@@ -14,7 +14,7 @@ from fdtr.cli import show
 from fdtr.cli.keys import keys_app
 from fdtr.cli.roles import Json, hub_app, site_app
 from fdtr.cli.signed import load_key
-from fdtr.errors import MissingExtra
+from fdtr.errors import MissingExtra, UnreadableKey
 
 if TYPE_CHECKING:
     from fdtr.exchange.flower.settings import HubSettings
@@ -79,7 +79,7 @@ def serve_hub(settings: HubToml) -> None:
     from fdtr.exchange.flower.settings import HubSettings
 
     loaded = HubSettings.load(settings)
-    serve(loaded, _key(loaded.key), _told_hub)
+    serve(loaded, _hub_key(loaded.key), _told_hub)
 
 
 def _told_hub(settings: HubSettings, study: Study) -> None:
@@ -169,6 +169,18 @@ def verify(
         return
     torn = f", {found.torn} torn by a crash" if found.torn else ""
     show.line(f"{found.lines} lines{torn}, none changed. Head: {found.head}")
+
+
+def _hub_key(path: Path) -> Key:
+    """The hub's key; rounds open it again, in a program that has nobody to ask for a passphrase."""
+    from fdtr.signing import is_locked, stated_passphrase
+
+    if is_locked(path) and stated_passphrase() is None:
+        raise UnreadableKey(
+            f"{path} has a passphrase, which every round needs and cannot ask for. Nothing was started. Write it into "
+            "a file that its owner alone can read, and name that file in FDTR_PASSPHRASE_FILE."
+        )
+    return _key(path)
 
 
 def _key(path: Path) -> Key:

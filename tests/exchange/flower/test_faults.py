@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -91,7 +92,7 @@ def test_a_site_that_hangs_is_left_behind_after_the_deadline(network):
 def test_a_hub_that_is_killed_in_the_middle_goes_on_when_it_serves_again(network, tmp_path_factory):
     network.set_up(study := study_of(masked=False))
     hub = network.serve_hub()
-    network.serve_sites()
+    sites = network.serve_sites().values()
     round_ = network.round()
     until(posted(network, "a"), "the message of a", 120, lambda: round_.ended and round_.said)
     hub.end(signal.SIGKILL)
@@ -99,7 +100,7 @@ def test_a_hub_that_is_killed_in_the_middle_goes_on_when_it_serves_again(network
     assert "The hub's service ended while the round ran" in round_.said
     until(lambda: not [one for one in network.left() if "flwr-serverapp" in one], "the round's program ended", 30)
     network.serve_hub()
-    until(lambda: all(network.healthy(site)["connected"] for site in "abc"), "all are back", 90)
+    until(lambda: all(one.said.count("Connected to") > 1 for one in sites), "all are back", 90)
     assert network.finished(network.round(), patience=300)["ending"] == "complete"
     same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))
 
@@ -129,3 +130,24 @@ def test_a_site_is_asked_only_for_studies_on_its_list(network):
     result = network.finished(network.round())
     assert (result["ending"], result["members"]) == ("complete", ["a", "b", "c"])
     assert [(one["site"], one["reason"]) for one in result["absent"]] == [("d", "unknown study")]
+
+
+@pytest.mark.slow
+def test_a_round_that_was_stopped_ends_before_the_next_begins(network):
+    network.sites = FOUR
+    network.set_up(study_of(FOUR, masked=False))
+    network.serve_hub()
+    sites = network.serve_sites()
+    os.kill(sites["d"].process.pid, signal.SIGSTOP)
+    first = network.round("--deadline", "60")
+    answered = network.root / "a-state" / "audit.jsonl"
+    until(answered.exists, "a has answered", 60, lambda: first.ended and first.said)
+    first.end()
+    second, at_work = network.round("--deadline", "20"), []
+    while not second.ended:
+        at_work.append(len([one for one in network.left() if "flwr-serverapp" in one]))
+        time.sleep(0.1)
+    os.kill(sites["d"].process.pid, signal.SIGCONT)
+    result = network.finished(second)
+    assert (result["ending"], result["members"]) == ("complete", ["a", "b", "c"])
+    assert max(at_work) == 1

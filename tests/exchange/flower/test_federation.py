@@ -44,3 +44,15 @@ def test_a_masked_round_gives_the_policies_of_the_shared_folder(network, tmp_pat
     result = network.finished(network.round())
     assert (result["ending"], result["mode"], result["members"]) == ("complete", "masked", list(SITES))
     same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))
+
+
+@pytest.mark.slow
+def test_a_proxy_that_the_environment_names_is_not_asked_for_what_is_on_this_machine(network, monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "intern.example.org")  # overrules the other
+    network.set_up(study_of(masked=False))
+    network.serve_hub()
+    network.serve_sites()
+    assert network.finished(network.round("--deadline", "30"))["ending"] == "complete"

@@ -16,7 +16,7 @@ from fdtr.errors import InvalidSettings, MissingProgram
 from fdtr.exchange.flower.certificates import ServerFiles
 from fdtr.exchange.flower.front import write_front
 from fdtr.exchange.flower.health import Health, health_endpoint
-from fdtr.exchange.flower.processes import Children, environment, find_program, free_port
+from fdtr.exchange.flower.processes import Children, environment, find_program, free_port, spare_loopback
 
 PYTHON = [sys.executable, "-c"]
 SLEEPS = "import time; print('here', flush=True); time.sleep(60)"
@@ -105,13 +105,35 @@ def test_children_are_told_no_secret_and_no_setting_of_flower(monkeypatch):
     for name, value in secret.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("FLWR_HOME", "/elsewhere")
-    monkeypatch.setenv("NO_PROXY", "intern.example.org")
     told = environment(FLWR_HOME="/here")
     assert not secret.keys() & told.keys()
     assert told["FLWR_HOME"] == "/here"
     assert told["FLWR_TELEMETRY_ENABLED"] == "0"
-    assert told["NO_PROXY"] == "intern.example.org,127.0.0.1"
     assert secret.items() <= environment(passphrases=True).items()
+
+
+@pytest.mark.parametrize(
+    ("upper", "lower", "direct"),
+    [
+        (None, None, "127.0.0.1"),
+        ("intern.example.org", None, "intern.example.org,127.0.0.1"),
+        ("ignored.example.org", "intern.example.org, 127.0.0.1", "intern.example.org,127.0.0.1"),
+        ("ignored.example.org", "", "127.0.0.1"),
+        ("*", None, "*"),
+    ],
+)
+def test_loopback_is_reached_without_a_proxy_by_the_service_and_its_children(monkeypatch, upper, lower, direct):
+    for name, value in (("NO_PROXY", upper), ("no_proxy", lower)):
+        monkeypatch.setenv(name, value or "")  # so that it is restored
+        if value is None:
+            monkeypatch.delenv(name)
+    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://proxy.example.org:3128")
+    told = environment()
+    assert (told["NO_PROXY"], told["no_proxy"]) == (direct, direct)
+    spare_loopback()
+    assert (os.environ["NO_PROXY"], os.environ["no_proxy"]) == (direct, direct)
+    assert urllib.request.proxy_bypass("127.0.0.1:5000")
 
 
 def test_a_missing_program_is_named_with_the_command_that_installs_it():

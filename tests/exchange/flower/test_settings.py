@@ -6,7 +6,7 @@ import socket
 import pytest
 import tomli_w
 
-from fdtr.errors import Exposed, FdtrError, InvalidSettings, NoHubKey, OtherKey, OtherStudy, UnreadableKey
+from fdtr.errors import Exposed, FdtrError, InvalidSettings, NoHubKey, OtherKey, OtherStudy, OtherUser, UnreadableKey
 from fdtr.exchange.flower.certificates import make_certificates
 from fdtr.exchange.flower.node_keys import new_node_key
 from fdtr.exchange.flower.processes import free_port
@@ -217,3 +217,20 @@ def test_a_hub_starts_only_with_nodes_of_the_roster_and_its_own_key(tmp_path, hu
     (tmp_path / "tls" / "server.key").chmod(0o644)
     with pytest.raises(Exposed, match="certificate's key"):
         require_hub(HubSettings.load(written(tmp_path, hub)), key_of(HUB))
+
+
+@pytest.mark.slow  # imports flwr
+def test_a_round_is_started_by_the_owner_of_the_state_alone(tmp_path, hub, monkeypatch):
+    from fdtr.exchange.flower.hub_service import Serving, serve_hub
+    from fdtr.exchange.flower.rounds import start_round
+
+    settings = HubSettings.load(written(tmp_path, hub))
+    state = private_folder("The state folder", settings.state)
+    Serving(os.getpid(), 1, {"a": 1}).save(state)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    before = sorted(state.rglob("*"))
+    with pytest.raises(OtherUser, match=r"belongs to (\S+), .* sudo -u \1 fdtr"):
+        start_round(settings)
+    with pytest.raises(OtherUser):
+        serve_hub(settings, key_of(HUB), lambda *_: None)
+    assert sorted(state.rglob("*")) == before

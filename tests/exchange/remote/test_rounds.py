@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from fdtr import __version__
-from fdtr.errors import NoHubKey, UnreadableFile, UnwritableFile
-from fdtr.exchange.folder import masked_site
+from fdtr.errors import Busy, NoHubKey, UnreadableFile, UnwritableFile
+from fdtr.exchange.folder import durable, masked_site
+from fdtr.exchange.kept import staying_in
 from fdtr.exchange.remote import (
     Absence,
     Answer,
@@ -24,6 +25,7 @@ from fdtr.exchange.remote import (
     Posting,
     Reason,
     Result,
+    conduct,
     gathering,
     verify,
 )
@@ -455,3 +457,21 @@ def test_every_site_has_a_log_whose_chain_holds(tmp_path):
     for site in "abc":
         assert verify(net.log(site)).lines == 5
         assert key_of(site).public not in net.log(site).read_text()
+
+
+def test_one_federation_at_a_time_is_at_work_in_a_folder(tmp_path, monkeypatch):
+    net = network(tmp_path, masked=False)
+    waits = durable.locked
+    monkeypatch.setattr("fdtr.exchange.remote.rounds.locked", lambda path, who: waits(path, who, patience=0.1))
+    asked: list[Phase] = []
+
+    def during(phase: Phase, requests) -> dict[str, Answer | Lost]:
+        asked.append(phase)
+        with pytest.raises(Busy, match="a round of this hub"):
+            net.run()
+        return dict.fromkeys(requests, Lost.NO_ANSWER)
+
+    with staying_in(tmp_path / "homes" / HUB):
+        assert conduct(net.job(), key_of(HUB), during).ending is Ending.REFUSED
+    assert (asked, net.answers) == ([Phase.SUMS], [])
+    assert net.run().ending is Ending.COMPLETE

@@ -4,19 +4,17 @@ import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import HTTPSHandler, ProxyHandler, build_opener
+from urllib.error import HTTPError, URLError
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, build_opener
 
 import httpx
 from flwr.cli.build import build_fab_from_files
 from flwr.common.serde import user_config_to_proto
 from flwr.proto.control_pb2 import (
-    ListNodesRequest,
     ListRunsRequest,
     RegisterNodeRequest,
     StartRunRequest,
     StopRunRequest,
-    UnregisterNodeRequest,
 )
 from flwr.proto.fab_pb2 import Fab
 from flwr.supercore.control import ControlHttpClient
@@ -28,7 +26,7 @@ from fdtr.exchange.flower.hub_app import JOB
 from fdtr.exchange.flower.node_keys import public_pem
 from fdtr.exchange.flower.processes import LOOPBACK
 
-_GONE, _FINISHED = "unregistered", "finished"
+_FINISHED = "finished"
 _APP = f"""\
 [project]
 name = "fdtr-round"
@@ -59,18 +57,12 @@ class Control:
         return reachable(self._address, self._authority)
 
     def register(self, nodes: Mapping[str, str]) -> dict[str, int]:
-        """Let exactly these nodes connect, site by public key; the number by which each is known from now on."""
-        wanted = {site: public_pem(line) for site, line in nodes.items()}
+        """Let these nodes connect, site by public key; the number by which each is known until the server ends."""
         with self._client() as client:
-            known = [node for node in client.ListNodes(ListNodesRequest()).nodes_info if node.status != _GONE]
-            found = {node.name: node.node_id for node in known if wanted.get(node.name) == node.public_key}
-            for node in known:
-                if found.get(node.name) != node.node_id:
-                    client.UnregisterNode(UnregisterNodeRequest(node_id=node.node_id))
-            for site in sorted(wanted.keys() - found.keys()):
-                asked = RegisterNodeRequest(public_key=wanted[site], name=site)
-                found[site] = client.RegisterNode(asked).node_id
-        return dict(sorted(found.items()))
+            return {
+                site: client.RegisterNode(RegisterNodeRequest(public_key=public_pem(line), name=site)).node_id
+                for site, line in sorted(nodes.items())
+            }
 
     def start(self, job: str) -> int:
         """Submit a run that does a job; its number."""
@@ -110,14 +102,24 @@ class Control:
                 raise NotServed("The hub's server does not answer. Run `fdtr hub serve` again.") from None
 
 
+class _NoRedirects(HTTPRedirectHandler):
+    """An answer that points elsewhere is an error: whoever answers could have this machine call any other."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
 def reachable(address: str, authority: Path | None, patience: float = 3.0) -> bool:
     """Whether a server answers at `address`, host and port; an ssl.SSLCertVerificationError where it is another."""
     local = address.startswith(f"{LOOPBACK}:")
     try:
         context = ssl.create_default_context(cafile=str(authority) if authority else None)
-        handlers = [HTTPSHandler(context=context), *([ProxyHandler({})] if local else [])]
+        handlers = [HTTPSHandler(context=context), _NoRedirects(), *([ProxyHandler({})] if local else [])]
         with build_opener(*handlers).open(f"https://{address}/health", timeout=patience) as answer:
             return bool(answer.status == 200)
+    except HTTPError as error:
+        error.close()
+        return False
     except URLError as error:
         if isinstance(error.reason, ssl.SSLCertVerificationError):
             raise error.reason from None

@@ -15,8 +15,16 @@ from fdtr.exchange.flower.certificates import ServerFiles, make_certificates, re
 from fdtr.exchange.flower.control import Control
 from fdtr.exchange.flower.front import write_front
 from fdtr.exchange.flower.hub_app import JOBS
-from fdtr.exchange.flower.processes import LOOPBACK, Children, environment, find_program, free_port, stopping
-from fdtr.exchange.flower.settings import HubSettings, private_folder, require_private
+from fdtr.exchange.flower.processes import (
+    LOOPBACK,
+    Children,
+    environment,
+    find_program,
+    free_port,
+    spare_loopback,
+    stopping,
+)
+from fdtr.exchange.flower.settings import HubSettings, private_folder, require_owner, require_private
 from fdtr.exchange.folder.board import read_study
 from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.folder.parts import sites_of
@@ -109,6 +117,8 @@ def _listening(listen: str) -> tuple[str | None, int]:
 
 def serve_hub(settings: HubSettings, key: Key, tell: Callable[[HubSettings, Study], None]) -> None:
     """Serve until told to stop. `tell` is called once sites can connect."""
+    spare_loopback()
+    require_owner(settings.state)
     study = require_hub(settings, key)
     state = private_folder("The state folder", settings.state)
     lock = locked(state / "serve.lock", "this hub", patience=1.0)
@@ -131,15 +141,27 @@ def _start_server(children: Children, settings: HubSettings, port: int) -> dict[
     shutil.rmtree(state / "tls", ignore_errors=True)
     files = make_certificates(state / "tls", [LOOPBACK, "localhost"], days=3650)
     jobs = private_folder("The folder of jobs", state / "jobs")
+    database = _fresh_database(state)
     told = environment(passphrases=True, FLWR_HOME=str(state / "flower"), **{JOBS: str(jobs)})
     program = find_program("flower-superlink", INSTALL_FLOWER)
-    command = [program, "--host", LOOPBACK, "--port", str(port), "--database", str(state / "superlink.db")]
+    command = [program, "--host", LOOPBACK, "--port", str(port), "--database", str(database)]
     command += ["--ssl-ca-certfile", str(files.authority), "--ssl-certfile", str(files.certificate)]
     command += ["--ssl-keyfile", str(files.key), "--enable-supernode-auth", "--disable-runtime-dependency-installation"]
     children.start("superlink", command, told)
     control = Control(port, files.authority)
     _wait_until(children, control.answers)
     return control.register(settings.nodes)
+
+
+def _fresh_database(state: Path) -> Path:
+    """Where Flower's server keeps its nodes and runs; what an earlier one kept is removed.
+
+    It takes no public key a second time, not even of a node that was taken out: an edit of [nodes] could never be taken
+    back. What has to last is in the study's folder.
+    """
+    for left in state.glob("superlink.db*"):  # SQLite keeps files of its own beside it
+        left.unlink()
+    return state / "superlink.db"
 
 
 def _start_front(children: Children, settings: HubSettings, port: int) -> None:

@@ -2,6 +2,7 @@
 
 import re
 import ssl
+import sys
 import time
 from collections.abc import Callable
 
@@ -10,15 +11,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fdtr.container import write_atomically
 from fdtr.errors import InvalidSettings, ServiceEnded
+from fdtr.exchange.flower import supernode
 from fdtr.exchange.flower.control import reachable
-from fdtr.exchange.flower.hub_service import INSTALL_FLOWER
 from fdtr.exchange.flower.node_keys import node_fingerprint, public_line, settings_line
-from fdtr.exchange.flower.processes import LOOPBACK, Child, Children, environment, find_program
+from fdtr.exchange.flower.processes import LOOPBACK, Child, Children, environment
 from fdtr.exchange.flower.settings import SiteSettings
 
 SECRET = "supernode.secret"  # noqa: S105  the name of a file
@@ -46,7 +46,7 @@ class Link:
 
     def keep(self) -> None:
         """Look after it; a first connection that fails is refused with its reason."""
-        if not self._connected:
+        if not self._connected and not self._again:  # while it waits, the words are of the one that ended
             found = _NUMBER.search(self._child.words())
             if found:
                 write_atomically(self._settings.state / "node", found[1].encode(), mode=0o600)
@@ -78,8 +78,8 @@ class Link:
     def _start(self) -> Child:
         settings, state = self._settings, self._settings.state
         self._leave()
-        program = find_program("flower-supernode", INSTALL_FLOWER)
-        command = [program, "--superlink", settings.hub, "--host", LOOPBACK, "--port", str(self._port)]
+        command = [sys.executable, "-P", "-m", supernode.__name__, "--superlink", settings.hub]
+        command += ["--host", LOOPBACK, "--port", str(self._port)]
         command += ["--auth-supernode-private-key", str(settings.node_key), "--isolation", "process"]
         command += ["--superexec-auth-secret-file", str(state / SECRET)]
         command += ["--root-certificates", str(settings.authority)] if settings.authority else []
@@ -91,17 +91,18 @@ class Link:
         try:
             number = int((settings.state / "node").read_text())
             key = load_ssh_private_key(settings.node_key.read_bytes(), password=None)
+            authority = settings.authority.read_bytes() if settings.authority else None
         except (OSError, ValueError):
             return  # never connected
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             return
         proof = NodeAuthHttpInterceptor(key, key.public_key())
-        authority = str(settings.authority) if settings.authority else None
         version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
         try:
-            with FleetHttpClient.from_server_address(settings.hub, False, authority, [version, proof]) as client:
+            client = supernode.StraightFleetClient.from_server_address(settings.hub, False, authority, [version, proof])
+            with client:
                 client.DeactivateNode(DeactivateNodeRequest(node_id=number))
-        except httpx.HTTPError:
+        except (httpx.HTTPError, ValueError):  # the latter where an answer cannot be read
             return  # it was offline already, or the hub does not answer now
 
     def _require_hub_is_itself(self) -> None:

@@ -50,16 +50,27 @@ def environment(*, passphrases: bool = False, **changes: str) -> dict[str, str]:
     hidden = () if passphrases else _SECRET
     kept = {name: value for name, value in os.environ.items() if name not in hidden and not name.startswith("FLWR_")}
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "PYTHONUNBUFFERED": "1"}
-    return {**kept, "PATH": _path(), "NO_PROXY": _not_through_a_proxy(), **quiet, **changes}
+    return {**kept, "PATH": _path(), **_direct(), **quiet, **changes}
+
+
+def spare_loopback() -> None:
+    """Let nothing of this process go to loopback through a proxy, whatever the environment names.
+
+    A proxy is not on this machine: it would answer for the service's own programs, or keep the service waiting.
+    """
+    os.environ.update(_direct())
 
 
 def _path() -> str:
     return os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
-def _not_through_a_proxy() -> str:
-    told = os.environ.get("NO_PROXY") or os.environ.get("no_proxy")
-    return f"{told},{LOOPBACK}" if told else LOOPBACK
+def _direct() -> dict[str, str]:
+    """What is reached without a proxy, loopback too, in both spellings: where both are set, the lower one counts."""
+    told = os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))
+    hosts = [host for host in map(str.strip, told.split(",")) if host not in ("", LOOPBACK)]
+    direct = "*" if "*" in hosts else ",".join([*hosts, LOOPBACK])
+    return {"NO_PROXY": direct, "no_proxy": direct}
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,15 @@ from pathlib import Path
 
 from fdtr.errors import InvalidSettings, NotServed, ServiceEnded
 from fdtr.exchange.flower.hub_service import Serving
-from fdtr.exchange.flower.settings import HubSettings
+from fdtr.exchange.flower.processes import spare_loopback
+from fdtr.exchange.flower.settings import HubSettings, require_owner
 from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.remote import Job, Result
 
 _TURN = 0.3
 _LOOK = 3.0
 _GRACE = 5.0
+_LAST_BREATH = 60.0
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ def start_round(
     settings: HubSettings, sites: tuple[str, ...] = (), min_sites: int | None = None, deadline: float | None = None
 ) -> Told:
     """Ask the sites, all or these, and return how it went."""
+    spare_loopback()
+    require_owner(settings.state)
     serving = Serving.find(settings.state)
     unknown = sorted(set(sites) - set(serving.nodes))
     if unknown:
@@ -47,23 +51,25 @@ def start_round(
         path = jobs / f"{name}.json"
         job.save(path)
         try:
-            return Told(_run(serving, settings.state, name, job.result), job.result)
+            return Told(_run(serving, settings.state, name, job), job.result)
         finally:
             path.unlink(missing_ok=True)
 
 
-def _run(serving: Serving, state: Path, name: str, result: Path) -> Result:
+def _run(serving: Serving, state: Path, name: str, job: Job) -> Result:
     control = serving.control(state)
     for left in control.running():  # nobody waits for it: whoever did held the lock
         control.stop(left)
+    with locked(job.lock, "a round of this hub that was stopped", patience=_LAST_BREATH):
+        pass  # the program of a run that was stopped goes on for some seconds
     run = control.start(name)
     try:
-        _wait(serving, state, run, result)
+        _wait(serving, state, run, job.result)
     except BaseException:
         with suppress(NotServed):
             control.stop(run)
         raise
-    return Result.from_json(result.read_bytes())
+    return Result.from_json(job.result.read_bytes())
 
 
 def _wait(serving: Serving, state: Path, run: int, result: Path) -> None:

@@ -1,5 +1,7 @@
 """The two settings files: hub.toml and site.toml. Paths in them start at the file's own folder."""
 
+import os
+import pwd
 import stat
 import tomllib
 from pathlib import Path
@@ -7,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 
-from fdtr.errors import Exposed, InvalidSettings
+from fdtr.errors import Exposed, InvalidSettings, OtherUser
 from fdtr.exchange.flower.certificates import ServerFiles
 from fdtr.exchange.flower.node_keys import public_pem
 from fdtr.signing import check_site_name
@@ -135,6 +137,30 @@ def require_private(what: str, path: Path) -> None:
         raise InvalidSettings(f"{what} {path} is no file.")
     if mode & 0o077:
         raise Exposed(f"{what} {path} can be read by others. Close it with: chmod 600 {path}")
+
+
+def require_owner(state: Path) -> None:
+    """Refuse to work in the folder of another user's service: it could not use what we leave there, nor replace it."""
+    for folder in (state, *state.parents):
+        try:
+            owner = folder.stat().st_uid
+        except PermissionError:
+            continue  # whoever keeps us out is the owner that we look for
+        except OSError:
+            return  # not there yet
+        if owner != os.geteuid():
+            raise OtherUser(
+                f"{folder} belongs to {_user(owner)}, who runs the service. Nothing was done. Run the "
+                f"same as that user: sudo -u {_user(owner)} fdtr …"
+            )
+        return
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"'#{number}'"  # as sudo takes it
 
 
 def private_folder(what: str, path: Path) -> Path:

@@ -11,7 +11,7 @@ from fdtr.exchange.flower.certificates import require_authority
 from fdtr.exchange.flower.health import Health, health_endpoint
 from fdtr.exchange.flower.link import SECRET, Link, Say
 from fdtr.exchange.flower.node_keys import public_line
-from fdtr.exchange.flower.processes import LOOPBACK, Children, free_port, stopping
+from fdtr.exchange.flower.processes import LOOPBACK, Children, free_port, spare_loopback, stopping
 from fdtr.exchange.flower.settings import AcceptedStudy, SiteSettings, private_folder, require_private
 from fdtr.exchange.flower.site_app import make_app
 from fdtr.exchange.flower.worker import Worker
@@ -68,6 +68,7 @@ def _require_writable(policy: Path) -> None:
 
 def serve_site(settings: SiteSettings, key: Key, say: Say) -> None:
     """Answer the hub until told to stop."""
+    spare_loopback()
     studies = require_site(settings, key)
     state = private_folder("The state folder", settings.state)
     with locked(state / "serve.lock", f"site {settings.site!r}", patience=1.0), stopping() as stop:

@@ -36,6 +36,11 @@ class Job(BaseModel):
     min_sites: int = Field(default=3, ge=1)
     deadline: float = Field(default=3600.0, gt=0)
 
+    @property
+    def lock(self) -> Path:
+        """Held by whoever runs a federation whose result lies in the same folder."""
+        return self.result.with_name("conduct.lock")
+
     def save(self, path: Path) -> None:
         """Write the job, readable by its owner alone."""
         write_atomically(path, self.model_dump_json(indent=1).encode(), mode=0o600)

@@ -14,6 +14,7 @@ from hashlib import sha256
 from fdtr import __version__
 from fdtr.errors import FdtrError
 from fdtr.exchange.folder.board import STUDY, TOTAL, Board, read_board, read_study
+from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.folder.hub_turns import new_round, take_hub_turn
 from fdtr.exchange.folder.turns import names
 from fdtr.exchange.remote.desk import require_carriable
@@ -32,21 +33,26 @@ _CAN_BEGIN_ANEW = {Reason.REFUSED, Reason.FAILED, Reason.WRONG_SIGNATURE, Reason
 def conduct(job: Job, key: Key, ask: Ask, versions: Mapping[str, str] | None = None) -> Result:
     """Run a federation to its end, or as far as it goes, and write its result.
 
-    Run again after a crash, or when sites are back, it goes on where the hub's folder stands. `versions` are those of
-    the engine, for the result.
+    Run again after a crash, or when sites are back, it goes on where the hub's folder stands; while another is still
+    at it, it waits. `versions` are those of the engine, for the result.
     """
-    job.result.unlink(missing_ok=True)  # an old one would be taken for this one's
-    talk = _Conversation(job, key, ask, read_study(job.folder), dict(versions or {}))
+    with locked(job.lock, "a round of this hub"):
+        job.result.unlink(missing_ok=True)  # an old one would be taken for this one's
+        result = _conduct(job, key, ask, versions or {})
+        result.save(job.result)
+    return result
+
+
+def _conduct(job: Job, key: Key, ask: Ask, versions: Mapping[str, str]) -> Result:
+    talk = _Conversation(job, key, ask, read_study(job.folder), dict(versions))
     try:
         require_carriable(talk.study)
         talk.reach_total()
-        result = talk.finish()
+        return talk.finish()
     except _Stopped as stopped:
-        result = talk.refused(str(stopped))
+        return talk.refused(str(stopped))
     except (FdtrError, OSError) as error:
-        result = talk.refused(str(error))
-    result.save(job.result)
-    return result
+        return talk.refused(str(error))
 
 
 class _Stopped(Exception):
