@@ -13,6 +13,8 @@ from fdtr.signing import HUB
 from fdtr.study.roster import set_roster
 from folder_parties import Parties, key_of, study_of
 
+pytestmark = pytest.mark.slow
+
 EMPTY = b'{"secure_sums": []}'
 
 

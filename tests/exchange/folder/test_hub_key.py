@@ -16,6 +16,8 @@ from fdtr.signing import HUB
 from fdtr.study import Study
 from folder_parties import Parties, study_of
 
+pytestmark = pytest.mark.slow
+
 FIVE = tuple("abcde")
 
 

@@ -11,6 +11,8 @@ from fdtr.study.roster import set_roster
 from folder_pairs import beside, opened
 from folder_parties import Parties, key_of, study_of
 
+pytestmark = pytest.mark.slow
+
 
 def listed(parties: Parties) -> Parties:
     parties.open()

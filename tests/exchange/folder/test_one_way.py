@@ -17,6 +17,8 @@ from fdtr.exchange.folder.memory import history_locked, save_history
 from folder_pairs import beside, opened
 from folder_parties import Parties, study_of
 
+pytestmark = pytest.mark.slow
+
 
 def open_clone(first: Parties, root: Path) -> Parties:
     """The same study under another name, without a secure sum, of all sites but d."""

@@ -20,6 +20,8 @@ from fdtr.learners.private import Noise
 from fdtr.site import fit_message, fits, read_trajectories
 from folder_releases import BOTH, at_home, crash, due, reachable, shorter, standing, taken_back, unreachable
 
+pytestmark = pytest.mark.slow
+
 PRIVATE = {"epsilon": 100.0, "delta": 1e-6}
 
 

@@ -15,6 +15,8 @@ from fdtr.exchange.folder.parts import MASKED
 from fdtr.exchange.kept import ledger
 from folder_releases import BOTH, at_home, due, reachable, shorter, standing, taken_back, unreachable
 
+pytestmark = pytest.mark.slow
+
 
 @BOTH
 def test_a_message_that_waits_is_taken_back_with_its_bytes_and_masks(tmp_path, masked):
