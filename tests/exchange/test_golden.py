@@ -1,8 +1,9 @@
 """Files of every format version, as they were written: read forever, or refused by name.
 
 `golden/N/` holds files of format N: site a's message, the total of a, b and c, a's values, a's Grams, and the total of
-a secure sum, signed; expected.json tells whose they are and what they hold. They are never made again: a new format
-adds a folder.
+a secure sum, signed; expected.json tells whose they are and what they hold. `golden/N/secure-sum/` is the whole folder
+of another secure sum, in which d announced its key and sent nothing more. They are never made again: a new format adds
+a folder.
 """
 
 import json
@@ -14,6 +15,7 @@ import pytest
 import fdtr
 from fdtr.container import FORMAT
 from fdtr.errors import OtherFormat
+from fdtr.exchange.folder import read_board
 from fdtr.exchange.wire import open_message, open_total, open_values
 from fdtr.signing import Round
 from letters import small_study
@@ -37,7 +39,7 @@ def test_every_format_has_its_files():
     assert list(range(1, FORMAT + 1)) == VERSIONS
     for version in VERSIONS:
         names = {path.name for path in (GOLDEN / str(version)).iterdir()}
-        assert names == {"a.message", "abc.total", "a.values", "a.gram", "abc.masked", "expected.json"}
+        assert names == {"a.message", "abc.total", "a.values", "a.gram", "abc.masked", "expected.json", "secure-sum"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -70,3 +72,15 @@ def test_files_of_every_format_are_read_or_refused_by_name(version):
     rounded = open_total(folder / "abc.masked", secure, Round(masked["fingerprint"], masked["roster"], masked["round"]))
     assert (rounded.verified, rounded.envelope.digest) == (True, masked["digest"])
     assert rounded.body.resolution == 2.0 ** -masked["bits"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_secure_sum_of_every_format_is_opened_again_or_refused_by_name(version):
+    board = read_board(GOLDEN / str(version) / "secure-sum")
+    if version != FORMAT:
+        assert any(f"has format {version}; this version of fdtr reads format {FORMAT}" in one for one in board.faults)
+        return
+    assert not board.faults
+    assert [sorted(part) for part in (board.keys, board.masked)] == [["a", "b", "c", "d"], ["a", "b", "c"]]
+    assert board.survivors.sites == tuple(board.confirmed) == tuple(board.opened) == ("a", "b", "c")
+    assert board.add_up(board.survivors.sites) == board.checked_total()
