@@ -8,14 +8,14 @@ patients differ from all others: it would count those.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import floor, log10, sqrt
+from math import sqrt
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import container
-from fdtr.errors import TooFewPatients
+from fdtr.disclosure.groups import decimals_left, require_patients
 
 _MADE_HERE = object()
 NOT_SHOWN = "not shown"
@@ -85,11 +85,7 @@ def release_table(
     site: str, fingerprint: str, n: int, facts: Sequence[Fact], min_patients: int, min_cell: int
 ) -> TableOne:
     """Table 1 of `n` patients, small cells left out, or a refusal where there are too few of them."""
-    if n < min_patients:
-        raise TooFewPatients(
-            f"Site {site!r} may not release a Table 1: rule N: {n} patients; the study asks for at least "
-            f"{min_patients}. Nothing was written. Do not forward this message."
-        )
+    require_patients(site, "a Table 1", n, min_patients)
     lines = [TableRow("patients", patients=str(n))]
     for fact in facts:
         lines += _counted(fact, n, min_cell) if isinstance(fact, Groups) else [_averaged(fact, min_cell)]
@@ -134,7 +130,7 @@ def _averaged(measured: Measured, least: int) -> TableRow:
     deviation = float(values.std(ddof=1))
     if deviation == 0:
         return TableRow(measured.name, mean=f"{values[0]:g}", standard_deviation="0")
-    place = -floor(log10(deviation / sqrt(len(values)) / 2))
+    place = decimals_left(deviation / sqrt(len(values)))
     return TableRow(measured.name, mean=_shown(float(values.mean()), place), standard_deviation=f"{deviation:.2g}")
 
 

@@ -8,14 +8,15 @@ one patient more or less hardly shows.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import floor, isfinite, log10
+from math import isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import container
-from fdtr.errors import TooFewEffective, TooFewPatients
+from fdtr.disclosure.groups import decimals_left, require_patients
+from fdtr.errors import TooFewEffective
 
 _MADE_HERE = object()
 
@@ -95,11 +96,7 @@ def release_values(
     site: str, fingerprint: str, n: int, facts: Sequence[ValueFacts], min_patients: int, min_effective: float
 ) -> ValueMessage:
     """Make a message of the values that may leave, or refuse where none may."""
-    if n < min_patients:
-        raise TooFewPatients(
-            f"Site {site!r} may not release its values: rule N: {n} patients; the study asks for at least "
-            f"{min_patients}. Nothing was written. Do not forward this message."
-        )
+    require_patients(site, "its values", n, min_patients)
     judged = [(fact.found, _why_not(fact, min_effective)) for fact in facts]
     released = tuple(_rounded(found) for found, why in judged if not why)
     withheld = tuple(Withheld(found, why) for found, why in judged if why)
@@ -121,6 +118,6 @@ def _why_not(fact: ValueFacts, min_effective: float) -> str:
 
 
 def _rounded(found: MethodValue) -> MethodValue:
-    """The value in units of a power of ten from a twentieth to half of its standard error, which has two digits."""
-    place = -floor(log10(found.standard_error / 2))
+    """The value with the digits that hold, its standard error with one more."""
+    place = decimals_left(found.standard_error)
     return MethodValue(found.method, found.estimator, round(found.value, place), round(found.standard_error, place + 1))
