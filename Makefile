@@ -12,7 +12,7 @@ SEPSIS  ?= sepsis-study
 BIN   := .venv/bin
 READY := .venv/ready
 TEST_PROGRAMS := chromium npm nginx=nginx-light pg_ctlcluster=postgresql
-NETWORK_PROGRAMS := nginx=nginx-light ip=iproute2 nft=nftables strace
+NETWORK_PROGRAMS := nginx=nginx-light ip=iproute2 nft=nftables
 QUICK := quick or not (slow or browser or database or network)
 
 .DEFAULT_GOAL := help
@@ -41,7 +41,7 @@ test-quick: setup ## run the tests that answer within two minutes
 
 test-network: setup ## break federations of real processes: killed, stopped, cut off, in network namespaces
 	@scripts/system-packages $(PYTHON) $(NETWORK_PROGRAMS)
-	$(BIN)/python -m pytest tests/exchange/flower tests/test_three_hospitals.py -m network
+	$(BIN)/python -m pytest -n $(WORKERS) tests/exchange/flower tests/test_three_hospitals.py -m network
 
 lint: setup ## check style, types and the direction of imports
 	$(BIN)/ruff check

@@ -22,6 +22,7 @@ import tomli_w
 from fdtr.exchange.flower.certificates import make_certificates
 from fdtr.exchange.flower.node_keys import new_node_key
 from fdtr.exchange.flower.processes import free_port
+from fdtr.exchange.folder.parts import sites_of
 from fdtr.policy import Policy
 from fdtr.signing import HUB
 from fdtr.study import Study
@@ -161,6 +162,13 @@ class Network:
         self.processes.append(running)
         return running
 
+    def begin(self, study: Study, *sites: str) -> dict[str, Running]:
+        """Everything set up, the hub served, and these sites connected; all where none is named."""
+        self.sites = sites_of(study.roster)
+        self.set_up(study)
+        self.serve_hub()
+        return self.serve_sites(*sites)
+
     def serve_hub(self) -> Running:
         hub = self.command(HUB, "hub", "serve", "hub.toml")
         hub.until_said("Serving.")
@@ -198,12 +206,13 @@ class Network:
             return dict(json.load(error))
 
     def left(self) -> list[str]:
-        """What still runs of all that was started here, by what its command names."""
+        """What still runs of all that was started here, by what its command and its environment name."""
         found = []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
+        for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                found += [words] if f"{self.root}/" in words else []
+                words = (path / "cmdline").read_bytes()
+                told = words + b"\0" + (path / "environ").read_bytes()
+                found += [words.replace(b"\0", b" ").decode()] if words and f"{self.root}/".encode() in told else []
         return found
 
     def end(self) -> None:
@@ -212,3 +221,4 @@ class Network:
             running.ask()
         for running in reversed(self.processes):
             running.end()
+        until(lambda: not self.left(), "everything that was started has ended", 30)

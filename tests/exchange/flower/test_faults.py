@@ -1,9 +1,12 @@
 """Federations that break: sites that are away, killed or hang, and a hub that is killed in the middle."""
 
 import os
+import shutil
 import signal
+import tomllib
 
 import pytest
+import tomli_w
 
 from folder_parties import study_of
 from network_parties import until
@@ -20,10 +23,7 @@ def posted(network, site: str, part: str = "sums"):
 
 
 def test_an_open_round_goes_on_without_a_site_that_is_away(network):
-    network.sites = FOUR
-    network.set_up(study_of(FOUR, masked=False))
-    network.serve_hub()
-    network.serve_sites("a", "b", "c")
+    network.begin(study_of(FOUR, masked=False), "a", "b", "c")
     result = network.finished(network.round())
     assert (result["ending"], result["members"]) == ("complete", ["a", "b", "c"])
     assert [(one["site"], one["reason"]) for one in result["absent"]] == [("d", "not connected")]
@@ -31,9 +31,7 @@ def test_an_open_round_goes_on_without_a_site_that_is_away(network):
 
 @pytest.mark.slow
 def test_too_few_sites_are_refused_and_the_same_command_goes_on_when_they_are_back(network, tmp_path_factory):
-    network.set_up(study := study_of(masked=False))
-    network.serve_hub()
-    network.serve_sites("a", "b")
+    network.begin(study := study_of(masked=False), "a", "b")
     result = network.finished(network.round(), code=1)
     assert result["ending"] == "refused"
     assert result["total"] is None
@@ -44,9 +42,7 @@ def test_too_few_sites_are_refused_and_the_same_command_goes_on_when_they_are_ba
 
 @pytest.mark.slow
 def test_a_site_that_is_killed_between_messages_finishes_when_it_is_back(network, tmp_path_factory):
-    network.set_up(study := study_of(masked=False))
-    network.serve_hub()
-    sites = network.serve_sites()
+    sites = network.begin(study := study_of(masked=False))
     round_ = network.round("--deadline", "30")
     until(posted(network, "a"), "the message of a", 120, lambda: round_.ended and round_.said)
     sites["a"].end(signal.SIGKILL)
@@ -62,10 +58,7 @@ def test_a_site_that_is_killed_between_messages_finishes_when_it_is_back(network
 
 @pytest.mark.slow
 def test_a_masked_round_recovers_a_site_that_is_killed_after_its_key(network):
-    network.sites = FOUR
-    network.set_up(study_of(FOUR, masked=True))
-    network.serve_hub()
-    sites = network.serve_sites()
+    sites = network.begin(study_of(FOUR, masked=True))
     round_ = network.round("--deadline", "25")
     until(posted(network, "d", "keys"), "the key of d", 120, lambda: round_.ended and round_.said)
     sites["d"].end(signal.SIGKILL)
@@ -76,24 +69,43 @@ def test_a_masked_round_recovers_a_site_that_is_killed_after_its_key(network):
 
 @pytest.mark.slow
 def test_a_site_that_hangs_is_left_behind_after_the_deadline(network):
-    network.sites = FOUR
-    network.set_up(study_of(FOUR, masked=False))
-    network.serve_hub()
-    sites = network.serve_sites()
+    sites = network.begin(study_of(FOUR, masked=False))
     os.kill(sites["d"].process.pid, signal.SIGSTOP)
     result = network.finished(network.round("--deadline", "20"))
     os.kill(sites["d"].process.pid, signal.SIGCONT)
     assert (result["ending"], result["members"]) == ("complete", ["a", "b", "c"])
     assert [(one["site"], one["reason"]) for one in result["absent"]] == [("d", "no answer")]
+    # What it answers now is late: the total stands.
+    until((network.root / "d-state" / "audit.jsonl").exists, "d has woken up", 60)
+    again = network.finished(network.round("--deadline", "20"))
+    assert (again["ending"], again["total"], again["members"]) == ("complete", result["total"], ["a", "b", "c"])
+    assert [(one["site"], one["reason"]) for one in again["absent"]] == [("d", "left out earlier")]
 
 
 @pytest.mark.slow
-def test_a_hub_that_is_killed_in_the_middle_goes_on_when_it_serves_again(network, tmp_path_factory):
-    network.set_up(study := study_of(masked=False))
-    hub = network.serve_hub()
-    sites = network.serve_sites().values()
+def test_a_site_that_is_served_twice_counts_once(network, tmp_path_factory):
+    """By whoever restored a machine beside the one that still runs: both have its keys and state, either may answer."""
+    network.begin(study := study_of(masked=False))
+    settings = tomllib.loads((network.root / "a.toml").read_text())
+    del settings["health_port"]
+    (network.root / "restored.toml").write_text(tomli_w.dumps({**settings, "state": "restored-state"}))
+    bare = network.serve_site("restored", wait=False)
+    assert bare.result() == 1
+    assert "another machine is connected with it" in bare.said
+    shutil.copy(network.root / "a-state" / "node", network.root / "restored-state")
+    network.serve_site("restored")
+    result = network.finished(network.round())
+    assert (result["ending"], result["members"]) == ("complete", ["a", "b", "c"])
+    same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_hub_that_is_killed_in_the_middle_goes_on_when_it_serves_again(network, tmp_path_factory, masked):
+    sites = network.begin(study := study_of(masked=masked)).values()
+    hub = network.processes[0]
     round_ = network.round()
-    until(posted(network, "a"), "the message of a", 120, lambda: round_.ended and round_.said)
+    until(posted(network, "a", "masked" if masked else "sums"), "a part", 120, lambda: round_.ended and round_.said)
     hub.end(signal.SIGKILL)
     assert round_.result(60) == 1
     assert "The hub's service ended while the round ran" in round_.said
@@ -133,10 +145,7 @@ def test_a_site_is_asked_only_for_studies_on_its_list(network):
 
 @pytest.mark.slow
 def test_a_round_that_was_stopped_does_not_keep_the_next_from_its_end(network):
-    network.sites = FOUR
-    network.set_up(study_of(FOUR, masked=False))
-    network.serve_hub()
-    sites = network.serve_sites()
+    sites = network.begin(study_of(FOUR, masked=False))
     os.kill(sites["d"].process.pid, signal.SIGSTOP)
     first = network.round("--deadline", "60")
     answered = network.root / "a-state" / "audit.jsonl"

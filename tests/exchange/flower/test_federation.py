@@ -7,7 +7,6 @@ import pytest
 
 from fdtr.exchange.remote import verify
 from folder_parties import SITES, study_of
-from network_parties import until
 from same_policies import same_policies, through_a_folder
 
 pytestmark = pytest.mark.network
@@ -33,14 +32,11 @@ def test_policies_are_those_of_the_shared_folder_bit_for_bit(network, tmp_path_f
 
     network.end()
     assert [one.process.returncode for one in (hub, *sites.values())] == [0, 0, 0, 0]
-    until(lambda: not network.left(), "everything that was started has ended", 20)
 
 
 @pytest.mark.slow  # not a fault, but five messages a site, each a poll of seconds
 def test_a_masked_round_gives_the_policies_of_the_shared_folder(network, tmp_path_factory):
-    network.set_up(study := study_of(masked=True))
-    network.serve_hub()
-    network.serve_sites()
+    network.begin(study := study_of(masked=True))
     result = network.finished(network.round())
     assert (result["ending"], result["mode"], result["members"]) == ("complete", "masked", list(SITES))
     same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))
@@ -52,7 +48,5 @@ def test_a_proxy_that_the_environment_names_is_not_asked_for_what_is_on_this_mac
         monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody listens there
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("no_proxy", "intern.example.org")  # overrules the other
-    network.set_up(study_of(masked=False))
-    network.serve_hub()
-    network.serve_sites()
+    network.begin(study_of(masked=False))
     assert network.finished(network.round("--deadline", "30"))["ending"] == "complete"

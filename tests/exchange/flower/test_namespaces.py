@@ -1,4 +1,4 @@
-"""A site in a network namespace of its own: it reaches the front and nothing else, and its link is cut in mid-round."""
+"""Parties in a network namespace of their own: a site reaches the front and nothing else, the hub calls nobody."""
 
 import os
 import shutil
@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import pytest
 
 from fdtr.exchange.flower.hub_service import Serving
+from fdtr.signing import HUB
 from folder_parties import study_of
 from network_parties import Network, until
+from network_proxy import Proxy
 from same_policies import same_policies, through_a_folder
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
@@ -23,7 +25,7 @@ table inet fdtr {{
     chain out {{
         type filter hook output priority 0; policy drop;
         oifname "lo" accept
-        ip daddr {hub} tcp dport {port} accept
+        {allowed} accept
         meta nfproto ipv6 ip6 daddr ff02::/16 drop
         counter name other drop
     }}
@@ -68,7 +70,15 @@ class Namespace:
         return subprocess.run(tried, capture_output=True, timeout=30).returncode == 0
 
     def allow_only(self, port: int) -> None:
-        run(*self.within, "nft", "-f", "-", told=RULES.format(hub=self.hub, port=port))
+        """Of all that may leave, what goes to the front."""
+        self._allow(f"ip daddr {self.hub} tcp dport {port}")
+
+    def allow_answers(self, port: int) -> None:
+        """Of all that may leave, what a server on this port says to those who called it."""
+        self._allow(f"ip daddr {self.hub} tcp sport {port} tcp flags & (syn | ack) != syn")
+
+    def _allow(self, what: str) -> None:
+        run(*self.within, "nft", "-f", "-", told=RULES.format(allowed=what))
 
     def tried_elsewhere(self) -> int:
         said = run(*self.within, "nft", "list", "counter", "inet", "fdtr", "other")
@@ -122,6 +132,33 @@ def test_a_site_reaches_the_front_alone_and_survives_a_cut_link(network, elsewhe
     assert not elsewhere.reaches(port + 1)
     assert elsewhere.tried_elsewhere() > 0  # so the counter counts
     same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))
+
+
+def test_the_hub_answers_sites_and_calls_nobody(network, elsewhere):
+    network.host, network.within = elsewhere.own, dict.fromkeys((HUB, "round"), elsewhere.within)
+    network.set_up(study_of(masked=False))
+    elsewhere.allow_answers(int(network.address.rpartition(":")[2]))
+    network.serve_hub()
+    network.serve_sites()
+    assert network.finished(network.round())["ending"] == "complete"
+    assert elsewhere.tried_elsewhere() == 0
+    assert not elsewhere.reaches(9)
+    assert elsewhere.tried_elsewhere() > 0
+
+
+def test_a_site_that_reaches_a_proxy_alone_goes_through_it(network, elsewhere):
+    network.host = elsewhere.hub
+    network.set_up(study_of(masked=False))
+    with Proxy(elsewhere.hub) as proxy:
+        port = proxy.server_address[1]
+        elsewhere.allow_only(port)
+        network.within = {"a": [*elsewhere.within, "env", f"HTTPS_PROXY=http://{elsewhere.hub}:{port}"]}
+        network.serve_hub()
+        network.serve_sites()
+        assert network.finished(network.round())["members"] == ["a", "b", "c"]
+        network.end()
+        assert set(proxy.asked) == {network.address}
+    assert elsewhere.tried_elsewhere() == 0
 
 
 def posted(network: Network, round_) -> None:

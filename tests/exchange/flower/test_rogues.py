@@ -93,6 +93,7 @@ def test_strangers_get_past_the_front_to_nothing(network):
     from flwr.proto.control_pb2 import RegisterNodeRequest
     from flwr.proto.fleet_pb2 import ActivateNodeRequest
 
+    from fdtr.exchange.flower.front import PASSED
     from fdtr.exchange.flower.node_keys import new_node_key, public_pem
 
     network.sites = tuple("abcd")
@@ -108,12 +109,14 @@ def test_strangers_get_past_the_front_to_nothing(network):
     assert asked(network, "/v1/fleet/pull-messages", "GET")[0] == 403
     activate = ActivateNodeRequest(public_key=own).SerializeToString()
     assert asked(network, "/v1/fleet/activate-node", body=activate)[0] == 401
+    for path in PASSED:  # an empty message is one of every kind
+        assert asked(network, f"/v1/fleet/{path}")[0] == 401, path
     assert asked(network, "/v1/fleet/push-object", body=b"0" * 2_000_000)[0] == 413
 
     # The node of a site that the hub's settings do not name.
     served = network.serve_site("c", wait=False)
     assert served.result(60) == 1
-    assert "The hub does not know this node key (SHA256:" in served.said
+    assert "The hub does not take this node key (SHA256:" in served.said
     assert 'c = "ecdsa-sha2-nistp384 ' in served.said
 
 

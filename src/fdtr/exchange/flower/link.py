@@ -23,7 +23,7 @@ from fdtr.exchange.flower.settings import SiteSettings
 
 SECRET = "supernode.secret"  # noqa: S105  the name of a file
 _NUMBER = re.compile(r"SuperNode ID: (\d+)")
-_UNKNOWN = "Failed to activate SuperNode"
+_NOT_TAKEN = "Failed to activate SuperNode"
 _BEFORE_AGAIN = 5.0
 _FRESH = 5.0
 Say = Callable[[str], None]
@@ -118,10 +118,11 @@ class Link:
 
     def _why(self) -> str:
         line = public_line(self._settings.node_key)
-        if _UNKNOWN in self._child.words():
+        if _NOT_TAKEN in self._child.words():  # Flower does not tell why
             return (
-                f"The hub does not know this node key ({node_fingerprint(line)}). Give the hub this line for its "
-                f"[nodes]:\n  {settings_line(self._settings.site, line)}"
+                f"The hub does not take this node key ({node_fingerprint(line)}): it does not know it, or another "
+                "machine is connected with it, or was until a minute ago. Serve this site on one machine, or give "
+                f"the hub this line for its [nodes]:\n  {settings_line(self._settings.site, line)}"
             )
         return (
             f"The connection to {self._settings.hub} could not be opened: {self._child.last_line()} See "
