@@ -128,22 +128,6 @@ def test_a_child_that_dies_ends_the_hub_with_a_sentence(network):
 
 
 @pytest.mark.slow
-def test_a_site_is_asked_only_for_studies_on_its_list(network):
-    network.sites = FOUR
-    network.set_up(study := study_of(FOUR, masked=False))
-    other = study_of(FOUR, masked=False, name="another")
-    other.save(network.root / "other.toml")
-    accepted = {"study": "other.toml", "fingerprint": other.fingerprint, "data": "d.csv"}
-    address = network.address
-    network.settle("d", address, study, studies=[accepted])
-    network.serve_hub()
-    network.serve_sites()
-    result = network.finished(network.round())
-    assert (result["ending"], result["members"]) == ("complete", ["a", "b", "c"])
-    assert [(one["site"], one["reason"]) for one in result["absent"]] == [("d", "unknown study")]
-
-
-@pytest.mark.slow
 def test_a_round_that_was_stopped_does_not_keep_the_next_from_its_end(network):
     sites = network.begin(study_of(FOUR, masked=False))
     os.kill(sites["d"].process.pid, signal.SIGSTOP)

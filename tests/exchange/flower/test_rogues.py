@@ -154,3 +154,18 @@ def test_the_hubs_code_does_not_run_at_a_site(network):
     assert "'outcome': 'refused'" in told
     lines = [json.loads(line) for line in (network.root / "a-state" / "audit.jsonl").read_text().splitlines()]
     assert [(line["outcome"], line["sent"]) for line in lines] == [("refused", [])]
+
+
+def test_a_site_is_asked_only_for_studies_on_its_list(network):
+    network.sites = sites = tuple("abcd")
+    network.set_up(study := study_of(sites, masked=False))
+    other = study_of(sites, masked=False, name="another")
+    other.save(network.root / "other.toml")
+    accepted = {"study": "other.toml", "fingerprint": other.fingerprint, "data": "d.csv"}
+    address = network.address
+    network.settle("d", address, study, studies=[accepted])
+    network.serve_hub()
+    network.serve_sites()
+    result = network.finished(network.round())
+    assert (result["ending"], result["members"]) == ("complete", ["a", "b", "c"])
+    assert [(one["site"], one["reason"]) for one in result["absent"]] == [("d", "unknown study")]
