@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fdtr.exchange.folder import find_home, take_site_turn, withdraw
-from fdtr.exchange.folder.board import SUMS
+from fdtr.exchange.folder.layout import SUMS
 from fdtr.exchange.folder.parts import MASKED
 from fdtr.exchange.kept import ledger
 from folder_parties import Parties, study_of

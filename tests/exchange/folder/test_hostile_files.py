@@ -10,7 +10,7 @@ import pytest
 
 from fdtr.errors import BadAnnouncement, Linked, NoStudyFolder, OtherPosting, UnwritableFile, WrongLength
 from fdtr.exchange.folder import durable, read_board, reader
-from fdtr.exchange.folder.board import SUMS, file_name
+from fdtr.exchange.folder.layout import SUMS, file_name
 from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED, seal_begun, seal_part
 from fdtr.masking import Announcement
 from fdtr.signing import HUB, Key, numbered_round

@@ -12,8 +12,8 @@ from numpy.random import default_rng
 
 from fdtr.errors import ChangedSummary, FdtrError
 from fdtr.exchange.folder import durable, find_home, take_site_turn
-from fdtr.exchange.folder.board import SUMS
 from fdtr.exchange.folder.home import RoundHome
+from fdtr.exchange.folder.layout import SUMS
 from fdtr.exchange.folder.parts import MASKED
 from fdtr.exchange.kept import find_kept, ledger
 from fdtr.learners.private import Noise

@@ -31,7 +31,8 @@ from fdtr.errors import (
     Unsigned,
 )
 from fdtr.exchange.folder import board, durable, find_home, hub_turns, join, progress_of, require_apart
-from fdtr.exchange.folder.board import TOTAL, begun_path, file_name
+from fdtr.exchange.folder.board import begun_path
+from fdtr.exchange.folder.layout import TOTAL, file_name
 from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED, SURVIVORS, seal_begun, seal_part
 from fdtr.exchange.kept import find_kept, ledger
 from fdtr.exchange.wire import encode_total, read_total

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fdtr.errors import AlreadyPosted, FdtrError, OutOfTurn, UnknownRelease, UnreadableFile
-from fdtr.exchange.folder.board import SUMS
 from fdtr.exchange.folder.home import RoundHome
+from fdtr.exchange.folder.layout import SUMS
 from fdtr.exchange.folder.parts import MASKED
 from fdtr.exchange.kept import ledger
 from folder_releases import BOTH, at_home, due, reachable, shorter, standing, taken_back, unreachable

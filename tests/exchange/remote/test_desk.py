@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fdtr.errors import FdtrError, OtherKey, TooFewPatients
-from fdtr.exchange.folder.board import file_name
+from fdtr.exchange.folder.layout import file_name
 from fdtr.exchange.folder.parts import seal_begun
 from fdtr.exchange.remote import Answer, Audit, Desk, DeskStudy, Outcome, Phase, Posting, Request, verify
 from fdtr.exchange.remote import desk as desks

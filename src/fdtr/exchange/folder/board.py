@@ -30,8 +30,6 @@ from fdtr.signing import HUB, Round, is_signed, numbered_round
 from fdtr.study import Study, read_study_bytes
 from fdtr.summary import SiteSummary, Total
 
-__all__ = ["STUDY", "SUFFIX", "SUMS", "TOTAL", "Board", "file_name", "read_board", "read_study", "round_folder"]
-
 MOST_ROUNDS = 9999
 """Each is looked for, from the first on: more than anybody needs, and few enough to look."""
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")

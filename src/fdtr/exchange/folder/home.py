@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from fdtr.errors import DamagedFile, Exposed, InvalidStudy, MalformedPart, NotJoined, OtherRoster, OtherStudy
-from fdtr.exchange.folder.board import SUFFIX, SUMS, file_name, masked_round, read_study
+from fdtr.exchange.folder.board import masked_round, read_study
 from fdtr.exchange.folder.durable import locked, remove, save
+from fdtr.exchange.folder.layout import SUFFIX, SUMS, file_name
 from fdtr.exchange.folder.parts import MASKED, OPENED
 from fdtr.exchange.kept import state_folder
 from fdtr.masking import SiteRound

@@ -7,8 +7,6 @@ from pathlib import Path
 from fdtr.errors import NoStudyFolder, OtherStudy, OtherSurvivors, RoundClosed, UnknownSender
 from fdtr.exchange.folder.board import (
     MOST_ROUNDS,
-    STUDY,
-    TOTAL,
     Board,
     begun_path,
     cautions,
@@ -20,6 +18,7 @@ from fdtr.exchange.folder.board import (
 )
 from fdtr.exchange.folder.durable import locked, post, sweep
 from fdtr.exchange.folder.home import hub_lock
+from fdtr.exchange.folder.layout import STUDY, TOTAL
 from fdtr.exchange.folder.parts import BEGUN, SURVIVORS, seal_begun, seal_part, sites_of
 from fdtr.exchange.folder.turns import Step, Turn, names
 from fdtr.exchange.wire import encode_total

@@ -6,8 +6,9 @@ A crash before a state is saved repeats its step; one after it posts the saved b
 """
 
 from fdtr.errors import ChangedSummary, OtherSurvivors, OutOfTurn, RoundClosed, Unsigned
-from fdtr.exchange.folder.board import SUMS, Board
+from fdtr.exchange.folder.board import Board
 from fdtr.exchange.folder.durable import sweep
+from fdtr.exchange.folder.layout import SUMS
 from fdtr.exchange.folder.memory import history_locked, read_history, save_history
 from fdtr.exchange.folder.one_way import require_never_told
 from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED, seal_masked, seal_part

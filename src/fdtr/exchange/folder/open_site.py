@@ -1,7 +1,8 @@
 """A site in an open round: its message, then its policy from the total."""
 
 from fdtr.errors import RoundClosed
-from fdtr.exchange.folder.board import SUMS, Board
+from fdtr.exchange.folder.board import Board
+from fdtr.exchange.folder.layout import SUMS
 from fdtr.exchange.folder.one_way import require_never_summed
 from fdtr.exchange.folder.player import Player
 from fdtr.exchange.folder.turns import Step

@@ -8,10 +8,11 @@ from pathlib import Path
 from fdtr.disclosure import Message
 from fdtr.errors import ChangedSummary, FdtrError, OutOfTurn
 from fdtr.exchange import kept
-from fdtr.exchange.folder.board import SUMS, Board, read_board
+from fdtr.exchange.folder.board import Board, read_board
 from fdtr.exchange.folder.drawn import noised_message
 from fdtr.exchange.folder.durable import post, remove, save, sweep
 from fdtr.exchange.folder.home import Home, RoundHome, Sent
+from fdtr.exchange.folder.layout import SUMS
 from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED
 from fdtr.exchange.wire import encode_message, read_message
 from fdtr.signing import Key, Round

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fdtr.exchange.folder.board import SUMS, Board
+from fdtr.exchange.folder.board import Board
+from fdtr.exchange.folder.layout import SUMS
 from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED
 from fdtr.exchange.folder.turns import names
 

@@ -5,9 +5,9 @@ from contextlib import ExitStack
 from fdtr.disclosure import Recorded
 from fdtr.errors import AlreadyPosted, UnreadableFile
 from fdtr.exchange import kept
-from fdtr.exchange.folder.board import SUMS, file_name, round_folder
 from fdtr.exchange.folder.drawn import forget_drawn
 from fdtr.exchange.folder.home import Home, RoundHome, all_homes
+from fdtr.exchange.folder.layout import SUMS, file_name, round_folder
 from fdtr.exchange.folder.parts import MASKED
 from fdtr.exchange.wire import read_message
 

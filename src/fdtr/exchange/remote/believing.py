@@ -7,7 +7,8 @@ from tempfile import TemporaryFile
 from fdtr.container import OpenFile
 from fdtr.errors import OtherSite
 from fdtr.exchange.folder import parts
-from fdtr.exchange.folder.board import SUMS, TOTAL, scale_of
+from fdtr.exchange.folder.board import scale_of
+from fdtr.exchange.folder.layout import SUMS, TOTAL
 from fdtr.exchange.remote.parcels import Posting
 from fdtr.exchange.wire import open_message, open_total
 from fdtr.signing import Round

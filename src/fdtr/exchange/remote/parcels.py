@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fdtr.errors import MalformedParcel
-from fdtr.exchange.folder import board, parts
+from fdtr.exchange.folder import layout, parts
 from fdtr.exchange.wire import HEADER_BYTES, MEMBER_BYTES, message_size, total_size
 from fdtr.signing import HUB
 from fdtr.study import Study
@@ -18,7 +18,7 @@ from fdtr.study import Study
 class Phase(StrEnum):
     """What the hub asks a site for; all but the last are named for the part that the site then posts."""
 
-    SUMS = board.SUMS
+    SUMS = layout.SUMS
     KEYS = parts.KEYS
     MASKED = parts.MASKED
     CONFIRMED = parts.CONFIRMED
@@ -77,7 +77,7 @@ def phases_of(study: Study) -> tuple[Phase, ...]:
     return (Phase.KEYS, Phase.MASKED, Phase.CONFIRMED, Phase.OPENED, Phase.FINISH)
 
 
-_FROM_HUB = {Phase.CONFIRMED: (parts.SURVIVORS,), Phase.FINISH: (board.TOTAL,)}
+_FROM_HUB = {Phase.CONFIRMED: (parts.SURVIVORS,), Phase.FINISH: (layout.TOTAL,)}
 _FROM_SITES = {
     Phase.MASKED: (parts.KEYS,),
     Phase.OPENED: (parts.CONFIRMED,),
@@ -103,8 +103,8 @@ def largest(part: str, study: Study) -> int:
     n_sites = len(parts.sites_of(study.roster))
     named = HEADER_BYTES + MEMBER_BYTES * n_sites
     return {
-        board.SUMS: message_size(study),
-        board.TOTAL: total_size(study, n_sites),
+        layout.SUMS: message_size(study),
+        layout.TOTAL: total_size(study, n_sites),
         parts.MASKED: HEADER_BYTES + 8 * board.scale_of(study).length,
         parts.SURVIVORS: named,
         parts.OPENED: named,

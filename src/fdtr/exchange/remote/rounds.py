@@ -13,9 +13,10 @@ from hashlib import sha256
 
 from fdtr import __version__
 from fdtr.errors import FdtrError
-from fdtr.exchange.folder.board import STUDY, TOTAL, Board, read_board, read_study
+from fdtr.exchange.folder.board import Board, read_board, read_study
 from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.folder.hub_turns import new_round, take_hub_turn
+from fdtr.exchange.folder.layout import STUDY, TOTAL
 from fdtr.exchange.folder.turns import names
 from fdtr.exchange.remote.desk import require_carriable
 from fdtr.exchange.remote.gathering import Ask, Gathered, Lost, gather
