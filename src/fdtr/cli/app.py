@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fdtr import __version__
-from fdtr.cli import show, studies
+from fdtr.cli import show, show_checks, show_results, studies
 from fdtr.cli.experiments import reproduce_app, simulate
 from fdtr.cli.extract import extract_app
 from fdtr.cli.extract_files import clif, meds, minari
@@ -123,7 +123,9 @@ def check(
 
     loaded = Study.load(study)
     rows = read_trajectories(data, loaded, site).by_site()
-    show.checks(loaded, [check_site(loaded, part, ledger=ledger(), n_sites=sites) for part in rows.values()], json)
+    show_checks.checks(
+        loaded, [check_site(loaded, part, ledger=ledger(), n_sites=sites) for part in rows.values()], json
+    )
 
 
 @app.command()
@@ -150,7 +152,7 @@ def tune(
     rows = read_trajectories(data, loaded, site if total else None)
     answer = read_total(total, loaded, round_of(loaded, round_number)) if total else None
     curves = tuning_curves(loaded, rows, answer, find_kept(answer, rows.site, loaded) if answer else None)
-    show.curves({name: found for name, found in curves.items() if site in (None, name)}, json)
+    show_results.curves({name: found for name, found in curves.items() if site in (None, name)}, json)
 
 
 @app.command()

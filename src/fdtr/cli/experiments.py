@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fdtr.cli import show
+from fdtr.cli import show, show_results
 
 if TYPE_CHECKING:
     from fdtr.pipeline.reproduce.experiments import Asked, Experiment
@@ -85,7 +85,7 @@ def figure2(
     asked = _asked(["figure2", *options], quick, replications, seed, processes)
     with show.progress() as progress:
         found = reproduce_figure2(out, asked, world.value, [PANELS[number - 1] for number in panel or []], progress)
-    show.findings([found], out)
+    show_results.findings([found], out)
 
 
 @reproduce_app.command()
@@ -143,7 +143,7 @@ def _run(experiment: "Experiment", out: Path, asked: "Asked") -> None:
 
     with show.progress() as progress:
         found = reproduce(experiment, out, asked, progress)
-    show.findings(found, out)
+    show_results.findings(found, out)
 
 
 def _asked(

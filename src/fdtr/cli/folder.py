@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fdtr.cli import show
+from fdtr.cli import show, show_results
 from fdtr.cli.roles import Json, _agreed, _spare_inputs, hub_app, site_app
 from fdtr.cli.signed import KeyPath, load_key
 from fdtr.errors import FdtrError
@@ -132,7 +132,7 @@ def site_next(
 
     def agree(message: Message) -> bool:
         if not json:
-            show.message(home.study, message)
+            show_results.message(home.study, message)
         how = "masked, so that nobody can read it" if home.study.disclosure.secure_sum else "where all parties read it"
         return yes or _agreed(f"Post this in {home.folder}, {how}?")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from fdtr.cli import show
+from fdtr.cli import show, show_results
 from fdtr.cli.signed import KeyPath, RoundNumber, load_key, round_of
 from fdtr.errors import FdtrError, InvalidStates, OutputExists, PerhapsWritten
 
@@ -96,7 +96,7 @@ def summarize(
     require_never_summed(release.content)
     cost = cost_of(loaded, fitted.fit, sites)
     if not json:
-        show.message(loaded, message, cost)
+        show_results.message(loaded, message, cost)
     if not yes and not _agreed(f"Write this to {out}?"):
         raise FdtrError("Nothing was written.")
     before = find_copy(message.summary.digest)
@@ -110,7 +110,7 @@ def summarize(
             if before is None and not isinstance(error, PerhapsWritten):
                 kept.unlink()
             raise
-    show.message_written(message.summary, out, kept, cost, json)
+    show_results.message_written(message.summary, out, kept, cost, json)
 
 
 def _made_before(study: "Study", rows: "Trajectories", releases: "Ledger") -> Path | None:
@@ -139,7 +139,7 @@ def _write_again(
             show.line(f"Note: {lost}")
     if not yes and not _agreed(f"Write this to {out}?"):
         raise FdtrError("Nothing was written.")
-    show.message_written(write_again(kept, out, study, within, signer), out, kept, None, json, again=True)
+    show_results.message_written(write_again(kept, out, study, within, signer), out, kept, None, json, again=True)
 
 
 def _digest_of(path: Path) -> str:
@@ -245,7 +245,7 @@ def fit(
     given = _answered(study, data, total, site, own, round_number)
     fitted = fit_federated(given.study, given.rows, given.total, given.sent)
     fitted.policy.save(out)
-    show.policy_written(fitted.policy, given.total, out, json)
+    show_results.policy_written(fitted.policy, given.total, out, json)
 
 
 @site_app.command()
@@ -334,7 +334,7 @@ def combine(
     read = [read_message(path, loaded, within) for path in messages]
     total = combine_messages(loaded, read)
     write_total(total, out, within, signer)
-    show.total(loaded, total, pooled_coefficients(total), doubtful_messages(read), out, json)
+    show_results.total(loaded, total, pooled_coefficients(total), doubtful_messages(read), out, json)
 
 
 @hub_app.command()
@@ -369,7 +369,7 @@ def recommend(
     from fdtr.policy import Policy
 
     loaded = Policy.load(policy)
-    show.recommendation(loaded, loaded.explain(_parse_state(state, loaded.features.covariates), step), json)
+    show_results.recommendation(loaded, loaded.explain(_parse_state(state, loaded.features.covariates), step), json)
 
 
 def _parse_state(pairs: list[str], known: tuple[str, ...]) -> dict[str, float]:

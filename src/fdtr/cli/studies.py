@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fdtr.cli import show
+from fdtr.cli import show, show_checks, show_results
 
 if TYPE_CHECKING:
     from fdtr.pipeline.demo import Demo
@@ -69,10 +69,10 @@ def results(found: Results, folder: Path, machine: bool) -> None:
         rows = [[site, f"{c.ridge:g}", f"{c.sharing:g}", c.share if c.sharing else "nothing"] for site, c in chosen]
         show.table("Chosen by each site's own held-out patients", ["site", "ridge λ", "sharing w", "shares"], rows)
     _values(found.record, found.study.horizon, found.study.reward.range)
-    show.coefficients_table(
+    show_results.coefficients_table(
         "Shared coefficients, averaged over sites", found.shared_names, found.shared_coefficients, found.identified
     )
-    show.privacy_costs(list(found.checks.values()))
+    show_checks.privacy_costs(list(found.checks.values()))
     show.line(f"Policies, values, coefficients and report are in {folder}/.")
 
 

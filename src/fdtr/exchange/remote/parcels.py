@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from fdtr.errors import MalformedParcel
 from fdtr.exchange.folder import layout, parts
+from fdtr.exchange.folder.board import scale_of
 from fdtr.exchange.wire import HEADER_BYTES, MEMBER_BYTES, message_size, total_size
 from fdtr.signing import HUB
 from fdtr.study import Study
@@ -105,7 +106,7 @@ def largest(part: str, study: Study) -> int:
     return {
         layout.SUMS: message_size(study),
         layout.TOTAL: total_size(study, n_sites),
-        parts.MASKED: HEADER_BYTES + 8 * board.scale_of(study).length,
+        parts.MASKED: HEADER_BYTES + 8 * scale_of(study).length,
         parts.SURVIVORS: named,
         parts.OPENED: named,
     }.get(part, HEADER_BYTES)
