@@ -14,8 +14,10 @@ from fdtr.cli.folder import status
 from fdtr.cli.keys import keys_app, roster_app
 from fdtr.cli.messages import message_app
 from fdtr.cli.network import audit_app
+from fdtr.cli.options import Json, StudyPath
 from fdtr.cli.package import package, run_package
-from fdtr.cli.roles import Json, LikeSites, StudyPath, hub_app, policy_app, site_app
+from fdtr.cli.policies import policy_app
+from fdtr.cli.roles import LikeSites, hub_app, site_app
 from fdtr.cli.signed import RoundNumber, round_of
 
 app = typer.Typer(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fdtr.cli import show
+from fdtr.cli.options import Json
 from fdtr.errors import InvalidSettings
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ AgreedStudy = Annotated[
 PrintSettings = Annotated[bool, typer.Option("--print-settings", help="Print all settings (TOML), and do nothing.")]
 OneSite = Annotated[bool, typer.Option("--one-site", help="The table is one site's own part: let it have one site.")]
 Memory = Annotated[str, typer.Option(help="Most memory that DuckDB takes before it goes on in temporary files.")]
-Json = Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")]
 
 
 class Sepsis(StrEnum):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from fdtr.cli import show
-from fdtr.cli.extract import AgreedStudy, Json, Out, SettingsFile, told
+from fdtr.cli.extract import AgreedStudy, Out, SettingsFile, told
+from fdtr.cli.options import Json
 
 if TYPE_CHECKING:
     from fdtr.cohort.settings import Extraction

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fdtr.cli import show, show_results
-from fdtr.cli.roles import Json, _agreed, _spare_inputs, hub_app, site_app
+from fdtr.cli.options import Json, agreed, spare_inputs
+from fdtr.cli.roles import hub_app, site_app
 from fdtr.cli.signed import KeyPath, load_key
 from fdtr.errors import FdtrError
 
@@ -58,7 +59,7 @@ def new_round(folder: FolderPath, key: KeyPath = None, yes: Yes = False, json: J
     """
     from fdtr.exchange.folder import new_round as begin
 
-    if not yes and not _agreed(f"Give the present round in {folder} up, for all sites?"):
+    if not yes and not agreed(f"Give the present round in {folder} up, for all sites?"):
         raise FdtrError("Nothing was written.")
     _told(begin(folder, load_key(key)), json)
 
@@ -128,13 +129,13 @@ def site_next(
     home = find_home(folder, site)
     require_apart(home.folder, ("The policy", out))
     if out is not None:
-        _spare_inputs(out, home.data, home.key)
+        spare_inputs(out, home.data, home.key)
 
     def agree(message: Message) -> bool:
         if not json:
             show_results.message(home.study, message)
         how = "masked, so that nobody can read it" if home.study.disclosure.secure_sum else "where all parties read it"
-        return yes or _agreed(f"Post this in {home.folder}, {how}?")
+        return yes or agreed(f"Post this in {home.folder}, {how}?")
 
     _told(take_site_turn(home, load_key(home.key), agree, out), json)
 

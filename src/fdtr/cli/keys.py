@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fdtr.cli import show
+from fdtr.cli.options import Json, StudyPath
 from fdtr.cli.signed import load_key, passphrase
 from fdtr.errors import InvalidStudy, UnknownSender
 
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
 keys_app = typer.Typer(help="Make and show the key that signs a site's messages.", no_args_is_help=True)
 roster_app = typer.Typer(help="Who may speak in a study: a public key for each site.", no_args_is_help=True)
 
-StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (TOML).")]
 Site = Annotated[str, typer.Argument(metavar="SITE", help="A site's name, or hub.")]
 Public = Annotated[str, typer.Argument(metavar="KEY", help="Its public key, as `fdtr keys show` prints it.")]
-Json = Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")]
 
 _AGAIN = (
     "The roster is part of what is signed, so messages made before do not count any more. Give everybody the same "

@@ -12,7 +12,8 @@ import typer
 
 from fdtr.cli import show
 from fdtr.cli.keys import keys_app
-from fdtr.cli.roles import Json, hub_app, site_app
+from fdtr.cli.options import Json
+from fdtr.cli.roles import hub_app, site_app
 from fdtr.cli.signed import load_key
 from fdtr.errors import MissingExtra, UnreadableKey
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fdtr.cli import show
-from fdtr.cli.roles import _agreed, summarize
+from fdtr.cli.options import agreed
+from fdtr.cli.roles import summarize
 from fdtr.cli.signed import KeyPath, RoundNumber
 from fdtr.errors import FdtrError, MissingFile
 
@@ -100,7 +101,7 @@ def _tell_table(study: Study, table: Path, out: Path, yes: bool) -> None:
     release = release_of_table(study, rows, told)
     releases.require(release)
     show.table("Table 1, as it would leave", HEADINGS, [row.cells for row in told.rows])
-    if not yes and not _agreed(f"Write this to {out}?"):
+    if not yes and not agreed(f"Write this to {out}?"):
         raise FdtrError("No Table 1 was written.")
     with releases.recording(release):
         write_table(told, out)

@@ -1,6 +1,5 @@
-"""The commands of the two roles, site and hub, and of a policy."""
+"""The commands of the two roles, site and hub."""
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -8,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from fdtr.cli import show, show_results
+from fdtr.cli.options import Json, StudyPath, agreed, spare_inputs
 from fdtr.cli.signed import KeyPath, RoundNumber, load_key, round_of
-from fdtr.errors import FdtrError, InvalidStates, OutputExists, PerhapsWritten
+from fdtr.errors import FdtrError, PerhapsWritten
 
 if TYPE_CHECKING:
     from fdtr.disclosure import Ledger
@@ -28,11 +28,8 @@ class Split(StrEnum):
 
 site_app = typer.Typer(help="A hospital's part.", no_args_is_help=True)
 hub_app = typer.Typer(help="The hub's part.", no_args_is_help=True)
-policy_app = typer.Typer(help="Use a policy.", no_args_is_help=True)
 
-StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (TOML).")]
 DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="This site's table.")]
-Json = Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")]
 SiteName = Annotated[str | None, typer.Option("--site", help="This site's name; needed where the table has none.")]
 TotalPath = Annotated[Path, typer.Argument(metavar="TOTAL", help="The hub's answer.")]
 LikeSites = Annotated[
@@ -74,7 +71,7 @@ def summarize(
     from fdtr.site import summarize as summarize_site
     from fdtr.study import Study
 
-    _spare_inputs(out, study, data, key)
+    spare_inputs(out, study, data, key)
     loaded = Study.load(study)
     if loaded.disclosure.secure_sum:
         raise FdtrError(
@@ -97,7 +94,7 @@ def summarize(
     cost = cost_of(loaded, fitted.fit, sites)
     if not json:
         show_results.message(loaded, message, cost)
-    if not yes and not _agreed(f"Write this to {out}?"):
+    if not yes and not agreed(f"Write this to {out}?"):
         raise FdtrError("Nothing was written.")
     before = find_copy(message.summary.digest)
     with releases.recording(release):
@@ -137,7 +134,7 @@ def _write_again(
         )
         if lost:
             show.line(f"Note: {lost}")
-    if not yes and not _agreed(f"Write this to {out}?"):
+    if not yes and not agreed(f"Write this to {out}?"):
         raise FdtrError("Nothing was written.")
     show_results.message_written(write_again(kept, out, study, within, signer), out, kept, None, json, again=True)
 
@@ -166,30 +163,13 @@ def withdraw(
     from fdtr.exchange.folder import withdraw as take_back
 
     digest = _digest_of(Path(message)) if Path(message).is_file() else message
-    if not yes and not _agreed(f"Was {message} never given to anybody, the hub included, in any round?"):
+    if not yes and not agreed(f"Was {message} never given to anybody, the hub included, in any round?"):
         raise FdtrError("Nothing was struck.")
     struck = take_back(digest)
     for one in struck:
         show.line(f"Struck {one.message[:12]}… of {one.time}: {one.n:,} patients, site {one.site}. Delete its file.")
     if not struck:
         show.line(f"Deleted {digest[:12]}…, which waited to be posted; the ledger had no record of it.")
-
-
-def _agreed(question: str) -> bool:
-    """Ask on a terminal; elsewhere the answer has to be --yes."""
-    if not sys.stdin.isatty():
-        raise FdtrError("Nothing was written: there is no terminal to ask on. Add --yes to answer beforehand.")
-    return typer.confirm(question, err=True)
-
-
-def _spare_inputs(out: Path, *inputs: Path | None) -> None:
-    """Refuse to overwrite what a command reads, and files that are none of ours."""
-    from fdtr.container import is_container
-
-    if out.is_file() and not is_container(out):
-        raise OutputExists(f"{out} is a file that fdtr did not write. Nothing was written. Name another with --out.")
-    if any(path is not None and path.resolve() == out.resolve() for path in inputs):
-        raise OutputExists(f"{out} is one of the files to read. Nothing was written. Name another with --out.")
 
 
 class _Answered(NamedTuple):
@@ -241,7 +221,7 @@ def fit(
     """Finish this site's policy at home from the hub's total. Writes one file, readable by you alone."""
     from fdtr.site import fit_federated
 
-    _spare_inputs(out, study, data, total, own)
+    spare_inputs(out, study, data, total, own)
     given = _answered(study, data, total, site, own, round_number)
     fitted = fit_federated(given.study, given.rows, given.total, given.sent)
     fitted.policy.save(out)
@@ -279,7 +259,7 @@ def evaluate(
     from fdtr.study import Study
 
     if out is not None:
-        _spare_inputs(out, study, data, total, own, key)
+        spare_inputs(out, study, data, total, own, key)
         refuse_values(Study.load(study))  # before the work, not after it
     given = _answered(study, data, total, site, own, round_number)
     signer = load_key(key) if out is not None else None
@@ -296,7 +276,7 @@ def evaluate(
         releases.require(release)
         if not json:
             valued.leaving(message)
-        if not yes and not _agreed(f"Write this to {out}?"):
+        if not yes and not agreed(f"Write this to {out}?"):
             raise FdtrError("Nothing was written.")
         with releases.recording(release):
             write_values(message, out, given.within, signer)
@@ -327,7 +307,7 @@ def combine(
     from fdtr.signing import HUB, require_own
     from fdtr.study import Study
 
-    _spare_inputs(out, study, key, *messages)
+    spare_inputs(out, study, key, *messages)
     loaded = Study.load(study)
     within, signer = round_of(loaded, round_number), load_key(key)
     require_own(signer, HUB, loaded.roster)
@@ -353,37 +333,3 @@ def pool(
     loaded = Study.load(study)
     within = round_of(loaded, round_number)
     valued.pooled(loaded, pool_values(loaded, [read_values(path, within) for path in values]), json)
-
-
-@policy_app.command()
-def recommend(
-    policy: Annotated[Path, typer.Argument(metavar="POLICY", help="A policy file.")],
-    state: Annotated[list[str], typer.Argument(metavar="NAME=VALUE", help="The patient's state, in raw units.")],
-    step: Annotated[int, typer.Option(help="Which decision, from 0.")] = 0,
-    json: Json = False,
-) -> None:
-    """Show what a policy would do for one state, and why: for every action the estimate, the penalty, the bound.
-
-    Writes and sends nothing. Research software: not for bedside use.
-    """
-    from fdtr.policy import Policy
-
-    loaded = Policy.load(policy)
-    show_results.recommendation(loaded, loaded.explain(_parse_state(state, loaded.features.covariates), step), json)
-
-
-def _parse_state(pairs: list[str], known: tuple[str, ...]) -> dict[str, float]:
-    state: dict[str, float] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise InvalidStates(f"Give the state as NAME=VALUE without spaces; {name!r} has no value.")
-        if name in state:
-            raise InvalidStates(f"{name!r} is given twice.")
-        if name not in known:
-            raise InvalidStates(f"The policy knows no {name!r}. It needs {', '.join(known)}.")
-        try:
-            state[name] = float(value)
-        except ValueError:
-            raise InvalidStates(f"The value of {name!r} is not a number. Write a decimal point, no comma.") from None
-    return state
