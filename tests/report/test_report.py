@@ -269,6 +269,7 @@ def odd_ones(found: Record) -> Record:
         update={
             "sites": unlike,
             "known_values": [],
+            "split": "half",
             "pooled": [p.model_copy(update={"believable": True, "reason": ""}) for p in found.pooled],
             "gains": [g.model_copy(update={"site": s, "only_together": True}) for g in found.gains for s in unlike],
             "shared_effects": [e.model_copy(update={"identified": False}) for e in found.shared_effects],

@@ -14,7 +14,7 @@ from fdtr.cli.folder import status
 from fdtr.cli.keys import keys_app, roster_app
 from fdtr.cli.messages import message_app
 from fdtr.cli.network import audit_app
-from fdtr.cli.options import Json, StudyPath
+from fdtr.cli.options import HeldOut, Json, Split, StudyPath
 from fdtr.cli.package import package, run_package
 from fdtr.cli.policies import policy_app
 from fdtr.cli.roles import LikeSites, hub_app, site_app
@@ -163,6 +163,7 @@ def run(
     data: DataPath,
     out: Annotated[Path, typer.Option(help="The folder for policies, coefficients and report.")],
     site: Annotated[str | None, typer.Option(help="Take this site only, or name the table's one site.")] = None,
+    split: HeldOut = Split.folds,
     json: Json = False,
 ) -> None:
     """All sites in one table: fit every site alone and together, with baselines, and write a report.
@@ -178,7 +179,7 @@ def run(
     refuse_foreign(out, MARK)  # before the work, not after it
     loaded = Study.load(study)
     with show.progress() as progress:
-        results = run_study(loaded, read_trajectories(data, loaded, site), progress=progress)
+        results = run_study(loaded, read_trajectories(data, loaded, site), split=split.value, progress=progress)
     results.save(out)
     studies.results(results, out, json)
 

@@ -1,6 +1,7 @@
 """What many commands ask for, and how they ask before they write."""
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,18 @@ from fdtr.errors import FdtrError, OutputExists
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (TOML).")]
 Json = Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")]
+
+
+class Split(StrEnum):
+    """Who is valued by policies fitted to whom."""
+
+    folds = "folds"
+    half = "half"
+
+
+HeldOut = Annotated[
+    Split, typer.Option(help="folds: each fifth by policies fitted to the rest; half: one half, as in the paper.")
+]
 
 
 def agreed(question: str) -> bool:

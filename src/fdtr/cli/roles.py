@@ -1,13 +1,12 @@
 """The commands of the two roles, site and hub."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from fdtr.cli import show, show_results
-from fdtr.cli.options import Json, StudyPath, agreed, spare_inputs
+from fdtr.cli.options import HeldOut, Json, Split, StudyPath, agreed, spare_inputs
 from fdtr.cli.signed import KeyPath, RoundNumber, load_key, round_of
 from fdtr.errors import FdtrError, PerhapsWritten
 
@@ -17,13 +16,6 @@ if TYPE_CHECKING:
     from fdtr.study import Study
     from fdtr.summary import SiteSummary, Total
     from fdtr.trajectories import Trajectories
-
-
-class Split(StrEnum):
-    """Who is valued by policies fitted to whom."""
-
-    folds = "folds"
-    half = "half"
 
 
 site_app = typer.Typer(help="A hospital's part.", no_args_is_help=True)
@@ -238,9 +230,7 @@ def evaluate(
     ] = None,
     site: SiteName = None,
     own: Own = None,
-    split: Annotated[
-        Split, typer.Option(help="folds: each fifth by policies fitted to the rest; half: one half, as in the paper.")
-    ] = Split.folds,
+    split: HeldOut = Split.folds,
     key: KeyPath = None,
     round_number: RoundNumber = 1,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before writing.")] = False,

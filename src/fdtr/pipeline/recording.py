@@ -34,6 +34,7 @@ def record_of(results: Results) -> record.Record:
         fingerprint=study.fingerprint,
         definition=study.public,
         sites={site: _site(results, site) for site in results.checks},
+        split=results.split,
         values=site_values(results.evaluations),
         pooled=pooled_values(results.evaluations),
         shared_effects=shared_effects(study, results.total, names),

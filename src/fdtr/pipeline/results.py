@@ -25,6 +25,7 @@ from fdtr.site import (
     LocalFit,
     SiteCheck,
     SiteEvaluation,
+    Split,
     Variation,
     Voters,
     check,
@@ -62,6 +63,7 @@ class Results:
     practice: Mapping[str, Practice]
     variations: Mapping[str, tuple[Variation, ...]]
     near_ties: Mapping[str, NearTies]
+    split: Split
     evaluations: Mapping[str, SiteEvaluation]
     not_valued: Mapping[str, str]
 
@@ -140,11 +142,12 @@ def report_again(folder: str | Path) -> Path:
     return written
 
 
-def run(study: Study, data: Trajectories, *, progress: Progress = ignore_progress) -> Results:
+def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: Progress = ignore_progress) -> Results:
     """Fit FDTR and the five baselines for every site of a table, and value them on patients held out from them.
 
-    Releases nothing: what disclosure would say is in `checks`, and is shown, not enforced. `progress` is told what
-    is being done, and how many of how many parts are.
+    `split` is "folds" (every patient is held out once) or "half" (one half is, as in the paper). Releases nothing: what
+    disclosure would say is in `checks`, and is shown, not enforced. `progress` is told what is being done, and how many
+    of how many parts are.
     """
     if not isinstance(data, Trajectories):
         raise TypeError(f"Trajectories are needed, not {type(data).__name__}: read_trajectories(table, study).")
@@ -164,7 +167,7 @@ def run(study: Study, data: Trajectories, *, progress: Progress = ignore_progres
         variations[site] = vary(study, rows, total, local[site].summary, federated[site])
     baselines = _baselines(study, sites, local)
     summaries = {site: fit.summary for site, fit in local.items()}
-    evaluations, not_valued = _valued(study, sites, total, summaries, baselines, progress)
+    evaluations, not_valued = _valued(study, sites, total, summaries, baselines, split, progress)
     results = Results(
         study=study,
         total=total,
@@ -175,6 +178,7 @@ def run(study: Study, data: Trajectories, *, progress: Progress = ignore_progres
         practice={site: _practice(fit.policy, sites[site], baselines) for site, fit in federated.items()},
         variations=variations,
         near_ties={site: near_ties(rows, study.feature_map, federated[site].fit) for site, rows in sites.items()},
+        split=split,
         evaluations=evaluations,
         not_valued=not_valued,
     )
@@ -188,6 +192,7 @@ def _valued(
     total: Total,
     summaries: Mapping[str, SiteSummary],
     baselines: Mapping[str, Mapping[str, Rule]],
+    split: Split,
     progress: Progress,
 ) -> tuple[dict[str, SiteEvaluation], dict[str, str]]:
     """Every site's evaluation, or why it has none."""
@@ -195,7 +200,8 @@ def _valued(
     for done, (site, rows) in enumerate(sites.items(), 3 * len(sites)):
         progress(f"{site}: valued on held-out patients", done, 4 * len(sites))
         try:
-            evaluations[site] = evaluate_site(study, rows, total, summaries[site], _others(baselines, site))
+            others = _others(baselines, site)
+            evaluations[site] = evaluate_site(study, rows, total, summaries[site], others, split=split)
         except FdtrError as error:
             reasons[site] = str(error)
     return evaluations, reasons

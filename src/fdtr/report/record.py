@@ -255,7 +255,7 @@ class Record(Part):
     """A whole study.
 
     `definition` is its study file. `theorem3_bound` bounds ‖θ̂⁰ − θ⁰‖ of every step with the c and λ of messages.
-    `known_values` and `example` exist for simulated data alone.
+    `split` is how patients were held out to be valued. `known_values` and `example` exist for simulated data alone.
     """
 
     format: Literal[1] = 1
@@ -272,6 +272,7 @@ class Record(Part):
     gains: list[Gain]
     shared_coefficients: dict[str, Coefficient]
     theorem3_bound: Steps
+    split: Literal["folds", "half"] = "folds"
     known_values: list[KnownValue] = []
     known_values_note: str = ""
     example: Example | None = None

@@ -86,10 +86,12 @@ TEXTS = {
     "data.rule": "{rule} at step {steps}: {measured}; the study asks for {asked}.",
     # Values
     "values.heading": "Value of each method",
-    "values.how": "Every method was fitted again without one fold of a site's patients after the other, tuning "
-    "included, with the other sites' sums as they were sent; the patients left out are the ones it is valued on. "
-    "Clinicians are what was done. FDTR is learnt together; LDTR and Q-learning by each site alone; MV is a "
-    "majority vote.",
+    "values.how-folds": "Every method was fitted again without one fold of a site's patients after the other, tuning "
+    "included, with the other sites' sums as they were sent; the patients left out are the ones it is valued on.",
+    "values.how-half": "Every method was fitted again to one half of a site's patients, tuning included, with the "
+    "other sites' sums as they were sent; the other half are the patients it is valued on.",
+    "values.methods": "Clinicians are what was done. FDTR is learnt together; LDTR and Q-learning by each site alone; "
+    "MV is a majority vote.",
     "values.estimators": "Doubly robust values weigh patients by how often clinicians did as the rule would, and a "
     "model of the value fills in the rest; with few such patients they say nothing and are struck through. The "
     "linear model alone (fitted-Q evaluation) is corrected on the patients left out and needs no such patients; it "

@@ -33,7 +33,7 @@ def values(found: Record, asked: Study) -> list[Html]:
         return [paragraph(say("values.none")), *told, *_known(found)]
     return [
         *_known(found),
-        paragraph(say("values.how")),
+        paragraph(f"{say(f'values.how-{found.split}')} {say('values.methods')}"),
         paragraph(say("values.estimators")),
         *_clustered(found),
         *told,
