@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 
 import tomli_w
 
+from fdtr.exchange.flower import leash
 from fdtr.exchange.flower.certificates import make_certificates
 from fdtr.exchange.flower.node_keys import new_node_key
 from fdtr.exchange.flower.processes import free_port
@@ -153,7 +155,14 @@ class Network:
         """A process of a party."""
         log = self.root / f"{name}-{len(self.processes)}.log"
         told = {**os.environ, "COLUMNS": "300", "PYTHONUNBUFFERED": "1", "FDTR_STATE": str(self.root / "homes" / name)}
+        leashed = [
+            sys.executable,
+            "-I",
+            str(leash.__file__),
+            str(os.getpid()),
+        ]  # none outlives the tests, if killed too
         called = [*self.within.get(name, []), sys.executable, "-m", "fdtr", *map(str, arguments)]
+        called = [*leashed, str(shutil.which(called[0])), *called[1:]]
         with log.open("wb") as out:
             process = subprocess.Popen(
                 called, env=told, cwd=self.root, stdin=subprocess.DEVNULL, stdout=out, stderr=out

@@ -160,11 +160,14 @@ def verify(
 ) -> None:
     """Check that no line of an audit was changed, removed or moved.
 
-    A cut end shows only against a head that was noted elsewhere: write down the one that this prints.
+    A cut end shows against the head that the site notes beside its audit. Who can change both can cut both: write down
+    the head that this prints, elsewhere.
     """
+    from fdtr.exchange.remote import Audit
     from fdtr.exchange.remote import verify as check
 
     found = check(file, head)
+    Audit(file).require_whole()
     if json:
         show.as_json(vars(found))
         return

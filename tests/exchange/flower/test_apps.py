@@ -18,7 +18,7 @@ from flwr.clientapp import ClientApp
 from fdtr.errors import UnreadableFile
 from fdtr.exchange.flower.hub_app import JOB, JOBS, app, job_path
 from fdtr.exchange.flower.records import answer_record, read_answer, read_request, request_record
-from fdtr.exchange.flower.site_app import make_app
+from fdtr.exchange.flower.site_app import SiteApp
 from fdtr.exchange.flower.worker import Worker
 from fdtr.exchange.kept import staying_in
 from fdtr.exchange.remote import (
@@ -57,7 +57,7 @@ def in_memory(tmp_path):
 
 def grid_of(net: Network, **options) -> InProcessGrid:
     nodes = net.job().nodes
-    return InProcessGrid({nodes[site]: make_app(one) for site, one in net.desks.items()}, **options)
+    return InProcessGrid({nodes[site]: SiteApp(one) for site, one in net.desks.items()}, **options)
 
 
 def federate(net: Network, grid: InProcessGrid, monkeypatch, **changes) -> Result:
@@ -163,9 +163,12 @@ def test_records_of_another_shape_are_not_read():
 def test_a_message_that_cannot_be_read_is_refused_in_one_word_and_logged(tmp_path):
     net = network(tmp_path, masked=False)
     context = Context(run_id=1, node_id=2, node_config={}, state=RecordDict(), run_config={})
-    reply = make_app(net.desks["a"])(message_of(RecordDict()), context)
+    reply = SiteApp(net.desks["a"])(message_of(RecordDict()), context)
     assert read_answer(reply) == Answer("a", Outcome.REFUSED)
-    assert '"outcome":"refused"' in net.log("a").read_text()
+    for kind in ("train", "evaluate", "query", "query.nothing", "train.sums"):
+        reply = SiteApp(net.desks["a"])(message_of(RecordDict(), kind), context)
+        assert read_answer(reply) == Answer("a", Outcome.REFUSED)
+    assert net.log("a").read_text().count('"outcome":"refused"') == 6
 
 
 def test_nothing_of_an_error_in_an_app_crosses(caplog):

@@ -143,6 +143,13 @@ def test_a_site_starts_only_with_what_it_agreed_to(tmp_path, site):
     refused_site(tmp_path, {**site, "authority": "."}, InvalidSettings, "authority: .* PEM|could not be read")
     for place in ("none/a.policy", "a.csv/a.policy", "."):
         refused_site(tmp_path, {**site, "studies": [{**study, "policy": place}]}, InvalidSettings, "policy: .* folder")
+    for place in ("a.csv", "a.key", "study.toml", "a-state/audit.jsonl"):
+        (tmp_path / "a-state").mkdir(exist_ok=True)
+        policy = {**study, "policy": place}
+        refused_site(tmp_path, {**site, "studies": [policy], "state": "a-state"}, InvalidSettings, "of this service")
+    (tmp_path / "letter.txt").write_text("to my daughter")
+    elsewhere = {**study, "policy": "letter.txt"}
+    refused_site(tmp_path, {**site, "studies": [elsewhere]}, InvalidSettings, "is no policy of a for the study test")
     refused_site(tmp_path, {**site, "node_key": "a.key"}, UnreadableKey, "fdtr keys node")
     (tmp_path / "a.key").chmod(0o644)
     refused_site(tmp_path, site, Exposed, "chmod 600")
@@ -234,3 +241,15 @@ def test_a_round_is_started_by_the_owner_of_the_state_alone(tmp_path, hub, monke
     with pytest.raises(OtherUser):
         serve_hub(settings, key_of(HUB), lambda *_: None)
     assert sorted(state.rglob("*")) == before
+
+
+@pytest.mark.slow  # imports flwr
+def test_a_site_is_served_by_the_owner_of_its_state_alone(tmp_path, site, monkeypatch):
+    from fdtr.exchange.flower.site_service import serve_site
+
+    settings = SiteSettings.load(written(tmp_path, site))
+    state = private_folder("The state folder", settings.state)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(OtherUser):
+        serve_site(settings, key_of("a"), lambda *_: None)
+    assert list(state.iterdir()) == []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fdtr.errors import BrokenChain, UnreadableFile, UnwritableFile
 from fdtr.exchange.folder.durable import locked
-from fdtr.exchange.remote import Audit, verify
+from fdtr.exchange.remote import Audit, audit, verify
 from fdtr.exchange.remote.audit import FIRST
 
 
@@ -96,9 +96,15 @@ def test_a_torn_line_is_noted_and_the_chain_goes_on(tmp_path, monkeypatch, writt
     path = tmp_path / "log"
     whole = b"".join(written)
     keep = data.draw(st.integers(0, len(whole) - 1))
+    log = Audit(path)
+
+    def append() -> None:
+        log.head.unlink(missing_ok=True)  # it notes lines of other examples
+        log.append({"outcome": "done"})
+
     path.write_bytes(whole[:keep])
     before = verify(path)
-    Audit(path).append({"outcome": "done"})
+    append()
     after = verify(path)
     assert path.read_bytes().startswith(whole[:keep])  # nothing is taken away
     assert not after.unended
@@ -106,7 +112,7 @@ def test_a_torn_line_is_noted_and_the_chain_goes_on(tmp_path, monkeypatch, writt
     assert after.lines == before.lines + 1 + after.torn
     for cut in (1, 7, len(path.read_bytes()) - keep - 2):  # a crash while the torn line is noted
         path.write_bytes(path.read_bytes()[: max(len(path.read_bytes()) - cut, keep)])
-        Audit(path).append({"outcome": "done"})
+        append()
         assert not verify(path).unended
 
 
@@ -210,3 +216,51 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path, monkeypatch):
 def test_a_log_that_is_not_there_is_named(tmp_path):
     with pytest.raises(UnreadableFile, match="could not be read"):
         verify(tmp_path / "none")
+
+
+def test_a_log_that_was_taken_away_or_cut_is_not_gone_on_with(tmp_path):
+    log = Audit(tmp_path / "log")
+    for _ in range(3):
+        log.append({"outcome": "done"})
+    whole = log.path.read_bytes()
+    first, second, _ = whole.splitlines(keepends=True)
+    for cut in (None, b"", first, first + second):
+        log.path.write_bytes(cut) if cut is not None else log.path.unlink()
+        for refused in (lambda: log.append({"outcome": "done"}), log.require_whole):
+            with pytest.raises(BrokenChain, match="taken away, or lines were cut off"):
+                refused()
+        assert (log.path.read_bytes() if log.path.exists() else None) == cut
+    log.path.write_bytes(whole)
+    log.append({"outcome": "done"})
+    log.require_whole()
+    log.path.rename(tmp_path / "kept"), log.head.rename(tmp_path / "kept.head")
+    log.append({"outcome": "done"})
+    assert verify(log.path).lines == 1
+
+
+def test_a_crash_between_a_line_and_its_note_is_gone_on_with(tmp_path):
+    log = Audit(tmp_path / "log")
+    log.append({"outcome": "done"})
+    noted = log.head.read_bytes()
+    log.append({"outcome": "done"})
+    log.head.write_bytes(noted)
+    log.require_whole()
+    log.append({"outcome": "done"})
+    assert log.head.read_text().strip() == verify(log.path).head
+    log.head.unlink()  # as in logs that were written before there was one
+    log.append({"outcome": "done"})
+    assert log.head.read_text().strip() == verify(log.path).head
+
+
+def test_a_note_that_cannot_be_written_takes_its_line_back(tmp_path, monkeypatch):
+    log = Audit(tmp_path / "log")
+    log.append({"outcome": "done"})
+    before = log.path.read_bytes()
+
+    def full(*_: object, **__: object) -> None:
+        raise UnwritableFile("No space left on device.")
+
+    monkeypatch.setattr(audit, "write_atomically", full)
+    with pytest.raises(UnwritableFile):
+        log.append({"outcome": "done"})
+    assert log.path.read_bytes() == before

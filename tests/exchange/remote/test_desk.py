@@ -9,6 +9,8 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.csv
 import pytest
 
 from fdtr.errors import FdtrError, OtherKey, TooFewPatients
@@ -22,6 +24,7 @@ from fdtr.signing import HUB, Key, numbered_round
 from folder_parties import key_of, study_of
 from letters import forged
 from remote_parties import Network, network, silent
+from worlds import make_table
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +62,7 @@ def test_sums_leave_once_and_the_log_says_what_was_asked_checked_and_sent(tmp_pa
     asked = {"study": net.study.fingerprint, "round": 1, "phase": "sums", "bytes": len(begun(net).content)}
     told = [{"part": "sums", "bytes": len(sent.content), "sha256": sha256(sent.content).hexdigest()}]
     assert (one["asked"], one["sent"], one["outcome"]) == (asked, told, "done")
-    rules = ("N", "RATIO", "ACTION", "CELL", "NONZERO", "LEVERAGE", "BOUND", "COLLINEAR", "ONCE")
+    rules = ("N", "RATIO", "ACTION", "CELL", "NONZERO", "LEVERAGE", "BOUND", "COLLINEAR", "ONCE", "CONSENT")
     assert one["checked"] == dict.fromkeys(rules, "held")
     assert (two["checked"], two["sent"]) == ({}, told)  # nothing new was released
 
@@ -103,6 +106,23 @@ def test_nothing_of_an_exception_crosses(tmp_path, monkeypatch, error):
     log = net.log("a").read_text()
     assert "secret" not in log
     assert "p17" not in log
+
+
+@pytest.mark.parametrize("releases", [1, 2])
+def test_other_messages_leave_only_as_often_as_the_administrator_agreed(tmp_path, releases, caplog):
+    net = network(tmp_path, masked=False)
+    agreed = DeskStudy(net.study, tmp_path / "a.csv", None, releases)
+    site = Desk("a", [agreed], key_of("a"), Audit(net.log("a")), tmp_path / "homes" / "a")
+    outcomes = []
+    for number, patients in enumerate((120, 120, 140, 160), 1):
+        pa.csv.write_csv(make_table(net.study, {"a": patients}), tmp_path / "a.csv")
+        within = numbered_round(net.study.fingerprint, net.study.roster, number)
+        opened = Posting("begun", HUB, seal_begun(within, key_of(HUB)))
+        outcomes.append(site.answer(Request(net.study.fingerprint, number, Phase.SUMS, (opened,))).outcome)
+    told = [Outcome.DONE, Outcome.DONE, Outcome.DONE if releases == 2 else Outcome.DECLINED, Outcome.DECLINED]
+    assert outcomes == told
+    assert [line["checked"].get("CONSENT") for line in lines(net)][-1] == "failed"
+    assert "raise `releases`" in caplog.text
 
 
 def test_nothing_is_sent_that_the_log_does_not_hold(tmp_path):

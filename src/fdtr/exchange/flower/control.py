@@ -38,7 +38,7 @@ publisher = "fdtr"
 
 [tool.flwr.app.components]
 serverapp = "fdtr.exchange.flower.hub_app:app"
-clientapp = "fdtr.exchange.flower.site_app:app"
+clientapp = "fdtr.exchange.flower.site_app:SiteApp"
 
 [tool.flwr.app.config]
 {JOB} = ""

@@ -105,6 +105,9 @@ class AcceptedStudy(Section):
     policy: Annotated[
         Place | None, Field(description="Where the finished policy goes; beside the state if absent.")
     ] = None
+    releases: Annotated[
+        Whole, Field(ge=1, le=100, description="How many different messages may leave for it without asking anew.")
+    ] = 1
 
 
 class SiteSettings(_Settings):

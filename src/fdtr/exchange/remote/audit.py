@@ -1,10 +1,11 @@
 """What a site was asked, what it checked and what it sent: one line each, chained so that none can be changed unseen.
 
 A line is canonical JSON. `seal` is the SHA-256 of the rest of it, `before` the seal of the line before. Whatever is
-changed, removed or moved breaks the chain; lines cut off at the end do not, so note the head elsewhere now and then
-and give it to `verify`. What a crash left of a line stays as it lies, and what is written next begins right behind it,
-on the same line, with its length and hash. So a crash leaves one unended piece at the end and never a whole line that
-is not sound: such a line was changed, and nothing is written after it.
+changed, removed or moved breaks the chain; lines cut off at the end do not. So the newest seal is noted in a file
+beside the log, and a log that does not end there is not gone on with. Who can write to both can cut both: note the head
+elsewhere now and then, and give it to `verify`. What a crash left of a line stays as it lies, and what is written next
+begins right behind it, on the same line, with its length and hash. So a crash leaves one unended piece at the end and
+never a whole line that is not sound: such a line was changed, and nothing is written after it.
 """
 
 import json
@@ -17,8 +18,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fdtr.container import canonical_json
-from fdtr.errors import BrokenChain, UnreadableFile, UnwritableFile
+from fdtr.container import canonical_json, write_atomically
+from fdtr.errors import BrokenChain, FdtrError, UnreadableFile, UnwritableFile
 from fdtr.exchange.folder.durable import locked
 
 FIRST = "0" * 64
@@ -51,6 +52,16 @@ class Audit:
 
     path: Path
 
+    @property
+    def head(self) -> Path:
+        """Where the seal of the newest line is noted."""
+        return self.path.with_name(f"{self.path.name}.head")
+
+    def require_whole(self) -> None:
+        """Refuse a log that is gone, or that lines were cut off from, since its head was noted."""
+        line, rest = _ending(self.path)
+        self._require_noted(_sound(rest) or (_sound(line) if line else None))
+
     def append(self, event: Mapping[str, Any]) -> str:
         """Write one line, on disk before this returns; gives the new head."""
         with locked(self.path.with_name(f".{self.path.name}.lock"), f"the log {self.path}"):
@@ -69,12 +80,43 @@ class Audit:
         whole = _sound(rest)  # a line that lacks nothing but its end
         content = b"\n" if whole else b""
         last = whole or last
+        if not self._require_noted(last) and last is not None:  # a crash came between the line and its note
+            self._note(last)
         events = [event] if whole or not rest else [{_TORN: _described(rest)}, event]
-        for one in events:
+        for one in events:  # each with its note, so that a crash leaves no more than one line without
             last = _sealed(one, last)
-            content += canonical_json(last) + b"\n"
-        _write(self.path, content)
+            self._write(content + canonical_json(last) + b"\n", last)
+            content = b""
         return str(last["seal"]) if last else FIRST
+
+    def _write(self, content: bytes, last: Mapping[str, Any]) -> None:
+        size = self.path.stat().st_size if self.path.exists() else 0
+        _write(self.path, content)
+        try:
+            self._note(last)
+        except FdtrError:
+            with suppress(OSError):
+                os.truncate(self.path, size)
+            raise
+
+    def _note(self, last: Mapping[str, Any]) -> None:
+        write_atomically(self.head, f"{last['seal']}\n".encode(), mode=0o600)
+
+    def _require_noted(self, last: Mapping[str, Any] | None) -> bool:
+        """Whether `last` is the line that was noted; it may also be the next one. Anything else is refused."""
+        try:
+            noted = self.head.read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            return last is None
+        except (OSError, UnicodeDecodeError):
+            raise BrokenChain(f"The note {self.head} of the log's newest line cannot be read. {_UNRELIABLE}") from None
+        if last is None or noted not in (last["seal"], last["before"]):
+            raise BrokenChain(
+                f"The log {self.path} does not end with the line that was written last: it was taken away, or lines "
+                "were cut off. Put it back. To begin a new one, keep the old one elsewhere, and move its note "
+                f"{self.head.name} there too."
+            )
+        return bool(noted == last["seal"])
 
 
 def verify(path: Path, noted: str | None = None) -> Verified:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,8 @@ from fdtr.study import Study
 
 log = logging.getLogger("fdtr.desk")
 
+CONSENT = "CONSENT"
+"""Beside the disclosure rules in the log: whether the administrator's agreement covers the message."""
 _AT_HOME = (Busy, Exposed, NotJoined, NotRepeatable, OutOfRange, TooManyPatients)
 """Of the exchange or the secure sum, and yet not the hub's doing."""
 
@@ -58,12 +61,14 @@ _AT_HOME = (Busy, Exposed, NotJoined, NotRepeatable, OutOfRange, TooManyPatients
 class DeskStudy:
     """A study that the site's administrator allows: the study file as agreed on, roster and [columns] included.
 
-    `data` is the site's table; the policy is written to `out`, or beside the site's state where it is None.
+    `data` is the site's table; the policy is written to `out`, or beside the site's state where it is None. `releases`
+    is how many different messages he agreed to: whoever may begin rounds while a table grows would else collect them.
     """
 
     study: Study
     data: Path
     out: Path | None = None
+    releases: int = 1
 
 
 @dataclass
@@ -72,9 +77,19 @@ class _Checked:
 
     rules: dict[str, str] = field(default_factory=dict)
 
-    def agree(self, message: Message) -> bool:
+    def agree(self, agreed: DeskStudy, message: Message) -> bool:
         """The administrator agreed by putting the study on the list; the rules have held, or there were no message."""
         self.note(message.verdicts)
+        study, digest = agreed.study.fingerprint, message.summary.digest
+        before = {one.message for one in kept.ledger().recorded() if one.study == study and not one.withdrawn}
+        if digest not in before and len(before) >= agreed.releases:
+            self.rules[CONSENT] = "failed"
+            raise _ConsentUsed(
+                f"{len(before)} of {agreed.releases} agreed messages for the study {agreed.study.name} have left, and "
+                "the table has changed since. Nothing was sent. Restore the table; or, if another message may leave, "
+                "raise `releases` of the study in the site's settings and serve again."
+            )
+        self.rules[CONSENT] = "held"
         return True
 
     def note(self, verdicts: Sequence[Verdict]) -> None:
@@ -139,7 +154,7 @@ class Desk:
             home = self._homes.get(study.fingerprint) or mirror.home(agreed.data, self._key)
             self._homes[study.fingerprint] = home
             mirror.add(request.round, request.postings)
-            return self._turned(request, checked, mirror, home, agreed.out)
+            return self._turned(request, checked, mirror, home, agreed)
 
     def _believe(self, request: Request, mirror: Mirror) -> None:
         within = numbered_round(mirror.study.fingerprint, mirror.study.roster, request.round)
@@ -149,12 +164,14 @@ class Desk:
             raise MalformedParcel(str(error)) from None
 
     def _turned(
-        self, request: Request, checked: _Checked, mirror: Mirror, home: Home, out: Path | None
+        self, request: Request, checked: _Checked, mirror: Mirror, home: Home, agreed: DeskStudy
     ) -> tuple[Posting, ...]:
         within = numbered_round(home.study.fingerprint, home.study.roster, request.round)
         written = home.round(within).policy is not None
         try:
-            turn = take_site_turn(home, self._key, checked.agree, None if written else out)
+            turn = take_site_turn(home, self._key, partial(checked.agree, agreed), None if written else agreed.out)
+        except _ConsentUsed:
+            raise
         except DisclosureError:
             rows = read_trajectories(home.data, home.study, self.site)
             checked.note(check(home.study, rows, ledger=kept.ledger()).verdicts)
@@ -195,6 +212,10 @@ class _NotListed(OtherStudy):
     """A study that the administrator did not allow."""
 
 
+class _ConsentUsed(FdtrError):
+    """As many different messages have left as the administrator agreed to."""
+
+
 def require_carriable(study: Study) -> None:
     """Refuse a study whose totals nobody could believe: over a network sites do not see each other's open sums."""
     if HUB not in study.roster:
@@ -208,7 +229,7 @@ def require_carriable(study: Study) -> None:
 def outcome_of(error: Exception) -> Outcome:
     """The one word that others may know of an error."""
     words: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Outcome], ...] = (
-        (DisclosureError, Outcome.DECLINED),
+        ((DisclosureError, _ConsentUsed), Outcome.DECLINED),
         (_NotListed, Outcome.UNKNOWN_STUDY),
         (OtherRoster, Outcome.OTHER_ROSTER),
         (_AT_HOME, Outcome.FAILED),
