@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 
 from fdtr.errors import UnreadableFile
 from fdtr.exchange.flower.hub_app import JOB, JOBS, app, job_path
-from fdtr.exchange.flower.records import answer_record, read_answer, read_request, request_record
+from fdtr.exchange.flower.records import FORMAT, answer_record, read_answer, read_request, request_record
 from fdtr.exchange.flower.site_app import SiteApp
 from fdtr.exchange.flower.worker import Worker
 from fdtr.exchange.kept import staying_in
@@ -158,6 +158,29 @@ def test_records_of_another_shape_are_not_read():
     ):  # fmt: skip
         record = ConfigRecord({**good["fdtr"], **change})
         assert read_request(message_of(RecordDict({"fdtr": record}))) is None, change
+
+
+def test_records_of_another_format_are_refused_by_name(caplog):
+    newer = request_record(Request("f" * 64, 3, Phase.SUMS, ()))
+    newer["fdtr"]["format"] = FORMAT + 1
+    newer["fdtr"]["more"] = "which a later version adds"
+    assert read_request(message_of(newer)) is None
+    assert f"has format {FORMAT + 1}; this version of fdtr reads {FORMAT}" in caplog.text
+
+
+def test_records_of_format_1_are_read_forever():
+    """As every party of this format writes them, field by field."""
+    asked = Request("f" * 64, 3, Phase.SUMS, (Posting("begun", HUB, b"x"),))
+    said = Answer("a", Outcome.DONE, (Posting("sums", "a", b"y"),))
+    of_request = {
+        "format": 1, "fingerprint": "f" * 64, "round": 3, "phase": "sums",
+        "parts": ["begun"], "senders": ["hub"], "contents": [b"x"],
+    }  # fmt: skip
+    of_answer = {"format": 1, "site": "a", "outcome": "done", "parts": ["sums"], "senders": ["a"], "contents": [b"y"]}
+    assert dict(request_record(asked)["fdtr"]) == of_request
+    assert dict(answer_record(said)["fdtr"]) == of_answer
+    assert read_request(message_of(RecordDict({"fdtr": ConfigRecord(of_request)}))) == asked
+    assert read_answer(message_of(RecordDict({"fdtr": ConfigRecord(of_answer)}))) == said
 
 
 def test_a_message_that_cannot_be_read_is_refused_in_one_word_and_logged(tmp_path):

@@ -1,11 +1,16 @@
 """Requests and answers as Flower's records: one ConfigRecord, with a list of bytes."""
 
+import logging
 from typing import TypeGuard
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fdtr.exchange.remote import Answer, Outcome, Phase, Posting, Request
 
+log = logging.getLogger("fdtr.exchange.flower")
+
+FORMAT = 1
+"""Of the record; what it carries says its own. A party refuses another by name."""
 _NAME = "fdtr"
 _PHASES = {f"query.{phase.value}": phase for phase in Phase}
 
@@ -57,7 +62,7 @@ def _record(postings: tuple[Posting, ...], **fields: str | int) -> RecordDict:
         "senders": [one.sender for one in postings],
         "contents": [one.content for one in postings],
     }
-    return RecordDict({_NAME: ConfigRecord({**fields, **columns})})
+    return RecordDict({_NAME: ConfigRecord({"format": FORMAT, **fields, **columns})})
 
 
 def _only(message: Message, fields: set[str]) -> ConfigRecord | None:
@@ -65,9 +70,13 @@ def _only(message: Message, fields: set[str]) -> ConfigRecord | None:
     if not message.has_content() or set(message.content) != {_NAME}:
         return None
     record = message.content[_NAME]
-    if not isinstance(record, ConfigRecord) or set(record) != fields | {"parts", "senders", "contents"}:
+    if not isinstance(record, ConfigRecord):
         return None
-    return record
+    if record.get("format") != FORMAT:
+        told = record.get("format")
+        log.error("A message has format %s; this version of fdtr reads %s.", told if type(told) is int else "?", FORMAT)
+        return None
+    return record if set(record) == fields | {"format", "parts", "senders", "contents"} else None
 
 
 def _postings(record: ConfigRecord) -> tuple[Posting, ...] | None:
