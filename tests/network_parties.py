@@ -71,6 +71,14 @@ class Running:
         self.process.wait()
 
 
+def _links(folder: Path) -> list[Path]:
+    found = []
+    for path in folder.glob("*"):
+        with suppress(OSError):
+            found.append(path.readlink())
+    return found
+
+
 def until(
     holds: Callable[[], object], what: str, patience: float = PATIENCE, hopeless: Callable[[], object] = lambda: None
 ) -> None:
@@ -215,13 +223,28 @@ class Network:
             return dict(json.load(error))
 
     def left(self) -> list[str]:
-        """What still runs of all that was started here, by what its command and its environment name."""
-        found = []
+        """What still runs of all that was started here."""
+        return [words.replace(b"\0", b" ").decode() for words in self._processes().values()]
+
+    def _processes(self) -> dict[Path, bytes]:
+        """Commands of all that runs, and was started here as its command or its environment tells."""
+        found = {}
         for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 words = (path / "cmdline").read_bytes()
-                told = words + b"\0" + (path / "environ").read_bytes()
-                found += [words.replace(b"\0", b" ").decode()] if words and f"{self.root}/".encode() in told else []
+                if words and f"{self.root}/".encode() in words + b"\0" + (path / "environ").read_bytes():
+                    found[path] = words
+        return found
+
+    def listening(self) -> set[str]:
+        """Every address at which something that was started here listens, as the kernel writes it, and no port."""
+        sockets = {str(link) for path in self._processes() for link in _links(path / "fd") if "socket:" in str(link)}
+        found = set()
+        for table in ("tcp", "tcp6"):
+            for line in (Path("/proc/net") / table).read_text().splitlines()[1:]:
+                words = line.split()
+                if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+                    found.add(words[1].partition(":")[0])
         return found
 
     def end(self) -> None:

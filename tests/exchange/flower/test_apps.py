@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fdtr.errors import UnreadableFile
-from fdtr.exchange.flower.hub_app import JOB, JOBS, app, job_path
+from fdtr.exchange.flower.hub_app import JOB, JOBS, _matched, app, job_path
 from fdtr.exchange.flower.records import FORMAT, answer_record, read_answer, read_request, request_record
 from fdtr.exchange.flower.site_app import SiteApp
 from fdtr.exchange.flower.worker import Worker
@@ -105,6 +105,17 @@ def test_replies_are_known_by_the_message_they_answer(tmp_path, monkeypatch):
         Absence("e", 1, "sums", Reason.NO_ANSWER),
         Absence("f", 1, "sums", Reason.NOT_CONNECTED),
     )
+
+
+def test_the_first_of_two_replies_counts(tmp_path):
+    net = network(tmp_path, masked=False)
+    nodes = net.job().nodes
+    grid = grid_of(net)
+    asked = Message(request_record(Request("f" * 64, 1, Phase.SUMS)), dst_node_id=nodes["a"], message_type="query.sums")
+    [first] = grid.send_and_receive([asked])
+    second = Message(answer_record(Answer("a", Outcome.DONE)), reply_to=asked)
+    assert _matched({"a": asked}, [first, second]) == {"a": read_answer(first)}
+    assert _matched({"a": asked}, [second, first]) == {"a": Answer("a", Outcome.DONE)}
 
 
 def test_no_site_is_waited_for_longer_than_the_deadline(tmp_path, monkeypatch):

@@ -10,12 +10,16 @@ from folder_parties import SITES, study_of
 from same_policies import same_policies, through_a_folder
 
 pytestmark = pytest.mark.network
+LOOPBACK = "0100007F"
+"""127.0.0.1, where the front is too: as /proc/net/tcp writes it."""
 
 
 def test_policies_are_those_of_the_shared_folder_bit_for_bit(network, tmp_path_factory):
     network.set_up(study := study_of(masked=False))
     hub = network.serve_hub()
     sites = network.serve_sites()
+    assert network.listening() == {LOOPBACK}
+    assert (network.root / "a-state" / "supernode.secret").stat().st_mode & 0o777 == 0o600
     result = network.finished(network.round())
     assert result["ending"] == "complete"
     assert result["members"] == result["finished"] == list(SITES)

@@ -230,6 +230,13 @@ def test_a_part_that_was_not_asked_for_is_not_kept_however_well_it_is_signed(tmp
     assert not net.board.path("begun", "d").exists()
 
 
+def test_a_site_that_says_done_and_posts_nothing_is_not_in(tmp_path):
+    net = network(tmp_path, "abcd", masked=False)
+    net.faults.append(lambda _, site, __: Answer("d", Outcome.DONE) if site == "d" else None)
+    result = net.run()
+    assert (result.members, result.absent) == (tuple("abc"), (Absence("d", 1, "sums", Reason.BAD_ANSWER),))
+
+
 def test_a_site_with_a_full_disk_fails_and_comes_back(tmp_path, monkeypatch):
     net = network(tmp_path, "abcd", masked=False)
     write, full = os.fdopen, [True]
