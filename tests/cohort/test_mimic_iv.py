@@ -13,6 +13,8 @@ from fdtr.cohort.engines import open_database
 from fdtr.cohort.mimic_iv import extract_mimic_iv
 from fdtr.cohort.mimic_settings import AGE, CONCEPTS, FLUIDS, MimicExtraction
 from fdtr.cohort.steps import Extracted
+from fdtr.cohort.target_trial import target_trial
+from fdtr.errors import UnsuitableColumn
 from mimic_world import TRAPS, World, changed, make_world, write_duckdb, write_postgresql
 
 COLUMNS = ("temperature", "sbp", "hemoglobin", "potassium", "weight", "dose", "action", "reward")
@@ -238,17 +240,17 @@ def test_stays_without_patient_admission_unit_or_time_are_counted_and_not_lost(w
 
 @pytest.mark.parametrize("all_stays", [False, True])
 def test_a_stay_whose_end_is_not_known_goes_on(written, all_stays):
-    """Of one unit, or of the whole database: no flow is then known of it, and nothing fails."""
+    """Every second one, or every one: then no flow is known, which has to be left out."""
     world = make_world(60, seed=5, traps=frozenset())
     stays = world.tables["icustays"]
-    unit = stays["first_careunit"][0].as_py()
-    open_ended = [None if all_stays or row["first_careunit"] == unit else row["outtime"] for row in stays.to_pylist()]
-    stays = stays.set_column(5, "outtime", pa.array(open_ended, pa.timestamp("us")))
-    table = extract(written(changed(world, "icustays", stays))).table
-    assert table.num_rows == 300
-    flows = {row["site"]: row["flow"] for row in table.to_pylist()}
-    assert flows.pop(unit) == 0.0
-    assert sum(flows.values()) == pytest.approx(0.0 if all_stays else 1.0)
+    ends = [None if all_stays or number % 2 else end for number, end in enumerate(stays["outtime"].to_pylist())]
+    address = written(changed(world, "icustays", stays.set_column(5, "outtime", pa.array(ends, pa.timestamp("us")))))
+    settings = MimicExtraction()
+    if all_stays:
+        with pytest.raises(UnsuitableColumn, match=r"has an outtime in icustays.*leave flow out of site_covariates"):
+            extract(address, settings)
+        settings = MimicExtraction(site_covariates=settings.site_covariates[:1])
+    assert extract(address, settings).table.num_rows == 300
 
 
 def test_the_dictionary_names_the_items_that_the_sql_files_read():
@@ -257,3 +259,20 @@ def test_the_dictionary_names_the_items_that_the_sql_files_read():
             re.findall(r"\b2\d{5}\b|\b5\d{4}\b", dialects.statement(f"mimic_iv/{name}").split("SELECT", 1)[1])
         )
         assert written_in == set(re.findall(r"\b2\d{5}\b|\b5\d{4}\b", told)), name
+
+
+@pytest.mark.parametrize(
+    ("sepsis", "told"), [("sepsis3", "up to 24 hours after infection was suspected"), ("icd", "given at discharge")]
+)
+def test_the_target_trial_says_what_looks_ahead_what_is_assumed_and_what_is_planned(tmp_path, sepsis, told):
+    address = write_duckdb(make_world(100, seed=5), tmp_path / "mimic.duckdb")
+    page = target_trial(extract(address, sepsis=sepsis), mimic_iv.LOOKS_AHEAD[sepsis])
+    eligibility = next(line for line in page.splitlines() if line.startswith("| Eligibility"))
+    assert told in eligibility
+    assert "lactate known at the end of every step: known only 20 hours after time zero" in eligibility
+    for word in ("Exchangeability", "Positivity", "Consistency", "No interference", "Measured as charted"):
+        assert f"* **{word}.**" in page
+    assert "## Analysis plan" in page
+    assert "step-importance sampling" in page
+    kept = MimicExtraction.model_validate({"outcome": {"unmeasured": 1.0}})
+    assert "known only" not in target_trial(extract(address, kept, sepsis=sepsis), "")

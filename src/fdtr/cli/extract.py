@@ -82,7 +82,7 @@ def mimic_iv(
     from fdtr.cohort.complete import complete_cases
     from fdtr.cohort.drafting import draft_study
     from fdtr.cohort.engines import open_database
-    from fdtr.cohort.mimic_iv import extract_mimic_iv, read_stays
+    from fdtr.cohort.mimic_iv import LOOKS_AHEAD, extract_mimic_iv, read_stays
     from fdtr.cohort.target_trial import target_trial
     from fdtr.cohort.writing import parts_of, refuse_taken, write
 
@@ -96,7 +96,8 @@ def mimic_iv(
         found = extract_mimic_iv(database, asked, kind, listed, progress, sites=1 if one_site else 2)
     whole = parts_of(complete_cases(found), draft_study(asked, ragged=False))
     beside = {f"complete/{name}": whole[name] for name in ("table.parquet", "study.toml", "flow.csv", "flow.svg")}
-    write(found, draft_study(asked), out, {**beside, "target-trial.md": target_trial(found).encode()})
+    trial = target_trial(found, LOOKS_AHEAD[kind])
+    write(found, draft_study(asked), out, {**beside, "target-trial.md": trial.encode()})
     told(found, out, json)
 
 

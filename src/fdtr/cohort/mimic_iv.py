@@ -19,7 +19,7 @@ from fdtr.cohort.locating import Columns, bring, find
 from fdtr.cohort.mimic_settings import CONCEPTS, FLUIDS, MimicExtraction, MimicIv
 from fdtr.cohort.rules import keep_cohort
 from fdtr.cohort.steps import Extracted, Source, make_table, put_settings
-from fdtr.errors import EmptyCohort, MissingTable, UnreadableFile
+from fdtr.errors import EmptyCohort, MissingTable, UnreadableFile, UnsuitableColumn
 from fdtr.progress import Progress, ignore_progress
 
 Sepsis = Literal["sepsis3", "icd", "listed"]
@@ -49,6 +49,13 @@ RULES: Mapping[Sepsis, str] = {
     "icd": "sepsis by ICD codes of the admission",
     "listed": "on the list of stays",
 }
+LOOKS_AHEAD: Mapping[Sepsis, str] = {
+    "sepsis3": "Sepsis-3 by mimic-code counts organ failure up to 24 hours after infection was suspected, so that a "
+    "stay may be eligible by what came after time zero.",
+    "icd": "ICD codes are given at discharge, so that a stay may be eligible by what came after time zero.",
+    "listed": "Whether the list of stays looks beyond time zero is for its maker to say.",
+}
+"""How who has sepsis is known later than a trial would know it."""
 
 
 def extract_mimic_iv(
@@ -80,6 +87,7 @@ def extract_mimic_iv(
         db.make(name, statement(f"mimic_iv/{part}"))
     flow = _keep(db, sepsis)
     db.make("stays", statement("mimic_iv/stays"))
+    _refuse_unknown_flow(db, settings)
     _gather(db, "measurements", charted, progress, 1, total)
     _gather(db, "doses", tuple(FLUIDS), progress, 1 + len(charted), total)
     return make_table(db, settings, Source("MIMIC-IV", flow, _origins(settings)), progress, sites=sites)
@@ -130,6 +138,15 @@ def _keep(db: Database, sepsis: Sepsis) -> Flow:
         ("the person's first ICU stay", "stay_number = 1"),
     ]
     return keep_cohort(db, "candidates", "ICU stays", rules, 1)
+
+
+def _refuse_unknown_flow(db: Database, settings: MimicExtraction) -> None:
+    unknown = db.arrow("SELECT DISTINCT site FROM stays WHERE flow IS NULL ORDER BY site")["site"].to_pylist()
+    if unknown and "flow" in {one.name for one in settings.site_covariates}:
+        raise UnsuitableColumn(
+            f"No stay that began in {unknown[0]} has an outtime in icustays, so that the flow of this unit is not "
+            "known. Nothing was written. Load icustays anew, or leave flow out of site_covariates in the settings."
+        )
 
 
 def _origins(settings: MimicExtraction) -> dict[str, str]:

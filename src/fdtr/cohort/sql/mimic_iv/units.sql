@@ -1,7 +1,7 @@
 -- One row per care unit: whether it is not an intensive care unit, and its share of all patients' time in all units.
 --
 -- Over every stay of the database, not the cohort's alone: it describes the unit. Time is added in whole microseconds. A
--- stay without a time of leaving adds none.
+-- stay without a time of leaving adds none; the share of a unit in which no stay has one is not known.
 SELECT
     first_careunit AS site,
     CAST(
@@ -12,13 +12,11 @@ SELECT
             ELSE 1
         END AS DOUBLE PRECISION
     ) AS no_icu,
-    coalesce(
-        CAST(sum(spent) AS DOUBLE PRECISION) / CAST(nullif(sum(sum(spent)) OVER (), 0) AS DOUBLE PRECISION), 0.0
-    ) AS flow
+    CAST(sum(spent) AS DOUBLE PRECISION) / CAST(sum(sum(spent)) OVER () AS DOUBLE PRECISION) AS flow
 FROM (
     SELECT
         first_careunit,
-        CASE WHEN outtime > intime THEN {{microseconds(intime, outtime)}} ELSE 0 END AS spent
+        CASE WHEN outtime > intime THEN {{microseconds(intime, outtime)}} END AS spent
     FROM source_icustays
     WHERE first_careunit IS NOT NULL
 ) AS timed
