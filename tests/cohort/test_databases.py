@@ -116,6 +116,11 @@ def test_a_table_in_two_unknown_schemas_is_chosen_by_the_settings(world, tmp_pat
     assert extract(address, chosen[0]).flow.found > extract(address, chosen[1]).flow.found == 31
 
 
+def test_a_database_of_something_else_is_told(engine):
+    with pytest.raises(MissingTable, match=r"lacks icustays, patients.* and sepsis3, which MIMIC-IV has.*--db"):
+        extract(engine)
+
+
 def test_an_empty_database_is_told(world, written):
     with pytest.raises(EmptyCohort, match=r"icustays of the database is empty.*Load MIMIC-IV"):
         extract(written(changed(world, "icustays", world.tables["icustays"].slice(0, 0))))
@@ -299,6 +304,14 @@ def test_a_duckdb_file_that_cannot_be_opened_is_told(tmp_path):
     (tmp_path / "text").write_text("no database" * 1000)
     with pytest.raises(Unreachable, match="no DuckDB database"):
         open_database(f"duckdb:{tmp_path / 'text'}")
+    code = f"import duckdb; open = duckdb.connect({str(tmp_path / 'busy')!r}); print('open', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writing:
+        assert writing.stdout.readline() == "open\n"
+        with pytest.raises(Unreachable, match=r"another program writes to it\. Close that program"):
+            open_database(f"duckdb:{tmp_path / 'busy'}")
+        writing.communicate("\n")
 
 
 def test_what_a_driver_says_of_a_value_is_not_passed_on(engine):

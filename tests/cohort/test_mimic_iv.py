@@ -269,10 +269,10 @@ def test_the_target_trial_says_what_looks_ahead_what_is_assumed_and_what_is_plan
     page = target_trial(extract(address, sepsis=sepsis), mimic_iv.LOOKS_AHEAD[sepsis])
     eligibility = next(line for line in page.splitlines() if line.startswith("| Eligibility"))
     assert told in eligibility
-    assert "lactate known at the end of every step: known only 20 hours after time zero" in eligibility
+    assert "Whether lactate is known at the end of every step shows only 20 hours after time zero" in eligibility
     for word in ("Exchangeability", "Positivity", "Consistency", "No interference", "Measured as charted"):
         assert f"* **{word}.**" in page
     assert "## Analysis plan" in page
     assert "step-importance sampling" in page
     kept = MimicExtraction.model_validate({"outcome": {"unmeasured": 1.0}})
-    assert "known only" not in target_trial(extract(address, kept, sepsis=sepsis), "")
+    assert "Looks ahead" not in target_trial(extract(address, kept, sepsis=sepsis), "")

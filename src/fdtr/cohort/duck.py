@@ -114,7 +114,7 @@ class DuckDb(Database):
 
 def _not_opened(name: str, error: duckdb.Error) -> str:
     text = str(error)
-    if "lock" in text:
+    if "lock on file" in text:
         return f"{name} could not be opened: another program writes to it. Close that program, and try again."
     if "Permission denied" in text:
         return f"{name} could not be opened: you may not read it. Ask its owner, or name another file."

@@ -69,7 +69,7 @@ def extract_mimic_iv(
 ) -> Extracted:
     """The long table of the cohort; `stays` is the list (`read_stays`) where `sepsis` is "listed"."""
     schemas = settings.mimic_iv.schemas
-    if sepsis == "sepsis3" and find(db, "sepsis3", schemas) is None:
+    if sepsis == "sepsis3" and find(db, "icustays", schemas) and not find(db, "sepsis3", schemas):
         raise MissingTable(
             "The database has no table sepsis3, which mimic-code derives (concepts/sepsis). Nothing was written. "
             "Derive it, or say who has sepsis otherwise: --sepsis icd goes by ICD codes, --stays FILE by your own list."
@@ -95,7 +95,7 @@ def extract_mimic_iv(
 
 def _put_items(db: Database, chosen: MimicIv) -> None:
     """The items of the settings as small relations, which the SQL files join with."""
-    lines = [(line, item) for line in chosen.charted for item in line.items]
+    lines = [(line, item) for line in chosen.lines for item in line.items]
     db.put(
         "charted_items",
         pa.table(
@@ -112,7 +112,7 @@ def _put_items(db: Database, chosen: MimicIv) -> None:
 
 
 def _tables_of_items(chosen: MimicIv) -> list[str]:
-    return sorted({line.table for line in chosen.charted})
+    return sorted({line.table for line in chosen.lines})
 
 
 def _gather(db: Database, relation: str, concepts: tuple[str, ...], progress: Progress, first: int, total: int) -> None:
@@ -151,7 +151,7 @@ def _refuse_unknown_flow(db: Database, settings: MimicExtraction) -> None:
 
 def _origins(settings: MimicExtraction) -> dict[str, str]:
     items: dict[str, str] = {}
-    for line in settings.mimic_iv.charted:
+    for line in settings.mimic_iv.lines:
         items[line.name] = f"{items[line.name]}; {line.origin}" if line.name in items else line.origin
     without = set(map(str, settings.mimic_iv.not_fluids))
     fluids = [item for kind in settings.dose.names for item in FLUIDS[kind].split(", ") if item not in without]

@@ -59,17 +59,23 @@ class MimicIv(Section):
     schemas: Annotated[
         tuple[Text, ...], Field(min_length=1, description="Where tables are looked for; of several the first counts.")
     ] = SCHEMAS
+    # None and not empty: TOML lets nobody add [[mimic_iv.charted]] to a printed `charted = []`.
     charted: Annotated[
-        tuple[ChartedItems, ...],
+        tuple[ChartedItems, ...] | None,
         Field(description="Items of covariates that are not built in; a built-in name is then read by these alone."),
-    ] = ()
+    ] = None
     not_fluids: Annotated[
         tuple[ItemId, ...], Field(description="Items of the built-in fluids that are not to count, by itemid.")
     ] = ()
 
+    @property
+    def lines(self) -> tuple[ChartedItems, ...]:
+        """The lines of `charted`."""
+        return self.charted or ()
+
     @model_validator(mode="after")
     def _check_items(self) -> Self:
-        read = [(line.name, line.table, item) for line in self.charted for item in line.items]
+        read = [(line.name, line.table, item) for line in self.lines for item in line.items]
         twice = [one for number, one in enumerate(read) if one in read[:number]]
         if twice:
             raise ValueError(f"item {twice[0][2]} of {twice[0][1]} stands twice for {twice[0][0]!r} under charted")
@@ -91,7 +97,7 @@ class MimicExtraction(Extraction):
 
     @model_validator(mode="after")
     def _check_mimic_iv(self) -> Self:
-        asked, lines = [one.name for one in self.charted], {line.name for line in self.mimic_iv.charted}
+        asked, lines = [one.name for one in self.charted], {line.name for line in self.mimic_iv.lines}
         unknown = [name for name in asked if name not in CONCEPTS and name not in lines]
         if unknown:
             raise ValueError(
@@ -115,7 +121,7 @@ class MimicExtraction(Extraction):
     @property
     def concepts(self) -> tuple[str, ...]:
         """The built-in names that are read by their SQL files."""
-        lines = {line.name for line in self.mimic_iv.charted}
+        lines = {line.name for line in self.mimic_iv.lines}
         return tuple(one.name for one in self.charted if one.name not in lines)
 
     def look_back(self, charted: Charted) -> float:

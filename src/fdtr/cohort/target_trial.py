@@ -100,8 +100,9 @@ def _eligibility(extracted: Extracted, looks_ahead: str) -> str:
     ahead = [looks_ahead] if looks_ahead else []
     if settings.outcome.unmeasured is None:
         ahead.append(
-            f"{settings.outcome.name} known at the end of every step: known only {settings.window_hours:g} hours after "
-            "time zero, and likelier of those who were watched closely; unmeasured under [outcome] keeps the others."
+            f"Whether {settings.outcome.name} is known at the end of every step shows only {settings.window_hours:g} "
+            "hours after time zero, and it is known rather of those who were watched closely; unmeasured under "
+            "[outcome] keeps the others."
         )
     return f"{rules} Looks ahead: {' '.join(ahead)}" if ahead else rules
 
