@@ -1,8 +1,4 @@
-"""The settings of an extraction: public choices, agreed before anyone looks at a table.
-
-The shape of the default study is the paper's: five steps of four hours, its covariates, levels of fluid, lactate. What
-the paper leaves open, such as ranges, look-backs and cuts, is ours.
-"""
+"""The settings of an extraction: public choices, agreed before anyone looks at a table. Defaults are the paper's."""
 
 import tomllib
 from collections.abc import Mapping
