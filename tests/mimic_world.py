@@ -311,6 +311,12 @@ def _stays(
     }  # fmt: skip
 
 
+def changed(world: World, table: str, rows: pa.Table | None) -> World:
+    """The world with other rows in one table, or without it."""
+    tables = {name: rows if name == table else old for name, old in world.tables.items()}
+    return World({name: rows for name, rows in tables.items() if rows is not None}, world.truth, world.ends)
+
+
 def write_duckdb(world: World, path: Path) -> str:
     """The world as a DuckDB file; its address."""
     import duckdb

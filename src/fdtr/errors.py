@@ -99,7 +99,9 @@
     ├── ExtractionError             from a hospital's database to trajectories
     │   ├── Unreachable             a database that is not there, does not answer, or refuses who asks
     │   ├── MissingTable            the database lacks a table
+    │   ├── SeveralTables           a table stands in several schemas
     │   ├── MissingColumn           a table lacks a column
+    │   ├── UnsuitableColumn        a column holds other values than the format has there
     │   ├── NotPermitted            a table may not be read, or no temporary one made
     │   ├── RefusedStatement        the database could not do what it was asked
     │   ├── EmptyCohort             no stay is left
@@ -561,8 +563,16 @@ class MissingTable(ExtractionError):
     """The database lacks a table that the extraction reads."""
 
 
+class SeveralTables(ExtractionError):
+    """Several schemas of the database have a table that the extraction reads."""
+
+
 class MissingColumn(ExtractionError):
     """A table of the database lacks a column that the extraction reads."""
+
+
+class UnsuitableColumn(ExtractionError):
+    """A column of the database holds other values than the format has there."""
 
 
 class NotPermitted(ExtractionError):

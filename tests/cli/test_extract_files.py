@@ -33,6 +33,7 @@ def test_clif_tables_become_a_folder_that_only_its_owner_enters(tmp_path):
     assert "readings" in done.stderr  # progress
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
     assert Study.load(tmp_path / "data" / "study.toml").horizon == 5
+    assert "## Assumptions" in (tmp_path / "data" / "target-trial.md").read_text()
     assert pq.read_table(tmp_path / "data" / "table.parquet").num_rows == 30
     for patients in ("123.25", "h0", "p0"):
         assert patients not in done.stdout + done.stderr

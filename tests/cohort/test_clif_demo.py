@@ -135,6 +135,6 @@ def test_the_demo_becomes_a_report_without_hand_work(tables, tmp_path):
     assert (tmp_path / "results" / "report.html").stat().st_size > 10_000
     assert {path.name for path in (tmp_path / "demo").iterdir()} == {
         "table.parquet", "study.toml", "settings.toml", "dictionary.csv", "dictionary.md", "flow.csv", "flow.svg",
-        "missing.csv", "left-out.csv",
+        "missing.csv", "left-out.csv", "target-trial.md",
     }  # fmt: skip
     assert len(list((tmp_path / "results" / "policies").glob("*.policy"))) >= 6

@@ -1,23 +1,28 @@
 """MIMIC-IV: from a generated database with planted traps to the planted truth, on both engines."""
 
+import re
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from fdtr.cohort import dialects, mimic_iv, steps
 from fdtr.cohort.complete import complete_cases
 from fdtr.cohort.engines import open_database
 from fdtr.cohort.mimic_iv import extract_mimic_iv
-from fdtr.cohort.settings import Extraction
+from fdtr.cohort.mimic_settings import AGE, CONCEPTS, FLUIDS, MimicExtraction
 from fdtr.cohort.steps import Extracted
-from mimic_world import TRAPS, World, make_world, write_duckdb, write_postgresql
+from fdtr.cohort.target_trial import target_trial
+from fdtr.errors import UnsuitableColumn
+from mimic_world import TRAPS, World, changed, make_world, write_duckdb, write_postgresql
 
 COLUMNS = ("temperature", "sbp", "hemoglobin", "potassium", "weight", "dose", "action", "reward")
 
 
-def extract(address: str, **options) -> Extracted:
+def extract(address: str, settings: MimicExtraction | None = None, **options) -> Extracted:
     with open_database(address) as db:
-        return extract_mimic_iv(db, Extraction(), **options)
+        return extract_mimic_iv(db, settings or MimicExtraction(), **options)
 
 
 def found(table: pa.Table) -> dict[int, dict[str, list[float]]]:
@@ -63,7 +68,7 @@ MUTATIONS = {
     "carriers": ("mimic_iv/colloid", "'Mixed solution'", "'Additives'", {"dose", "action"}),
     "edges": ("volumes", "p.started >= g.begins", "p.started > g.begins", {"dose", "action"}),
     "missing_labs": ("readings", "g.step >= k.step", "g.step = k.step", {"hemoglobin", "potassium", "weight"}),
-    "two_stays": ("mimic_iv/stays", "c.stay_number = 1", "c.stay_number > 0", {"stays"}),
+    "two_stays": ("mimic_iv/candidates", "PARTITION BY i.subject_id", "PARTITION BY i.stay_id", {"stays"}),
     "early_ends": ("presence", "g.begins < t.left_at", "g.begins <= t.left_at", {"steps"}),
     "implausible": ("readings", "m.value BETWEEN c.lowest AND c.highest", "m.value IS NOT NULL", {"weight"}),
     "late_onset": ("mimic_iv/stays", "z.time_zero = 'onset'", "z.time_zero = 'never'", None),
@@ -134,3 +139,140 @@ def test_complete_cases_have_every_step_and_every_covariate(tmp_path):
     assert {int(patient) for patient in whole.table["patient"].to_pylist()} == true
     assert whole.flow.left == len(true) == whole.table.num_rows // 5
     assert "end" not in whole.table.column_names
+
+
+def asking(*covariates: dict, **mimic_iv) -> MimicExtraction:
+    """The default settings with further covariates."""
+    there = [covariate.model_dump() for covariate in MimicExtraction().covariates]
+    return MimicExtraction.model_validate({"covariates": [*there, *covariates], "mimic_iv": mimic_iv})
+
+
+@pytest.fixture(params=["duckdb", pytest.param("postgresql", marks=pytest.mark.database)])
+def written(request, tmp_path):
+    """Writes a world into a database of each engine in turn, and gives its address."""
+    if request.param == "duckdb":
+        return lambda world: write_duckdb(world, tmp_path / "mimic.duckdb")
+    server = request.getfixturevalue("postgres")
+    return lambda world: write_postgresql(world, server, "further")
+
+
+def test_items_of_the_settings_become_covariates_in_their_units(written):
+    """The same temperature again by items: °F by factor and shift beside °C, and hemoglobin in g/L."""
+    world = make_world(60, seed=5)
+    warmth = {"meaning": "warmth", "unit": "°C", "plausible": [25, 45], "range": [34, 41]}
+    blood = {"meaning": "hemoglobin", "unit": "g/L", "plausible": [20, 250], "range": [50, 170]}
+    settings = asking(
+        {"name": "warmth", **warmth},
+        {"name": "blood", **blood},
+        charted=[
+            {"name": "warmth", "table": "chartevents", "items": [223761], "factor": 5 / 9, "shift": -160 / 9},
+            {"name": "warmth", "table": "chartevents", "items": [223762]},
+            {"name": "blood", "table": "labevents", "items": [51222, 50811], "factor": 10.0},
+        ],
+    )
+    found = extract(written(world), settings)
+    columns = {name: found.table[name].to_numpy() for name in ("warmth", "temperature", "blood", "hemoglobin")}
+    assert np.allclose(columns["warmth"], columns["temperature"], rtol=0, atol=1e-9)
+    assert np.allclose(columns["blood"], columns["hemoglobin"] * 10, rtol=0, atol=1e-9, equal_nan=True)
+    told = {entry.column: entry.source for entry in found.dictionary}
+    assert told["warmth"] == "chartevents 223761 (× 0.555555555556 − 17.7777777778); chartevents 223762"
+    assert told["blood"] == "labevents 51222, 50811 (× 10)"
+
+
+def test_a_built_in_covariate_with_items_of_its_own_is_read_by_these_alone(tmp_path):
+    address = write_duckdb(make_world(60, seed=5, traps=frozenset()), tmp_path / "mimic.duckdb")
+    only = extract(address, asking(charted=[{"name": "sbp", "table": "chartevents", "items": [220050]}]))
+    assert only.table["sbp"].null_count > extract(address).table["sbp"].null_count
+    assert next(entry.source for entry in only.dictionary if entry.column == "sbp") == "chartevents 220050"
+
+
+def test_age_is_that_at_admission_and_nobody_is_above_91(written):
+    world = make_world(60, seed=5)
+    people = world.tables["patients"]
+    ages = np.where(np.arange(people.num_rows) % 2 == 0, 91, 40)
+    ages = people.set_column(1, "anchor_age", pa.array(ages)).set_column(
+        2, "anchor_year", pa.array(np.full(people.num_rows, 2147))
+    )
+    age = AGE.model_dump()
+    settings = asking(age).model_copy(update={"look_back_hours": 1.0})
+    table = extract(written(changed(world, "patients", ages)), settings).table
+    year = {row["stay_id"]: row["intime"].year for row in world.tables["icustays"].to_pylist()}
+    person = dict(zip(ages["subject_id"].to_pylist(), ages["anchor_age"].to_pylist(), strict=True))
+    rows = table.to_pylist()
+    assert {row["step"] for row in rows} == set(range(5))
+    for row in rows:
+        assert row["age"] == min(91, person[int(row["person"])] + year[int(row["patient"])] - 2147)
+
+
+def test_items_that_are_not_to_count_as_fluids_do_not(tmp_path):
+    world = make_world(100, seed=5)
+    address = write_duckdb(world, tmp_path / "mimic.duckdb")
+    found = extract(address, asking(not_fluids=[225944]))
+    given = world.tables["inputevents"]
+    rest = changed(world, "inputevents", given.filter(pc.not_equal(given["itemid"], 225944)))
+    assert found.table.equals(extract(write_duckdb(rest, tmp_path / "rest.duckdb")).table)
+    assert not found.table.equals(extract(address).table)
+    source = next(entry.source for entry in found.dictionary if entry.column == "dose")
+    assert "225158" in source
+    assert "225944" not in source
+
+
+def test_stays_without_patient_admission_unit_or_time_are_counted_and_not_lost(written):
+    world = make_world(60, seed=5, traps=frozenset())
+    stays = world.tables["icustays"]
+    names, times = stays["first_careunit"].to_pylist(), stays["intime"].to_pylist()
+    names[0], times[1] = None, None
+    partial = stays.set_column(3, "first_careunit", pa.array(names)).set_column(
+        4, "intime", pa.array(times, pa.timestamp("us"))
+    )
+    without = changed(changed(world, "icustays", partial), "patients", world.tables["patients"].slice(5))
+    without = changed(without, "admissions", world.tables["admissions"].slice(3))
+    flow = extract(written(without)).flow
+    assert flow.found == stays.num_rows == 72
+    assert [(removal.rule, removal.removed) for removal in flow.removals[:3]] == [
+        ("with their rows in patients and admissions", 5),
+        ("with a care unit and a time of admission", 0),
+        ("of adults", 0),
+    ]
+    flow = extract(written(changed(world, "icustays", partial))).flow
+    assert flow.removals[1].removed == 2
+
+
+@pytest.mark.parametrize("all_stays", [False, True])
+def test_a_stay_whose_end_is_not_known_goes_on(written, all_stays):
+    """Every second one, or every one: then no flow is known, which has to be left out."""
+    world = make_world(60, seed=5, traps=frozenset())
+    stays = world.tables["icustays"]
+    ends = [None if all_stays or number % 2 else end for number, end in enumerate(stays["outtime"].to_pylist())]
+    address = written(changed(world, "icustays", stays.set_column(5, "outtime", pa.array(ends, pa.timestamp("us")))))
+    settings = MimicExtraction()
+    if all_stays:
+        with pytest.raises(UnsuitableColumn, match=r"has an outtime in icustays.*leave flow out of site_covariates"):
+            extract(address, settings)
+        settings = MimicExtraction(site_covariates=settings.site_covariates[:1])
+    assert extract(address, settings).table.num_rows == 300
+
+
+def test_the_dictionary_names_the_items_that_the_sql_files_read():
+    for name, told in (CONCEPTS | FLUIDS).items():
+        written_in = set(
+            re.findall(r"\b2\d{5}\b|\b5\d{4}\b", dialects.statement(f"mimic_iv/{name}").split("SELECT", 1)[1])
+        )
+        assert written_in == set(re.findall(r"\b2\d{5}\b|\b5\d{4}\b", told)), name
+
+
+@pytest.mark.parametrize(
+    ("sepsis", "told"), [("sepsis3", "up to 24 hours after infection was suspected"), ("icd", "given at discharge")]
+)
+def test_the_target_trial_says_what_looks_ahead_what_is_assumed_and_what_is_planned(tmp_path, sepsis, told):
+    address = write_duckdb(make_world(100, seed=5), tmp_path / "mimic.duckdb")
+    page = target_trial(extract(address, sepsis=sepsis), mimic_iv.LOOKS_AHEAD[sepsis])
+    eligibility = next(line for line in page.splitlines() if line.startswith("| Eligibility"))
+    assert told in eligibility
+    assert "Whether lactate is known at the end of every step shows only 20 hours after time zero" in eligibility
+    for word in ("Exchangeability", "Positivity", "Consistency", "No interference", "Measured as charted"):
+        assert f"* **{word}.**" in page
+    assert "## Analysis plan" in page
+    assert "step-importance sampling" in page
+    kept = MimicExtraction.model_validate({"outcome": {"unmeasured": 1.0}})
+    assert "Looks ahead" not in target_trial(extract(address, kept, sepsis=sepsis), "")

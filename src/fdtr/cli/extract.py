@@ -14,7 +14,7 @@ from fdtr.errors import InvalidSettings
 
 if TYPE_CHECKING:
     from fdtr.cohort.mimic_iv import Sepsis as Kind
-    from fdtr.cohort.settings import Extraction
+    from fdtr.cohort.mimic_settings import MimicExtraction
     from fdtr.cohort.steps import Extracted
 
 extract_app = typer.Typer(
@@ -46,12 +46,12 @@ def sources() -> None:
     """From a hospital's tables to a study's table."""
 
 
-def loaded(file: Path | None, study: Path | None, printing: bool) -> Extraction:
+def loaded(file: Path | None, study: Path | None, printing: bool) -> MimicExtraction:
     """The settings of an extraction; where they are to be printed, that is all that happens."""
-    from fdtr.cohort.settings import Extraction
+    from fdtr.cohort.mimic_settings import MimicExtraction
     from fdtr.study import Study
 
-    settings = Extraction.load(file) if file else Extraction()
+    settings = MimicExtraction.load(file) if file else MimicExtraction()
     settings = settings.agreeing_with(Study.load(study)) if study else settings
     if printing:
         show.line(settings.as_toml().rstrip())
@@ -74,15 +74,15 @@ def mimic_iv(
     print_settings: PrintSettings = False,
     json: Json = False,
 ) -> None:
-    """The paper's sepsis cohort from MIMIC-IV; sites are the units where stays began.
+    """A sepsis cohort like the paper's from MIMIC-IV; sites are the units where stays began.
 
-    The table is ragged: who dies or leaves early stays in it, with how it ended. The paper's complete cases lie beside
-    it, in complete/. Nothing is written to the database, and nothing about a patient is printed.
+    The table is ragged: who dies or leaves early stays in it, with how it ended. Complete cases, as in the paper, lie
+    beside it, in complete/. Nothing is written to the database, and nothing about a patient is printed.
     """
     from fdtr.cohort.complete import complete_cases
     from fdtr.cohort.drafting import draft_study
     from fdtr.cohort.engines import open_database
-    from fdtr.cohort.mimic_iv import extract_mimic_iv, read_stays
+    from fdtr.cohort.mimic_iv import LOOKS_AHEAD, extract_mimic_iv, read_stays
     from fdtr.cohort.target_trial import target_trial
     from fdtr.cohort.writing import parts_of, refuse_taken, write
 
@@ -96,7 +96,8 @@ def mimic_iv(
         found = extract_mimic_iv(database, asked, kind, listed, progress, sites=1 if one_site else 2)
     whole = parts_of(complete_cases(found), draft_study(asked, ragged=False))
     beside = {f"complete/{name}": whole[name] for name in ("table.parquet", "study.toml", "flow.csv", "flow.svg")}
-    write(found, draft_study(asked), out, {**beside, "target-trial.md": target_trial(found).encode()})
+    trial = target_trial(found, LOOKS_AHEAD[kind])
+    write(found, draft_study(asked), out, {**beside, "target-trial.md": trial.encode()})
     told(found, out, json)
 
 

@@ -153,9 +153,15 @@ def _agreeing(settings: Chosen, study: Path | None) -> Chosen:
 
 def written(found: Read, out: Path, teaching: bool, json: bool) -> None:
     """Write what was extracted, and say what it is and what to do next."""
+    from fdtr.cohort.clif import LOOKS_AHEAD
+    from fdtr.cohort.clif_settings import ClifExtraction
     from fdtr.cohort.drafting import draft_study
+    from fdtr.cohort.target_trial import target_trial
     from fdtr.cohort.writing import write
 
-    study = draft_study(found.extracted.settings, cluster=found.repeats, teaching=teaching)
-    write(found.extracted, study, out, {"left-out.csv": found.left_out_as_csv()})
+    settings, beside = found.extracted.settings, {"left-out.csv": found.left_out_as_csv()}
+    if isinstance(settings, ClifExtraction):  # what begins a stay in MEDS events, only the map's author can say
+        trial = target_trial(found.extracted, LOOKS_AHEAD if settings.clif.diagnoses else "")
+        beside["target-trial.md"] = trial.encode()
+    write(found.extracted, draft_study(settings, cluster=found.repeats, teaching=teaching), out, beside)
     told(found.extracted, out, json)

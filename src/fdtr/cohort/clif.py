@@ -29,6 +29,9 @@ VOLUMES = {
 }
 """What a dose in each unit is multiplied by, to be in ml, or in ml an hour."""
 
+LOOKS_AHEAD = "Diagnoses are coded at discharge, so that a stay may be eligible by what came after time zero."
+"""Where the settings ask for diagnoses."""
+
 TABLES = (
     "patient",
     "hospitalization",

@@ -88,7 +88,7 @@ def _view(db: Database, table: str, path: Path, file_type: str) -> None:
             f"{path.name} has no column {lacking[0]}, which CLIF requires. Nothing was written. Is the table of CLIF 2?"
         )
     columns = [_column(name, name in there) for name in (*REQUIRED[table], *OPTIONAL.get(table, ()))]
-    db.run(f"CREATE TEMPORARY VIEW clif_{table} AS SELECT {', '.join(columns)} FROM {source}")
+    db.view(f"clif_{table}", f"SELECT {', '.join(columns)} FROM {source}", f"clif_{table}")
 
 
 def _column(name: str, there: bool) -> str:

@@ -4,15 +4,16 @@ Nothing is written into a user's database: what is made on the way are temporary
 it. A driver's own error texts may quote a patient's value, so only their kind is passed on.
 """
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import ClassVar, Self
 
 import pyarrow as pa
 
 from fdtr.cohort.dialects import quoted, translate
-from fdtr.errors import MissingColumn, MissingExtra, MissingTable, NotPermitted, RefusedStatement
+from fdtr.errors import ExtractionError, MissingExtra
 
 HOW_TO_NAME = "Name it as duckdb:FILE or postgresql://USER@HOST/DATABASE."
 
@@ -21,9 +22,12 @@ class Database(ABC):
     """A session. Leaving its `with` block ends it, and takes all that it made along."""
 
     dialect: ClassVar[str]
+    failures: ClassVar[type[Exception]]
+    """What the driver raises."""
 
     def __init__(self) -> None:
         self._closing = ExitStack()
+        self._places: dict[str, str] = {}  # of each view, what the user calls it
 
     def __enter__(self) -> Self:
         return self
@@ -37,12 +41,12 @@ class Database(ABC):
 
     def run(self, sql: str) -> None:
         """Do one statement."""
-        with self._told():
+        with self._told(sql):
             self._run(translate(sql, self.dialect))
 
     def arrow(self, sql: str) -> pa.Table:
         """The rows that a SELECT gives."""
-        with self._told():
+        with self._told(sql):
             return self._arrow(translate(sql, self.dialect))
 
     def number(self, sql: str) -> int:
@@ -54,13 +58,18 @@ class Database(ABC):
         self.run(f"DROP TABLE IF EXISTS {self._own(name)}")
         self.run(f"CREATE TEMPORARY TABLE {quoted(name)} AS {select}")
 
-    def view(self, name: str, table: str) -> None:
-        """Give the table of the database that `tables` calls `table` the temporary name `name`."""
-        self.run(f"CREATE TEMPORARY VIEW {quoted(name)} AS SELECT * FROM {self._qualified(table)}")
+    def view(self, name: str, select: str, place: str) -> None:
+        """Give what `select` reads the temporary name `name`; `place` is what a user calls it, for error messages."""
+        self._places[name] = place
+        self.run(f"CREATE TEMPORARY VIEW {quoted(name)} AS {select}")
 
-    def columns(self, table: str) -> frozenset[str]:
-        """The columns of one of `tables`, in lower case."""
-        return frozenset(n.lower() for n in self.arrow(f"SELECT * FROM {self._qualified(table)} LIMIT 0").column_names)
+    def columns(self, table: str) -> pa.Schema:
+        """The columns of one of `tables`, with their types."""
+        return self.arrow(f"SELECT * FROM {self.qualified(table)} LIMIT 0").schema
+
+    @abstractmethod
+    def check_rights(self, tables: Sequence[str]) -> None:
+        """Refuse where some of `tables` may not be read, or no temporary table made."""
 
     @abstractmethod
     def put(self, name: str, rows: pa.Table) -> None:
@@ -77,7 +86,7 @@ class Database(ABC):
     def _arrow(self, sql: str) -> pa.Table: ...
 
     @abstractmethod
-    def _qualified(self, table: str) -> str:
+    def qualified(self, table: str) -> str:
         """A table of the database, where a temporary one may have the same name."""
 
     @abstractmethod
@@ -85,8 +94,18 @@ class Database(ABC):
         """A temporary table, where one of the database may have the same name."""
 
     @abstractmethod
-    def _told(self) -> AbstractContextManager[None]:
+    def _sentence(self, error: Exception, tables: Sequence[str]) -> ExtractionError:
+        """What to tell of a failure of the driver; `tables` are those of the user that were being read."""
+
+    @contextmanager
+    def _told(self, sql: str) -> Iterator[None]:
         """Turn what the driver raises into sentences."""
+        try:
+            yield
+        except self.failures as error:
+            words = set(re.findall(r"\w+", sql))
+            tables = [place for name, place in self._places.items() if name in words]
+            raise self._sentence(error, tables) from error
 
 
 @contextmanager
@@ -96,29 +115,3 @@ def needing(library: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError:
         raise MissingExtra(f"Reading this database takes {library}. Install it: pip install 'fdtr[extract]'") from None
-
-
-def absent(a_table: bool) -> MissingTable | MissingColumn:
-    """Something that a statement names is not there."""
-    if a_table:
-        return MissingTable("The database lacks a table that this extraction reads. Nothing was written.")
-    return MissingColumn(
-        "A table of the database lacks a column that this extraction reads, or has another type there. Nothing was "
-        "written. Is it a newer or older version of the format?"
-    )
-
-
-def forbidden() -> NotPermitted:
-    """The database knows the user and says no."""
-    return NotPermitted(
-        "The database refuses permission to read one of its tables, or to make temporary ones. Nothing was written. "
-        "Ask its administrator for SELECT on the tables, USAGE on their schemas, and TEMPORARY on the database."
-    )
-
-
-def refused(error: Exception) -> RefusedStatement:
-    """Anything else; the driver's text stays unsaid."""
-    return RefusedStatement(
-        f"The database could not do what it was asked ({type(error).__name__}). Nothing was written. Run the same "
-        "command with --debug to see more; that may quote data, so read it before you pass it on."
-    )

@@ -12,7 +12,7 @@ MEMORY = "3GB"
 def open_database(where: str, *, memory: str = MEMORY) -> Database:
     """The database at `where`: "duckdb:FILE", "duckdb:" for one in memory, or "postgresql://…".
 
-    A password belongs into ~/.pgpass or PGPASSWORD; in `where` it works, and is never shown.
+    A password belongs into ~/.pgpass or PGPASSWORD; in `where` it works, and no part of `where` is shown.
     """
     scheme, _, rest = where.partition(":")
     if scheme == "duckdb":

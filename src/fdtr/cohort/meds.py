@@ -60,7 +60,7 @@ def view_events(db: Database, folder: Path, chosen: Meds) -> None:
         unit = f"CAST({quoted(chosen.site_column)} AS VARCHAR)"
     if chosen.site_part is not None:
         unit = f"nullif(split_part(code, '//', {chosen.site_part}), '')"
-    db.run(f"CREATE TEMPORARY VIEW meds_events AS SELECT {', '.join(COLUMNS)}, {unit} AS unit FROM {shards}")
+    db.view("meds_events", f"SELECT {', '.join(COLUMNS)}, {unit} AS unit FROM {shards}", f"the shards in {place}")
 
 
 RELATIONS = ("stays", "measurements", "held", "doses")

@@ -1,10 +1,11 @@
-"""MIMIC-IV: the paper's cohort of sepsis, from a user's own database.
+"""MIMIC-IV: a cohort of sepsis like the paper's (Section 5.2), from a user's own database.
 
 Sites are the care units in which a stay began. Who has sepsis comes from mimic-code's derived table `sepsis3`, or, if
 that is asked for, from ICD codes or from a list of stays.
 """
 
 import csv
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -14,59 +15,52 @@ import pyarrow as pa
 from fdtr.cohort.database import Database
 from fdtr.cohort.dialects import statement
 from fdtr.cohort.flow import Flow
-from fdtr.cohort.locating import bring, find
-from fdtr.cohort.settings import Extraction
+from fdtr.cohort.locating import Columns, bring, find
+from fdtr.cohort.mimic_settings import CONCEPTS, FLUIDS, MimicExtraction, MimicIv
+from fdtr.cohort.rules import keep_cohort
 from fdtr.cohort.steps import Extracted, Source, make_table, put_settings
-from fdtr.errors import InvalidSettings, MissingTable, UnreadableFile
+from fdtr.errors import EmptyCohort, MissingTable, UnreadableFile, UnsuitableColumn
 from fdtr.progress import Progress, ignore_progress
 
 Sepsis = Literal["sepsis3", "icd", "listed"]
 
-SCHEMAS = ("mimiciv_icu", "mimiciv_hosp", "mimiciv_derived", "icu", "hosp", "derived", "main", "public")
-TABLES = {
-    "icustays": ("subject_id", "hadm_id", "stay_id", "first_careunit", "intime", "outtime"),
-    "patients": ("subject_id", "anchor_age", "anchor_year"),
-    "admissions": ("hadm_id", "deathtime"),
-    "chartevents": ("stay_id", "charttime", "itemid", "valuenum"),
-    "labevents": ("subject_id", "charttime", "itemid", "valuenum"),
-    "inputevents": (
-        "stay_id", "starttime", "endtime", "itemid", "amount", "amountuom", "statusdescription",
-        "ordercomponenttypedescription",
-    ),
+TABLES: Mapping[str, Columns] = {
+    "icustays": {
+        "subject_id": "whole", "hadm_id": "whole", "stay_id": "whole", "first_careunit": "text", "intime": "time",
+        "outtime": "time",
+    },
+    "patients": {"subject_id": "whole", "anchor_age": "number", "anchor_year": "number"},
+    "admissions": {"hadm_id": "whole", "deathtime": "time"},
+    "chartevents": {"stay_id": "whole", "charttime": "time", "itemid": "whole", "valuenum": "number"},
+    "labevents": {"subject_id": "whole", "charttime": "time", "itemid": "whole", "valuenum": "number"},
+    "inputevents": {
+        "stay_id": "whole", "starttime": "time", "endtime": "time", "itemid": "whole", "amount": "number",
+        "amountuom": "text", "statusdescription": "text", "ordercomponenttypedescription": "text",
+    },
 }  # fmt: skip
-SEPTIC: dict[Sepsis, dict[str, tuple[str, ...]]] = {
-    "sepsis3": {"sepsis3": ("stay_id", "suspected_infection_time", "sepsis3")},
-    "icd": {"diagnoses_icd": ("hadm_id", "icd_code", "icd_version")},
+SEPTIC: Mapping[Sepsis, Mapping[str, Columns]] = {
+    "sepsis3": {"sepsis3": {"stay_id": "whole", "suspected_infection_time": "time", "sepsis3": "flag"}},
+    "icd": {"diagnoses_icd": {"hadm_id": "whole", "icd_code": "text", "icd_version": "whole"}},
     "listed": {},
 }
 
-CONCEPTS = {
-    "weight": "chartevents 226512, 224639",
-    "temperature": "chartevents 223761 (°F), 223762 (°C)",
-    "sbp": "chartevents 220179, 220050, 225309",
-    "hemoglobin": "labevents 51222, 50811",
-    "potassium": "labevents 50971, 50822",
-    "lactate": "labevents 50813",
-}
-FLUIDS = ("crystalloid", "colloid")
-ORIGINS = CONCEPTS | {
-    "site": "icustays.first_careunit",
-    "patient": "icustays.stay_id",
-    "person": "icustays.subject_id",
-    "no_icu": "icustays.first_careunit",
-    "flow": "icustays: intime to outtime of all stays",
-    "dose": "inputevents, without rewritten rows and solutions that carry a drug",
-}
-RULES = {
+RULES: Mapping[Sepsis, str] = {
     "sepsis3": "Sepsis-3 (derived table sepsis3)",
     "icd": "sepsis by ICD codes of the admission",
     "listed": "on the list of stays",
 }
+LOOKS_AHEAD: Mapping[Sepsis, str] = {
+    "sepsis3": "Sepsis-3 by mimic-code counts organ failure up to 24 hours after infection was suspected, so that a "
+    "stay may be eligible by what came after time zero.",
+    "icd": "ICD codes are given at discharge, so that a stay may be eligible by what came after time zero.",
+    "listed": "Whether the list of stays looks beyond time zero is for its maker to say.",
+}
+"""How who has sepsis is known later than a trial would know it."""
 
 
 def extract_mimic_iv(
     db: Database,
-    settings: Extraction,
+    settings: MimicExtraction,
     sepsis: Sepsis = "sepsis3",
     stays: pa.Table | None = None,
     progress: Progress = ignore_progress,
@@ -74,29 +68,51 @@ def extract_mimic_iv(
     sites: int = 2,
 ) -> Extracted:
     """The long table of the cohort; `stays` is the list (`read_stays`) where `sepsis` is "listed"."""
-    _refuse_unknown(settings)
-    if sepsis == "sepsis3" and find(db, "sepsis3", SCHEMAS) is None:
+    schemas = settings.mimic_iv.schemas
+    if sepsis == "sepsis3" and find(db, "icustays", schemas) and not find(db, "sepsis3", schemas):
         raise MissingTable(
             "The database has no table sepsis3, which mimic-code derives (concepts/sepsis). Nothing was written. "
             "Derive it, or say who has sepsis otherwise: --sepsis icd goes by ICD codes, --stays FILE by your own list."
         )
-    bring(db, TABLES | SEPTIC[sepsis], SCHEMAS, "MIMIC-IV")
+    bring(db, {**TABLES, **SEPTIC[sepsis]}, schemas, "MIMIC-IV")
     put_settings(db, settings)
     db.put("time_zero_rule", pa.table({"time_zero": [settings.time_zero]}))
+    _put_items(db, settings.mimic_iv)
     if stays is not None:
         db.put("listed", stays)
-    total = len(CONCEPTS) + len(FLUIDS) + 1
+    charted = (*settings.concepts, *(f"{table}_items" for table in _tables_of_items(settings.mimic_iv)))
+    total = len(charted) + len(FLUIDS) + 1
     progress("stays", 0, total)
-    for name, part in {
-        "units": "units",
-        "septic": f"septic_{sepsis}",
-        "candidates": "candidates",
-        "stays": "stays",
-    }.items():
+    for name, part in {"units": "units", "septic": f"septic_{sepsis}", "candidates": "candidates"}.items():
         db.make(name, statement(f"mimic_iv/{part}"))
-    _gather(db, "measurements", tuple(CONCEPTS), progress, 1, total)
-    _gather(db, "doses", FLUIDS, progress, 1 + len(CONCEPTS), total)
-    return make_table(db, settings, Source("MIMIC-IV", _flow(db, sepsis), ORIGINS), progress, sites=sites)
+    flow = _keep(db, sepsis)
+    db.make("stays", statement("mimic_iv/stays"))
+    _refuse_unknown_flow(db, settings)
+    _gather(db, "measurements", charted, progress, 1, total)
+    _gather(db, "doses", tuple(FLUIDS), progress, 1 + len(charted), total)
+    return make_table(db, settings, Source("MIMIC-IV", flow, _origins(settings)), progress, sites=sites)
+
+
+def _put_items(db: Database, chosen: MimicIv) -> None:
+    """The items of the settings as small relations, which the SQL files join with."""
+    lines = [(line, item) for line in chosen.lines for item in line.items]
+    db.put(
+        "charted_items",
+        pa.table(
+            {
+                "name": pa.array([line.name for line, _ in lines], pa.string()),
+                "source": pa.array([line.table for line, _ in lines], pa.string()),
+                "itemid": pa.array([item for _, item in lines], pa.int64()),
+                "factor": pa.array([line.factor for line, _ in lines], pa.float64()),
+                "shift": pa.array([line.shift for line, _ in lines], pa.float64()),
+            }
+        ),
+    )
+    db.put("not_fluids", pa.table({"itemid": pa.array(chosen.not_fluids, pa.int64())}))
+
+
+def _tables_of_items(chosen: MimicIv) -> list[str]:
+    return sorted({line.table for line in chosen.lines})
 
 
 def _gather(db: Database, relation: str, concepts: tuple[str, ...], progress: Progress, first: int, total: int) -> None:
@@ -108,24 +124,47 @@ def _gather(db: Database, relation: str, concepts: tuple[str, ...], progress: Pr
     db.run(f"CREATE TEMPORARY VIEW {relation} AS {together}")
 
 
-def _flow(db: Database, sepsis: Sepsis) -> Flow:
-    counts = db.arrow(statement("mimic_iv/flow")).to_pylist()[0]
-    flow = Flow("ICU stays", counts["found"]).then("of adults", left=counts["adults"])
-    return flow.then(RULES[sepsis], left=counts["with_sepsis"]).then(
-        "the person's first ICU stay", left=counts["first_stays"]
-    )
-
-
-def _refuse_unknown(settings: Extraction) -> None:
-    unknown = [c.name for c in settings.charted if c.name not in CONCEPTS]
-    unknown += [name for name in settings.dose.names if name not in FLUIDS]
-    unknown += [c.name for c in settings.site_covariates if c.name not in ORIGINS]
-    if unknown:
-        known = ", ".join((*CONCEPTS, *FLUIDS, "no_icu", "flow"))
-        raise InvalidSettings(
-            f"The settings name {unknown[0]}, which is not extracted from MIMIC-IV (known: {known}). "
-            "Nothing was written."
+def _keep(db: Database, sepsis: Sepsis) -> Flow:
+    if db.number("SELECT count(*) FROM candidates") == 0:
+        raise EmptyCohort(
+            "The table icustays of the database is empty. Nothing was written. Load MIMIC-IV into it, or name another "
+            "database with --db."
         )
+    rules = [
+        ("with their rows in patients and admissions", "recorded = 1"),
+        ("with a care unit and a time of admission", "site IS NOT NULL AND in_time IS NOT NULL"),
+        ("of adults", "adult = 1"),
+        (RULES[sepsis], "septic = 1"),
+        ("the person's first ICU stay", "stay_number = 1"),
+    ]
+    return keep_cohort(db, "candidates", "ICU stays", rules, 1)
+
+
+def _refuse_unknown_flow(db: Database, settings: MimicExtraction) -> None:
+    unknown = db.arrow("SELECT DISTINCT site FROM stays WHERE flow IS NULL ORDER BY site")["site"].to_pylist()
+    if unknown and "flow" in {one.name for one in settings.site_covariates}:
+        raise UnsuitableColumn(
+            f"No stay that began in {unknown[0]} has an outtime in icustays, so that the flow of this unit is not "
+            "known. Nothing was written. Load icustays anew, or leave flow out of site_covariates in the settings."
+        )
+
+
+def _origins(settings: MimicExtraction) -> dict[str, str]:
+    items: dict[str, str] = {}
+    for line in settings.mimic_iv.lines:
+        items[line.name] = f"{items[line.name]}; {line.origin}" if line.name in items else line.origin
+    without = set(map(str, settings.mimic_iv.not_fluids))
+    fluids = [item for kind in settings.dose.names for item in FLUIDS[kind].split(", ") if item not in without]
+    return {
+        **CONCEPTS,
+        **items,
+        "site": "icustays.first_careunit",
+        "patient": "icustays.stay_id",
+        "person": "icustays.subject_id",
+        "no_icu": "icustays.first_careunit",
+        "flow": "icustays: intime to outtime of all stays",
+        "dose": f"inputevents {', '.join(fluids)}, without rewritten rows and solutions that carry a drug",
+    }
 
 
 def read_stays(path: str | Path) -> pa.Table:

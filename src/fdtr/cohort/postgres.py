@@ -1,19 +1,18 @@
 """PostgreSQL: one transaction with one view of the data from first to last statement, never committed."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from fdtr.cohort.database import HOW_TO_NAME, Database, absent, forbidden, needing, refused
+from fdtr.cohort import refusals
+from fdtr.cohort.database import HOW_TO_NAME, Database, needing
 from fdtr.cohort.dialects import dotted, quoted
-from fdtr.errors import Unreachable
+from fdtr.errors import ExtractionError, Unreachable
 
 with needing("psycopg"):
     import psycopg
     from psycopg import errors
-    from psycopg.conninfo import conninfo_to_dict
 
 _ROWS = 50_000
 _FROM_SQL = {
@@ -24,26 +23,46 @@ _FROM_SQL = {
     "float4": pa.float64(),
     "float8": pa.float64(),
     "numeric": pa.float64(),
+    "date": pa.date32(),
     "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
 }
 """What else there is comes as text."""
+
+# What libpq says of a connection that failed, and what to tell of it. Its own text stays unsaid: it quotes hosts, users
+# and databases as it understood them, and where a password has an "@" or a "/", parts of it are among them.
+_FAILED = {
+    "no password supplied": "The database asks for a password. Put it into ~/.pgpass or PGPASSWORD.",
+    "password authentication failed": "The database does not take this user with this password. Look at the user in "
+    "--db, and at the password in ~/.pgpass or PGPASSWORD.",
+    "pg_hba.conf": "The database server does not let this user in from this machine. Ask its administrator.",
+    'role "': "The database server knows no such user. Look at USER in postgresql://USER@HOST/DATABASE.",
+    'database "': "The server has no database of that name. Look at DATABASE in postgresql://USER@HOST/DATABASE.",
+    "resolve host": "There is no host of the name in the address of the database. "
+    "Look at HOST in postgresql://USER@HOST/DATABASE.",
+    "Connection refused": "No PostgreSQL server answers at the host and port in --db. Is it running there?",
+    "timeout": "The database server does not answer within 15 seconds. Can its host and port be reached from here?",
+    "SSL": "The database server and this machine could not agree on encryption. Look at sslmode in --db.",
+    "too many": "The database server has no connection left. Try again later.",
+}
+_ESCAPES = 'A password in the address has to be written with %40 for "@" and %2F for "/"; better put it into ~/.pgpass.'
 
 
 class PostgreSql(Database):
     """PostgreSQL at the address `where`."""
 
     dialect = "postgresql"
+    failures = psycopg.Error
 
     def __init__(self, where: str) -> None:
         super().__init__()
         try:
-            password = str(conninfo_to_dict(where).get("password") or "")
             self._connection = psycopg.connect(where, connect_timeout=15, application_name="fdtr")
         except psycopg.OperationalError as error:
-            reason = str(error).strip().splitlines()[0].replace(password or "\0", "…")
-            raise Unreachable(f"The database does not answer: {reason}. {HOW_TO_NAME}") from None
-        except psycopg.Error:  # its text may quote a password
-            raise Unreachable(f"The address of the database cannot be understood. {HOW_TO_NAME}") from None
+            raise Unreachable(_not_connected(where, str(error))) from None
+        except psycopg.Error:
+            escapes = f" {_ESCAPES}" if _with_password(where) else ""
+            raise Unreachable(f"The address of the database cannot be understood. {HOW_TO_NAME}{escapes}") from None
         self._closing.callback(self._connection.close)  # without a commit: nothing stays
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         for setting in ("work_mem = '256MB'", "timezone = 'UTC'"):
@@ -60,7 +79,7 @@ class PostgreSql(Database):
         self.run(f"DROP TABLE IF EXISTS {self._own(name)}")
         self.run(f"CREATE TEMPORARY TABLE {quoted(name)} ({columns})")
         copying = f"COPY {self._own(name)} FROM STDIN"
-        with self._told(), self._connection.cursor() as cursor, cursor.copy(copying) as copy:
+        with self._told(copying), self._connection.cursor() as cursor, cursor.copy(copying) as copy:
             for batch in rows.to_batches(max_chunksize=_ROWS):
                 for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     copy.write_row(row)
@@ -74,6 +93,30 @@ class PostgreSql(Database):
             "AND n.nspname <> 'pg_catalog' AND n.nspname <> 'information_schema' AND left(n.nspname, 7) <> 'pg_temp'"
         )
         return frozenset(found["name"].to_pylist())
+
+    def check_rights(self, tables: Sequence[str]) -> None:
+        """Refuse where some of `tables` may not be read, or no temporary table made; all at once, for one request."""
+        may = self.arrow(
+            "SELECT CAST(current_database() AS TEXT) AS base, CAST(current_user AS TEXT) AS role, "
+            "has_database_privilege(current_database(), 'TEMPORARY') AS make, "
+            "current_setting('transaction_read_only') AS reading"
+        ).to_pylist()[0]
+        closed = self.arrow(
+            "SELECT lower(n.nspname || '.' || c.relname) AS name FROM pg_class c "
+            "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'v', 'm', 'f', 'p') AND NOT "
+            "(has_schema_privilege(n.oid, 'USAGE') AND has_any_column_privilege(c.oid, 'SELECT'))"
+        )["name"].to_pylist()
+        hidden = [table for table in tables if table in closed]
+        if hidden:
+            raise refusals.forbidden(hidden, quoted(may["role"]))
+        if may["reading"] == "on":
+            raise refusals.read_only()
+        if not may["make"]:
+            raise refusals.no_temporary_tables(quoted(may["base"]), quoted(may["role"]))
+
+    def qualified(self, table: str) -> str:
+        """A table of the database, where a temporary one may have the same name."""
+        return dotted(table)
 
     def _run(self, sql: str) -> None:
         self._connection.execute(sql)
@@ -90,22 +133,42 @@ class PostgreSql(Database):
                 batches.append(pa.record_batch(arrays, schema=schema))
         return pa.Table.from_batches(batches, schema=schema)
 
-    def _qualified(self, table: str) -> str:
-        return dotted(table)
-
     def _own(self, name: str) -> str:
         return f"pg_temp.{quoted(name)}"
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn) as error:
-            raise absent(not isinstance(error, errors.UndefinedColumn)) from error
-        except errors.InsufficientPrivilege as error:
-            raise forbidden() from error
-        except psycopg.Error as error:
-            raise refused(error) from error
+    def _sentence(self, error: Exception, tables: Sequence[str]) -> ExtractionError:
+        match error:
+            case errors.UndefinedTable() | errors.InvalidSchemaName():
+                return refusals.absent_table()
+            case errors.UndefinedColumn():
+                return refusals.absent_column(tables)
+            case psycopg.DataError() | errors.UndefinedFunction() | errors.DatatypeMismatch() | errors.CannotCoerce():
+                return refusals.unsuitable(tables)
+            case errors.InsufficientPrivilege():
+                return refusals.forbidden(tables)
+            case errors.ReadOnlySqlTransaction():
+                return refusals.read_only()
+            case errors.QueryCanceled() | errors.LockNotAvailable():
+                return refusals.too_long(tables)
+            case errors.OutOfMemory() | errors.DiskFull() | errors.ConfigurationLimitExceeded():
+                return refusals.no_room_at_the_server()
+            case errors.DataCorrupted() | errors.IndexCorrupted() | errors.IoError():
+                return refusals.damaged(tables)
+            case psycopg.OperationalError() if self._connection.closed:
+                return refusals.lost(tables)
+            case _:
+                return refusals.refused(error, tables)
+
+
+def _with_password(where: str) -> bool:
+    """Whether the address may hold one, well written or not."""
+    return ":" in where.partition("//")[2].rpartition("@")[0]
+
+
+def _not_connected(where: str, reason: str) -> str:
+    otherwise = f"The database does not answer. {HOW_TO_NAME}"
+    told = next((sentence for words, sentence in _FAILED.items() if words in reason), otherwise)
+    return f"{told} {_ESCAPES}" if _with_password(where) else told
 
 
 def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:

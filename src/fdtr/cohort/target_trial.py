@@ -4,20 +4,73 @@ After M. A. Hernán and J. M. Robins, *Using Big Data to Emulate a Target Trial 
 Available*, American Journal of Epidemiology 183 (2016).
 """
 
-from fdtr.cohort.settings import Outcome
+from fdtr.cohort.settings import Extraction, Outcome
 from fdtr.cohort.steps import Extracted
 
+PAGE = """# Target trial
 
-def target_trial(extracted: Extracted) -> str:
-    """A page with what is imitated and how; a person has to agree with it before any result means something."""
+A draft. Correct it, agree on it with all sites, and date it before anyone sees a result.
+
+| element | trial | imitated here |
+|---|---|---|
+{elements}
+
+## Assumptions
+
+No data can show that these hold. Where one does not, values and rules are wrong by an unknown amount.
+
+* **Exchangeability.** Given the unit and {names}, who got which dose depends on nothing that also moves the outcome.
+  What clinicians saw and the table lacks breaks it: vasopressors, urine, ventilation, the look of a patient. Add what
+  can be had as covariates.
+* **Positivity.** Patients of every state got every dose that a rule may give. `fdtr check` counts them, the report
+  shows effective sample sizes, and pessimism keeps rules near what was done; none of it replaces patients.
+* **Consistency.** A dose is the same treatment however it was given: the levels put slow and fast infusions, and
+  different fluids, into one.
+* **No interference.** What one patient got does not change the outcome of another.
+* **Measured as charted.** Values and times are those of the chart. A value counts until the next one, and who was
+  measured often was often sicker.
+* **Markov states.** The state holds what of the past matters for the next state and reward. Fluids of earlier steps are
+  not in it unless you add them.
+* **Worth of ends.** Death is worth {death:g} and discharge {discharge:g} for each missing step. That is a judgement,
+  and rules follow it.
+
+## Analysis plan
+
+1. Question: is the value of the learnt rule larger than that of practice, in each unit?
+2. Learn with the study file as agreed, on one part of each unit's patients: FDTR, and beside it LDTR, so that what
+   sharing adds can be seen.
+3. Value on the patients who were held out: doubly robust, with its interval; step-importance sampling beside it, with
+   its effective sample size. Where that is small, say that nothing is known.
+4. Primary: the whole table, with death and discharge worth what is agreed. Complete cases, as in the paper, hold for
+   those who lived and stayed: they are a sensitivity analysis.
+5. Sensitivity, each agreed before: other cuts than {cuts} ml; other worths of death and discharge; the outcome where
+   nobody measured it; another look-back; further covariates; another time zero.
+6. State how many stays each rule removed (flow.csv) and how much was missing (missing.csv).
+7. No unit, covariate or cut is chosen after results were seen; where one was, say so.
+"""
+
+
+def target_trial(extracted: Extracted, looks_ahead: str = "") -> str:
+    """A page with what is imitated and how; a person has to agree with it before any result means something.
+
+    `looks_ahead` says how the source knows who is eligible only after time zero, where it does.
+    """
+    settings = extracted.settings
+    return PAGE.format(
+        elements="\n".join(f"| {' | '.join(row)} |" for row in _elements(extracted, looks_ahead)),
+        names=_names(settings),
+        cuts=", ".join(f"{cut:g}" for cut in settings.dose.cuts),
+        **settings.ends,
+    )
+
+
+def _elements(extracted: Extracted, looks_ahead: str) -> list[tuple[str, str, str]]:
     settings, flow = extracted.settings, extracted.flow
     ends = settings.ends
-    rules = "; ".join(removal.rule for removal in flow.removals)
     levels = ", ".join(settings.dose.labels)
     zero = "onset of sepsis, or admission where onset is earlier or not known"
-    names = ", ".join(covariate.name for covariate in settings.covariates)
-    rows = [
-        ("Eligibility", "Met at time zero.", f"{flow.what}: {rules}. Rules on the outcome look ahead: read the flow."),
+    return [
+        ("Eligibility", "Met, and known, at time zero.", _eligibility(extracted, looks_ahead)),
         ("Time zero", "Randomisation.", zero if settings.time_zero == "onset" else "admission to the unit"),
         (
             "Strategies",
@@ -27,7 +80,7 @@ def target_trial(extracted: Extracted) -> str:
         (
             "Assignment",
             "At random, known to all.",
-            f"As clinicians chose; taken for random given the unit and the state before the step: {names}.",
+            f"As clinicians chose; taken for random given the unit and the state before the step: {_names(settings)}.",
         ),
         ("Outcome", "Mapped onto [0, 1] at every step.", _outcome(settings.outcome)),
         (
@@ -37,9 +90,25 @@ def target_trial(extracted: Extracted) -> str:
         ),
         ("Contrast", "Value of a strategy against practice.", "The same, among patients like those of each unit."),
         ("Missing values", "None.", "The last value within the look-back; else missing, and marked in a column."),
+        ("Size", "Planned.", f"{flow.left:,} of {flow.found:,} {flow.what}, as it happened."),
     ]
-    lines = ["# Target trial", "", "| element | trial | imitated here |", "|---|---|---|"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def _eligibility(extracted: Extracted, looks_ahead: str) -> str:
+    settings, flow = extracted.settings, extracted.flow
+    rules = f"{flow.what}: {'; '.join(removal.rule for removal in flow.removals)}."
+    ahead = [looks_ahead] if looks_ahead else []
+    if settings.outcome.unmeasured is None:
+        ahead.append(
+            f"Whether {settings.outcome.name} is known at the end of every step shows only {settings.window_hours:g} "
+            "hours after time zero, and it is known rather of those who were watched closely; unmeasured under "
+            "[outcome] keeps the others."
+        )
+    return f"{rules} Looks ahead: {' '.join(ahead)}" if ahead else rules
+
+
+def _names(settings: Extraction) -> str:
+    return ", ".join(covariate.name for covariate in settings.covariates)
 
 
 def _outcome(outcome: Outcome) -> str:

@@ -1,5 +1,6 @@
--- One row per colloid given, in ml. Albumin, hetastarch and dextran.
+-- One row per colloid given, in ml: albumin 5% (220864) and 25% (220862), hetastarch 6% (225174), dextran (225795, 225796).
 --
+-- The choice is ours; the setting not_fluids leaves items out.
 -- Rewritten rows are void: others stand in their place. A solution that a drug was mixed into is no treatment with fluid.
 SELECT
     e.stay_id,
@@ -18,3 +19,4 @@ WHERE
     )
     AND e.statusdescription IS DISTINCT FROM 'Rewritten'
     AND e.ordercomponenttypedescription IS DISTINCT FROM 'Mixed solution'
+    AND e.itemid NOT IN (SELECT n.itemid FROM not_fluids AS n)

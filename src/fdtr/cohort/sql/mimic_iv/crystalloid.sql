@@ -1,5 +1,8 @@
--- One row per crystalloid given, in ml. Saline, Ringer's, dextrose and their mixtures.
+-- One row per crystalloid given, in ml: saline 0.9% (225158) and 0.45% (225159), Ringer's lactate (225828), dextrose 5% in
+-- saline or Ringer's (225823, 225825, 225827, 225941), sterile water (225944), free water (225797), piggyback (226089).
 --
+-- The choice is ours. Water resuscitates nobody, and piggyback bags carry drugs: the setting not_fluids leaves items out.
+-- Dextrose 5% in water is not among them.
 -- Rewritten rows are void: others stand in their place. A solution that a drug was mixed into is no treatment with fluid.
 SELECT
     e.stay_id,
@@ -18,3 +21,4 @@ WHERE
     )
     AND e.statusdescription IS DISTINCT FROM 'Rewritten'
     AND e.ordercomponenttypedescription IS DISTINCT FROM 'Mixed solution'
+    AND e.itemid NOT IN (SELECT n.itemid FROM not_fluids AS n)

@@ -1,4 +1,4 @@
--- One row per stay of the cohort: the first ICU stay of an adult, with sepsis.
+-- One row per stay of the cohort, whose rules stand in mimic_iv.py.
 --
 -- Time zero is the onset of sepsis where it is asked for and known and came after admission to the unit: what is given
 -- before that is not charted here. Otherwise it is admission.
@@ -14,7 +14,6 @@ SELECT
     c.death_time,
     u.no_icu,
     u.flow
-FROM candidates AS c
+FROM cohort AS c
 CROSS JOIN time_zero_rule AS z
 LEFT JOIN units AS u ON u.site = c.site
-WHERE c.adult = 1 AND c.septic = 1 AND c.stay_number = 1

@@ -1,6 +1,7 @@
 -- One row per care unit: whether it is not an intensive care unit, and its share of all patients' time in all units.
 --
--- Over every stay of the database, not the cohort's alone: it describes the unit. Time is added in whole microseconds.
+-- Over every stay of the database, not the cohort's alone: it describes the unit. Time is added in whole microseconds. A
+-- stay without a time of leaving adds none; the share of a unit in which no stay has one is not known.
 SELECT
     first_careunit AS site,
     CAST(
@@ -13,8 +14,10 @@ SELECT
     ) AS no_icu,
     CAST(sum(spent) AS DOUBLE PRECISION) / CAST(sum(sum(spent)) OVER () AS DOUBLE PRECISION) AS flow
 FROM (
-    SELECT first_careunit, {{microseconds(intime, outtime)}} AS spent
+    SELECT
+        first_careunit,
+        CASE WHEN outtime > intime THEN {{microseconds(intime, outtime)}} END AS spent
     FROM source_icustays
-    WHERE first_careunit IS NOT NULL AND outtime > intime
+    WHERE first_careunit IS NOT NULL
 ) AS timed
 GROUP BY first_careunit

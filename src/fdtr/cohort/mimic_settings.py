@@ -1,0 +1,130 @@
+"""The settings of an extraction from MIMIC-IV: where its tables lie, and which items are read beside built-in ones."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fdtr.cohort.settings import Charted, Extraction, Name, StateCovariate
+from fdtr.study.sections import Number, Section, Text, Whole
+
+SCHEMAS = ("mimiciv_icu", "mimiciv_hosp", "mimiciv_derived", "icu", "hosp", "derived", "main", "public")
+CONCEPTS = {
+    "weight": "chartevents 226512, 224639",
+    "temperature": "chartevents 223761 (°F), 223762 (°C)",
+    "sbp": "chartevents 220179, 220050, 225309",
+    "hemoglobin": "labevents 51222, 50811",
+    "potassium": "labevents 50971, 50822",
+    "lactate": "labevents 50813",
+    "age": "patients: anchor_age, and years from anchor_year to admission; 91 for all above 89",
+}
+"""What has an SQL file of its own, and where that reads."""
+
+FLUIDS = {
+    "crystalloid": "225158, 225828, 225944, 225797, 225159, 225823, 225825, 225827, 225941, 226089",
+    "colloid": "220864, 220862, 225174, 225795, 225796",
+}
+"""Kinds of dose, and the items of `inputevents` that count as such."""
+
+AGE = StateCovariate(name="age", meaning="age at admission", unit="years", plausible=(18.0, 91.0), range=(18.0, 91.0))
+"""Not among the paper's covariates; add it to those of the settings."""
+
+ItemId = Annotated[Whole, Field(gt=0)]
+
+
+class ChartedItems(Section):
+    """Items that chart a covariate, or the outcome."""
+
+    name: Annotated[Name, Field(description="The covariate. Several lines may have the same one, for several units.")]
+    table: Annotated[Literal["chartevents", "labevents"], Field(description="Where the items are charted.")]
+    items: Annotated[tuple[ItemId, ...], Field(min_length=1, description="Their itemid.")]
+    factor: Annotated[Number, Field(description="What the number is multiplied by, …")] = 1.0
+    shift: Annotated[Number, Field(description="… and what is added then, to have the unit of the settings.")] = 0.0
+
+    @property
+    def origin(self) -> str:
+        """For the dictionary.
+
+        >>> ChartedItems(name="height", table="chartevents", items=(226707,), factor=2.54).origin
+        'chartevents 226707 (× 2.54)'
+        """
+        times = "" if self.factor == 1 else f"× {self.factor:.12g}"
+        plus = "" if self.shift == 0 else f"{'+' if self.shift > 0 else '−'} {abs(self.shift):.12g}"
+        unit = " ".join(part for part in (times, plus) if part)
+        return f"{self.table} {', '.join(map(str, self.items))}{f' ({unit})' if unit else ''}"
+
+
+class MimicIv(Section):
+    """What is read from MIMIC-IV, and where."""
+
+    schemas: Annotated[
+        tuple[Text, ...], Field(min_length=1, description="Where tables are looked for; of several the first counts.")
+    ] = SCHEMAS
+    # None and not empty: TOML lets nobody add [[mimic_iv.charted]] to a printed `charted = []`.
+    charted: Annotated[
+        tuple[ChartedItems, ...] | None,
+        Field(description="Items of covariates that are not built in; a built-in name is then read by these alone."),
+    ] = None
+    not_fluids: Annotated[
+        tuple[ItemId, ...], Field(description="Items of the built-in fluids that are not to count, by itemid.")
+    ] = ()
+
+    @property
+    def lines(self) -> tuple[ChartedItems, ...]:
+        """The lines of `charted`."""
+        return self.charted or ()
+
+    @model_validator(mode="after")
+    def _check_items(self) -> Self:
+        read = [(line.name, line.table, item) for line in self.lines for item in line.items]
+        twice = [one for number, one in enumerate(read) if one in read[:number]]
+        if twice:
+            raise ValueError(f"item {twice[0][2]} of {twice[0][1]} stands twice for {twice[0][0]!r} under charted")
+        fluids = {int(item) for items in FLUIDS.values() for item in items.split(", ")}
+        strange = [item for item in self.not_fluids if item not in fluids]
+        if strange:
+            raise ValueError(f"not_fluids has {strange[0]}, which does not count as a fluid anyway")
+        return self
+
+
+class MimicExtraction(Extraction):
+    """All settings of an extraction from MIMIC-IV.
+
+    >>> MimicExtraction().mimic_iv.schemas[0]
+    'mimiciv_icu'
+    """
+
+    mimic_iv: MimicIv = MimicIv()
+
+    @model_validator(mode="after")
+    def _check_mimic_iv(self) -> Self:
+        asked, lines = [one.name for one in self.charted], {line.name for line in self.mimic_iv.lines}
+        unknown = [name for name in asked if name not in CONCEPTS and name not in lines]
+        if unknown:
+            raise ValueError(
+                f"{unknown[0]!r} is not built in (known: {', '.join(CONCEPTS)}): name its items under "
+                "[[mimic_iv.charted]]"
+            )
+        idle = sorted(lines - set(asked))
+        if idle:
+            raise ValueError(
+                f"[[mimic_iv.charted]] has items for {idle[0]!r}, which is no covariate and not the outcome: add it "
+                "under [[covariates]]"
+            )
+        fluid = [name for name in self.dose.names if name not in FLUIDS]
+        if fluid:
+            raise ValueError(f"MIMIC-IV gives no dose {fluid[0]!r}; {' and '.join(FLUIDS)} can be had")
+        other = [one.name for one in self.site_covariates if one.name not in ("no_icu", "flow")]
+        if other:
+            raise ValueError(f"MIMIC-IV gives no site covariate {other[0]!r}; no_icu and flow can be had")
+        return self
+
+    @property
+    def concepts(self) -> tuple[str, ...]:
+        """The built-in names that are read by their SQL files."""
+        lines = {line.name for line in self.mimic_iv.lines}
+        return tuple(one.name for one in self.charted if one.name not in lines)
+
+    def look_back(self, charted: Charted) -> float:
+        """How many hours old a value may be; age at admission stays what it is."""
+        hours = super().look_back(charted)
+        return max(hours, self.window_hours) if charted.name == "age" and "age" in self.concepts else hours

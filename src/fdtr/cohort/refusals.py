@@ -1,0 +1,143 @@
+"""What databases refuse, in sentences: by kind, with the tables and the remedy.
+
+A driver's own text may quote a patient's value or a part of a password, so none of it is passed on.
+"""
+
+from collections.abc import Sequence
+
+from fdtr.errors import (
+    MissingColumn,
+    MissingTable,
+    NotPermitted,
+    RefusedStatement,
+    Unreachable,
+    UnsuitableColumn,
+)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def absent_table() -> MissingTable:
+    """A statement names a table that is not there."""
+    return MissingTable("The database lacks a table that this extraction reads. Nothing was written.")
+
+
+def absent_column(tables: Sequence[str]) -> MissingColumn:
+    """A statement names a column that is not there, or compares columns that cannot be."""
+    where = listed(tables) if len(tables) == 1 else f"One of {listed(tables)}" if tables else "A table of the database"
+    return MissingColumn(
+        f"{where} lacks a column that this extraction reads, or has another type there. Nothing was written. Is it a "
+        "newer or older version of the format?"
+    )
+
+
+def unsuitable(tables: Sequence[str], column: str = "") -> UnsuitableColumn:
+    """A value is not what its column should hold, such as "<0.5" or a time written another way."""
+    where = f"The column {column} of {listed(tables)}" if column else f"A column of {_some(tables)}"
+    return UnsuitableColumn(
+        f"{where} holds text that is no number, or no time such as 2150-03-01 08:00:00, where one is needed. Nothing "
+        "was written. Convert the column where the table is loaded: text that is no number to an empty value, times to "
+        "TIMESTAMP."
+    )
+
+
+def forbidden(tables: Sequence[str], user: str = "") -> NotPermitted:
+    """The database knows the user and says no."""
+    role = user or "YOUR_ROLE"
+    if not tables:
+        return NotPermitted(
+            "The database refuses permission to read one of its tables, or to make temporary ones. Nothing was "
+            "written. Ask its administrator for SELECT on the tables, USAGE on their schemas, and TEMPORARY on the "
+            "database."
+        )
+    schemas = sorted({table.partition(".")[0] for table in tables})
+    return NotPermitted(
+        f"The database refuses permission to read {listed(tables)}. Nothing was written. Ask its administrator for: "
+        f"GRANT USAGE ON SCHEMA {', '.join(schemas)} TO {role}; GRANT SELECT ON {', '.join(tables)} TO {role};"
+    )
+
+
+def no_temporary_tables(database: str, user: str) -> NotPermitted:
+    """The user may read, and not make temporary tables."""
+    return NotPermitted(
+        "The database lets you read, and not make the temporary tables that an extraction takes. Nothing was written. "
+        f"Ask its administrator for: GRANT TEMPORARY ON DATABASE {database} TO {user};"
+    )
+
+
+def read_only() -> NotPermitted:
+    """The session, or the whole server, takes no CREATE, not even of what is temporary."""
+    return NotPermitted(
+        "The database lets this session only read, and an extraction makes temporary tables, which end with it. "
+        "Nothing was written. Connect as a role without default_transaction_read_only, and to the primary server where "
+        "this one is a standby copy."
+    )
+
+
+def too_long(tables: Sequence[str]) -> RefusedStatement:
+    """The server stopped a statement."""
+    return RefusedStatement(
+        f"The database stopped reading {_some(tables)}: it took longer than statement_timeout or lock_timeout allows, "
+        "or somebody cancelled it. Nothing was written. Ask its administrator for more time, or set it yourself: "
+        "PGOPTIONS='-c statement_timeout=0' before the command."
+    )
+
+
+def lost(tables: Sequence[str]) -> Unreachable:
+    """The server went away in the middle."""
+    return Unreachable(
+        f"The connection to the database was lost while {_some(tables)} was read. Nothing was written. Run the same "
+        "command again; where it is lost again, ask the administrator whether the server ends long sessions."
+    )
+
+
+def no_room_at_the_server() -> RefusedStatement:
+    """The server has no memory, disk or connections left."""
+    return RefusedStatement(
+        "The database server has no memory or disk left for the temporary tables of an extraction. Nothing was "
+        "written. Ask its administrator to make room (temp_file_limit, the disk of its temporary files), or try when "
+        "it is idle."
+    )
+
+
+def no_memory(limit: str) -> RefusedStatement:
+    """DuckDB may not take as much as it needs."""
+    return RefusedStatement(
+        f"DuckDB needs more memory than the {limit} that it may take. Nothing was written. Give it more, such as "
+        "--memory 8GB, if the machine has it."
+    )
+
+
+def no_disk(tables: Sequence[str]) -> RefusedStatement:
+    """DuckDB's temporary files do not fit."""
+    return RefusedStatement(
+        f"The disk became full while {_some(tables)} was read: DuckDB puts into temporary files what does not fit its "
+        "memory. Nothing was written. Make room, name a larger place with TMPDIR, or give more with --memory."
+    )
+
+
+def damaged(tables: Sequence[str]) -> RefusedStatement:
+    """A file does not hold what it should."""
+    return RefusedStatement(
+        f"Not all of {_some(tables)} could be read: a file is damaged, or was cut short when it was copied. Nothing "
+        "was written. Copy it again from where it came from, or load the table anew."
+    )
+
+
+def refused(error: Exception, tables: Sequence[str]) -> RefusedStatement:
+    """Anything else; the driver's text stays unsaid."""
+    return RefusedStatement(
+        f"The database could not do what it was asked ({type(error).__name__}) with {_some(tables)}. Nothing was "
+        "written. Run the same command with --debug to see more; that may quote data, so read it before you pass it on."
+    )
+
+
+def _some(tables: Sequence[str]) -> str:
+    return listed(tables) if tables else "the database"
