@@ -96,7 +96,7 @@ def extract_mimic_iv(
         db.make(name, statement(f"mimic_iv/{part}"))
     _gather(db, "measurements", tuple(CONCEPTS), progress, 1, total)
     _gather(db, "doses", FLUIDS, progress, 1 + len(CONCEPTS), total)
-    return make_table(db, settings, Source("MIMIC-IV", _flow(db, sepsis), ORIGINS), progress, sites=sites)
+    return make_table(db, settings, Source(_flow(db, sepsis), ORIGINS), progress, sites=sites)
 
 
 def _gather(db: Database, relation: str, concepts: tuple[str, ...], progress: Progress, first: int, total: int) -> None:
