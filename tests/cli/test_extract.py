@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import pyarrow.parquet as pq
 import pytest
 
 from fdtr.cohort.settings import Extraction
@@ -18,7 +19,7 @@ def extract(*arguments: object, cwd) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
 
 
-def test_printed_settings_are_the_papers_and_load_again(tmp_path):
+def test_printed_settings_load_again(tmp_path):
     done = extract("--print-settings", cwd=tmp_path)
     (tmp_path / "mine.toml").write_text(done.stdout)
     assert Extraction.load(tmp_path / "mine.toml") == Extraction()
@@ -37,9 +38,47 @@ def test_refusals_are_sentences_and_leave_nothing(tmp_path):
         (("--db", address, "--out", "taken"), "exists already"),
         (("--db", address, "--settings", "odd.toml"), 'did you mean "steps"'),
         (("--db", address, "--stays", "none.csv"), "could not be read"),
+        (("--db", address, "--stays", "none.csv", "--sepsis", "icd"), "Give one of them"),
+        (("--db", address, "--out", "odd.toml/out"), "odd.toml/out cannot be written: Not a directory"),
     ):
         done = extract(*arguments, cwd=tmp_path)
         assert done.returncode == 1
         assert sentence in done.stderr
         assert "Traceback" not in done.stderr
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_the_settings_beside_a_table_make_it_again(tmp_path):
+    address = write_duckdb(make_world(300, seed=0), tmp_path / "m.duckdb")
+    ids = [row["stay_id"] for row in make_world(300, seed=0).tables["icustays"].to_pylist()]
+    (tmp_path / "list.csv").write_text("\n".join(["stay_id", *map(str, ids[::2])]))
+    done = extract("--db", address, "--stays", "list.csv", "--site", "north", "--out", "a", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    settings = ("--settings", "a/settings.toml", "--db", address)
+    done = extract(*settings, "--out", "b", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Give that list with --stays" in done.stderr
+    done = extract(*settings, "--stays", "list.csv", "--out", "b", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, second = (pq.read_table(tmp_path / name / "table.parquet") for name in "ab")
+    assert first.equals(second)
+    assert set(first["site"].to_pylist()) == {"north"}
+    assert (tmp_path / "a" / "settings.toml").read_bytes() == (tmp_path / "b" / "settings.toml").read_bytes()
+
+
+def test_a_process_that_is_ended_leaves_no_temporary_files(tmp_path):
+    address = write_duckdb(make_world(2_000, seed=0), tmp_path / "m.duckdb")
+    (tmp_path / "tmp").mkdir()
+    command = [sys.executable, "-m", "fdtr", "extract", "mimic-iv", "--db", address, "--out", "data"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    running = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert running.stderr is not None
+    assert "stays" in running.stderr.readline()  # the work has begun
+    assert any((tmp_path / "tmp").iterdir())
+    running.terminate()
+    running.communicate(timeout=60)
+    assert running.returncode == 143
+    assert not any((tmp_path / "tmp").iterdir())
+    assert not (tmp_path / "data").exists()
