@@ -94,6 +94,13 @@ class Clif:
         self.rows["hospital_diagnosis"].append((f"h{stay}", code))
         return self
 
+    def full(self, stay: int = 1) -> Clif:
+        """Something of everything at one stay, so that no column of the table is empty."""
+        for category, value in (("weight_kg", 80.0), ("temp_c", 37.0), ("sbp", 120.0)):
+            self.vital(category, -1, value, stay)
+        self.lab("hemoglobin", -1, 12.0, stay=stay).lab("potassium", -1, 4.0, stay=stay)
+        return self.bolus(1, 100, stay=stay).bolus(1, 50, category="albumin", stay=stay)
+
     def tables(self) -> dict[str, pa.Table]:
         return {name: self._table(name) for name in COLUMNS}
 
@@ -134,7 +141,8 @@ def hospital(n: int, seed: int, early: int = 0) -> Clif:
             made.lab("potassium", begin - 0.5, float(rng.uniform(3, 5.5)), stay=k)
             level = int(rng.integers(0, 3))
             if level:
-                made.bolus(begin + 1, (100, 500)[level - 1], order=f"{step}", stay=k)
+                fluid = "albumin" if k % 8 == 7 else "sodium_chloride"
+                made.bolus(begin + 1, (100, 500)[level - 1], order=f"{step}", category=fluid, stay=k)
             lactate = max(0.6, lactate - 0.2 - 0.3 * level * (sbp < 100) + float(rng.normal(0, 0.1)))
             made.lab("lactate", begin + 3.9, lactate, stay=k)
     return made

@@ -10,7 +10,10 @@ from fdtr.cohort.settings import Extraction
 from fdtr.cohort.steps import Extracted, Source, make_table
 
 ZERO = datetime(2150, 3, 1, 8)
-SETTINGS = Extraction(site_covariates=())
+SPARSE = ("weight", "temperature", "sbp", "hemoglobin", "potassium", "lactate", "crystalloid", "colloid")
+"""Tests chart what they are about, and nothing else."""
+
+SETTINGS = Extraction(site_covariates=(), may_be_absent=SPARSE)
 TIME = pa.timestamp("us")
 
 
@@ -55,7 +58,7 @@ class Hand:
             db.put("measurements", rows(charts, kinds))
             kinds = [("stay_id", pa.int64()), ("name", pa.string()), ("start_time", TIME), ("end_time", TIME)]
             db.put("doses", rows(self.doses or [(None,) * 5], [*kinds, ("amount", pa.float64())]))
-            return make_table(db, settings, Source("by hand", Flow("stays", len(ids))), sites=sites)
+            return make_table(db, settings, Source(Flow("stays", len(ids))), sites=sites)
 
 
 def rows(listed, kinds) -> pa.Table:

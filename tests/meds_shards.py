@@ -35,7 +35,8 @@ COVARIATES = [
 
 
 def settings(**meds: Any) -> dict[str, Any]:
-    return {"covariates": COVARIATES, "site_covariates": [], "meds": MAP | meds}
+    absent = ["sbp", "temperature", "lactate", "crystalloid", "colloid"]  # tests write what they are about
+    return {"covariates": COVARIATES, "site_covariates": [], "may_be_absent": absent, "meds": MAP | meds}
 
 
 @dataclass

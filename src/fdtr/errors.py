@@ -105,6 +105,7 @@
     │   ├── NotPermitted            a table may not be read, or no temporary one made
     │   ├── RefusedStatement        the database could not do what it was asked
     │   ├── EmptyCohort             no stay is left
+    │   ├── NoValues                a column, or a kind of dose, would be empty
     │   └── OneSite                 every stay is of the same site
     ├── ServiceError                a federation over the network
     │   ├── MissingProgram          a program of the system is not installed
@@ -585,6 +586,10 @@ class RefusedStatement(ExtractionError):
 
 class EmptyCohort(ExtractionError):
     """No stay is left after the rules of the cohort."""
+
+
+class NoValues(ExtractionError):
+    """A covariate, the outcome or a kind of dose has no usable value at any stay of the cohort."""
 
 
 class OneSite(ExtractionError):

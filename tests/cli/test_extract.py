@@ -40,6 +40,8 @@ def test_refusals_are_sentences_and_leave_nothing(tmp_path):
         (("--db", address, "--stays", "none.csv"), "could not be read"),
         (("--db", address, "--memory", "3XB"), "--memory 3XB is no amount of memory"),
         (("--db", "postgresql://me:Pass@Word7@127.0.0.1:1/x"), "no host of the name"),
+        (("--db", address, "--stays", "none.csv", "--sepsis", "icd"), "Give one of them"),
+        (("--db", address, "--out", "odd.toml/out"), "odd.toml/out cannot be written: Not a directory"),
     ):
         done = extract(*arguments, cwd=tmp_path)
         assert done.returncode == 1
@@ -73,3 +75,39 @@ items = [220050, 225309]
     assert "| arterial | systolic blood pressure by arterial line" in (tmp_path / "data" / "dictionary.md").read_text()
     assert "arterial_missing" in pq.read_table(tmp_path / "data" / "table.parquet").column_names
     assert "Looks ahead" in (tmp_path / "data" / "target-trial.md").read_text()
+
+
+def test_the_settings_beside_a_table_make_it_again(tmp_path):
+    address = write_duckdb(make_world(300, seed=0), tmp_path / "m.duckdb")
+    ids = [row["stay_id"] for row in make_world(300, seed=0).tables["icustays"].to_pylist()]
+    (tmp_path / "list.csv").write_text("\n".join(["stay_id", *map(str, ids[::2])]))
+    done = extract("--db", address, "--stays", "list.csv", "--site", "north", "--out", "a", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    settings = ("--settings", "a/settings.toml", "--db", address)
+    done = extract(*settings, "--out", "b", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Give that list with --stays" in done.stderr
+    done = extract(*settings, "--stays", "list.csv", "--out", "b", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, second = (pq.read_table(tmp_path / name / "table.parquet") for name in "ab")
+    assert first.equals(second)
+    assert set(first["site"].to_pylist()) == {"north"}
+    assert (tmp_path / "a" / "settings.toml").read_bytes() == (tmp_path / "b" / "settings.toml").read_bytes()
+
+
+def test_a_process_that_is_ended_leaves_no_temporary_files(tmp_path):
+    address = write_duckdb(make_world(2_000, seed=0), tmp_path / "m.duckdb")
+    (tmp_path / "tmp").mkdir()
+    command = [sys.executable, "-m", "fdtr", "extract", "mimic-iv", "--db", address, "--out", "data"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    running = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert running.stderr is not None
+    assert "stays" in running.stderr.readline()  # the work has begun
+    assert any((tmp_path / "tmp").iterdir())
+    running.terminate()
+    running.communicate(timeout=60)
+    assert running.returncode == 143
+    assert not any((tmp_path / "tmp").iterdir())
+    assert not (tmp_path / "data").exists()

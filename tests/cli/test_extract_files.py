@@ -26,7 +26,7 @@ def fdtr(*arguments, cwd):
 
 
 def test_clif_tables_become_a_folder_that_only_its_owner_enters(tmp_path):
-    made = Clif(6).rate(0, 100).rate(2, 0, "stop").vital("sbp", -1, 123.25)
+    made = Clif(6).full().rate(0, 100).rate(2, 0, "stop").vital("sbp", -1, 123.25)
     done = fdtr("extract", "clif", made.write(tmp_path / "clif"), "--out", "data", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "the first stay of each person" in done.stdout
@@ -47,6 +47,7 @@ def test_steps_and_cuts_of_an_agreed_study_are_used(tmp_path):
     fdtr("extract", "clif", "clif", "--out", "first", "--site", "north", cwd=tmp_path)
     study = (tmp_path / "first" / "study.toml").read_text()
     agreed = study.replace("horizon = 5", "horizon = 3").replace("cuts = [0, 180]", "cuts = [0, 50]")
+    agreed = agreed.replace("180 ml", "50 ml")
     (tmp_path / "agreed.toml").write_text(agreed)
     command = ("extract", "clif", "clif", "--out", "second", "--site", "north", "--study", "agreed.toml", "--json")
     done = fdtr(*command, cwd=tmp_path)
@@ -58,7 +59,7 @@ def test_steps_and_cuts_of_an_agreed_study_are_used(tmp_path):
 
 
 def test_persons_with_several_stays_are_held_out_together(tmp_path):
-    made = Clif(4).admit(4, "unit-0", begin=500, end=600, person=0).lab("lactate", 499, 2.0, stay=4)
+    made = Clif(4).full().admit(4, "unit-0", begin=500, end=600, person=0).lab("lactate", 499, 2.0, stay=4)
     made.write(tmp_path / "clif")
     (tmp_path / "settings.toml").write_text("[clif]\nfirst_stay = false\n")
     done = fdtr("extract", "clif", "clif", "--out", "data", "--settings", "settings.toml", cwd=tmp_path)
@@ -81,7 +82,10 @@ def test_settings_that_are_printed_are_those_that_load(tmp_path):
         done = fdtr("extract", source, "--print-settings", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         (tmp_path / "printed.toml").write_text(done.stdout)
-        model.load(tmp_path / "printed.toml")
+        assert model.load(tmp_path / "printed.toml").steps == 5
+        (tmp_path / "printed.toml").write_text(done.stdout.replace("steps = 5", "steps = 3"))
+        done = fdtr("extract", source, "--settings", "printed.toml", "--print-settings", cwd=tmp_path)
+        assert "steps = 3" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -94,11 +98,15 @@ def test_settings_that_are_printed_are_those_that_load(tmp_path):
         (("clif", "clif", "--out", "data", "--settings", "gone.toml"), "gone.toml does not exist"),
         (("meds", ".", "--map", "clif.toml", "--out", "data"), "meds: is required"),
         (("minari", "a=clif", "--out", "data"), "no Minari dataset"),
+        (("clif", "clif", "--out", "clif.toml/data"), "clif.toml/data cannot be written"),
+        (("meds", "clif", "--map", "map.toml", "--out", "clif.toml/data"), "clif.toml/data cannot be written"),
+        (("minari", "a=nowhere", "--out", "clif.toml/data"), "clif.toml/data cannot be written"),
     ],
 )
 def test_failures_are_sentences_and_leave_nothing(tmp_path, arguments, says):
-    Clif(1).write(tmp_path / "clif")
+    Clif(1).full(0).write(tmp_path / "clif")
     (tmp_path / "clif.toml").write_text("steps = 3\n")
+    (tmp_path / "map.toml").write_text(tomli_w.dumps(settings()))
     done = fdtr("extract", *arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert says in done.stderr
@@ -118,3 +126,33 @@ def test_a_dataset_without_its_site_is_wrong_usage(tmp_path):
     done = fdtr("extract", "minari", "folder", "--out", "data", cwd=tmp_path)
     assert done.returncode == 2
     assert "SITE=DIR" in done.stderr
+
+
+def test_a_missing_folder_is_wrong_usage(tmp_path):
+    for source in ("clif", "meds"):
+        done = fdtr("extract", source, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "name the folder" in done.stderr
+
+
+def test_what_was_left_out_and_what_to_look_at_is_told(tmp_path):
+    made = Clif(12).full().bolus(1, 5, unit="vials").lab("hemoglobin", -1, 12.0, "furlongs")
+    made.write(tmp_path / "clif")
+    done = fdtr("extract", "clif", "clif", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "cohort" / "table.parquet").is_file()  # the place that all sources have
+    assert "fluid in a unit that is no volume" in done.stdout
+    assert "Note: sbp is missing in 91.7% of rows" in done.stderr
+    done = fdtr("extract", "clif", "clif", "--out", "again", "--json", cwd=tmp_path)
+    told = json.loads(done.stdout)
+    assert told["left_out"][1] == {"reason": "result in another unit", "name": "hemoglobin", "entries": 1}
+    assert len(told["notes"]) == 5
+
+
+def test_one_unit_may_be_a_table_of_its_own(tmp_path):
+    Clif(1).full(0).write(tmp_path / "clif")
+    done = fdtr("extract", "clif", "clif", "--one-site", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert set(pq.read_table(tmp_path / "cohort" / "table.parquet")["site"].to_pylist()) == {"unit-0"}
+    done = fdtr("extract", "clif", "clif", "--settings", "cohort/settings.toml", "--out", "again", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

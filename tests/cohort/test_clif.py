@@ -9,16 +9,19 @@ import pyarrow.parquet
 import pytest
 
 from clif_tables import COLUMNS, Clif, at
+from cohort_relations import SPARSE
+from fdtr import __version__
 from fdtr.cohort.clif import extract
 from fdtr.cohort.clif_settings import ClifExtraction
-from fdtr.errors import EmptyCohort, InvalidSettings, MissingColumn, MissingTable, OneSite
+from fdtr.errors import EmptyCohort, InvalidSettings, MissingColumn, MissingTable, NoValues, OneSite
 
 pytestmark = pytest.mark.slow  # a database for every case
+MAP = {"name": "map", "meaning": "mean pressure", "unit": "mmHg", "plausible": [20, 200], "range": [40, 140]}
 CARRIER = "01-Drips; Mixed solution; Continuous Med"
 
 
 def settings(**clif):
-    return ClifExtraction.model_validate({"clif": clif})
+    return ClifExtraction.model_validate({"may_be_absent": SPARSE, "clif": clif})
 
 
 def found(made: Clif, folder, chosen=None, **options):
@@ -135,8 +138,8 @@ class TestCharts:
 
     def test_a_covariate_of_ones_own_has_its_own_unit_and_those_that_the_settings_convert(self, tmp_path):
         creatinine = {"name": "creatinine", "meaning": "creatinine", "unit": "mg/dL", "plausible": [0.1, 20]}
-        given = {"covariates": [creatinine | {"range": [0.3, 8]}], "clif": {"vitals": {}}}
-        given["clif"] |= {"labs": {"creatinine": "creatinine", "lactate": "lactate"}}
+        given = {"covariates": [creatinine | {"range": [0.3, 8]}], "may_be_absent": ["crystalloid", "colloid"]}
+        given["clif"] = {"labs": {"creatinine": "creatinine"}}
         given["clif"] |= {"conversions": {"creatinine": {"µmol/L": 0.0113}}}
         made = Clif().lab("creatinine", -2, 1.5, "mg/dl").lab("creatinine", -1, 100, "µmol/L", stay=1)
         chosen = ClifExtraction.model_validate(given)
@@ -174,7 +177,7 @@ class TestStays:
     def test_only_the_first_stay_of_a_person_counts(self, tmp_path):
         made = Clif().admit(2, "unit-0", begin=500, end=600, person=0).lab("lactate", 499, 2.0, stay=2)
         flow = found(made, tmp_path / "a").extracted.flow
-        assert [(one.rule, one.removed) for one in flow.removals][1] == ("the first stay of each person", 1)
+        assert [(one.rule, one.removed) for one in flow.removals][3] == ("the first stay of each person", 1)
         assert found(made, tmp_path / "b", settings(first_stay=False)).extracted.flow.left == 3
 
     def test_children_and_other_diagnoses_leave(self, tmp_path):
@@ -203,7 +206,7 @@ class TestStays:
         made.rows["adt"][-1] = (*made.rows["adt"][-1][:-1], "stepdown")
         covariate = {"name": "no_icu", "meaning": "not an ICU"}
         chosen = ClifExtraction.model_validate(
-            {"site_covariates": [covariate], "clif": {"locations": ["icu", "stepdown"]}}
+            {"site_covariates": [covariate], "may_be_absent": SPARSE, "clif": {"locations": ["icu", "stepdown"]}}
         )
         assert column(made, tmp_path / "a", "no_icu", chosen, "h2-1")[0] == 1
         assert column(made, tmp_path / "b", "no_icu", chosen, "h0-1")[0] == 0
@@ -313,7 +316,7 @@ class TestRefusals:
         ("given", "says"),
         [
             ({"clif": {"fluid": {}}}, 'did you mean "fluids"'),
-            ({"clif": {"vitals": {}}}, "names no category for 'weight'"),
+            ({"covariates": [MAP]}, "names no category for 'map'"),
             ({"time_zero": "onset"}, "no onset of sepsis"),
             ({"site_covariates": [{"name": "beds", "meaning": "beds"}]}, "no site covariate 'beds'"),
         ],
@@ -325,6 +328,90 @@ class TestRefusals:
     def test_the_settings_that_are_printed_load(self, tmp_path):
         (tmp_path / "settings.toml").write_text(ClifExtraction().as_toml())
         assert ClifExtraction.load(tmp_path / "settings.toml") == ClifExtraction()
+
+
+class TestNoValues:
+    """Whole columns are never lost in silence."""
+
+    def refused(self, made: Clif, folder, **changed) -> str:
+        with pytest.raises(NoValues) as told:
+            extract(made.write(folder, **changed), ClifExtraction())
+        return str(told.value)
+
+    def test_ids_of_another_type_in_one_table(self, tmp_path):
+        made = Clif().full()
+        vitals = made.tables()["vitals"]
+        ids = pa.array([f"{one}.0" for one in vitals["hospitalization_id"].to_pylist()])
+        said = self.refused(made, tmp_path, vitals=vitals.set_column(0, "hospitalization_id", ids))
+        assert "cohort: weight, temperature, sbp." in said
+        assert "rows of vitals with vital_category sbp: 1, none with a hospitalization_id of the cohort" in said
+
+    def test_results_and_fluids_in_unknown_units(self, tmp_path):
+        made = Clif().full()
+        made.rows["labs"] = [(*row[:-1], "furlongs") for row in made.rows["labs"]]
+        drugs = made.rows["medication_admin_intermittent"]
+        made.rows["medication_admin_intermittent"] = [(*row[:-2], "vials", row[-1]) for row in drugs]
+        said = self.refused(made, tmp_path)
+        assert "lactate: no value within its look-back; result in another unit: 2" in said
+        assert "crystalloid: no dose within the steps; fluid in a unit that is no volume: 1" in said
+
+    def test_categories_that_no_row_has(self, tmp_path):
+        made = Clif().full()
+        made.rows["vitals"] = [row for row in made.rows["vitals"] if row[2] != "sbp"]
+        assert "no row of vitals with vital_category sbp" in self.refused(made, tmp_path)
+        assert extract(tmp_path, ClifExtraction(may_be_absent=("sbp",))).extracted.flow.left == 2
+
+
+class TestFlow:
+    def test_no_stay_vanishes_before_the_first_rule(self, tmp_path):
+        made = Clif(6)
+        made.rows["adt"][0] = ("h0", "north", at(0), None, "unit-0", "icu")  # still there
+        made.rows["adt"][1] = ("h1", "north", at(5), at(5), "unit-1", "icu")
+        made.rows["adt"][2] = ("h2", "north", None, at(9), "unit-0", "icu")
+        made.rows["hospitalization"] = [row for row in made.rows["hospitalization"] if row[0] != "h3"]
+        flow = found(made, tmp_path).extracted.flow
+        assert (flow.found, flow.left) == (6, 2)
+        removed = {one.rule: one.removed for one in flow.removals}
+        assert removed["with a beginning and a later end in adt"] == 3
+        assert removed["with a row in hospitalization"] == 1
+
+    def test_a_transfer_to_a_unit_without_an_end_leaves_the_end_unknown(self, tmp_path):
+        made = Clif(3)
+        made.rows["adt"][0] = ("h0", "north", at(0), at(6), "unit-0", "icu")
+        made.rows["adt"].append(("h0", "north", at(6), None, "unit-1", "icu"))
+        assert found(made, tmp_path).extracted.flow.left == 2
+
+    def test_a_location_of_no_length_changes_nothing(self, tmp_path):
+        made = Clif().locate(-0.5, -0.5, "unit-9").vital("sbp", 0, 100)
+        assert column(made, tmp_path, "sbp")[0] == 100.0  # time zero is where it was
+        assert found(made, tmp_path / "b").extracted.table["site"].to_pylist()[0] == "unit-0"
+
+
+class TestLeftOut:
+    def test_entries_count_within_the_time_of_a_stay(self, tmp_path):
+        made = Clif().bolus(1, 9, route=CARRIER).bolus(60, 9, route=CARRIER).bolus(-60, 9, route=CARRIER)
+        made.lab("hemoglobin", -1, 12, "furlongs").lab("hemoglobin", 70, 12, "furlongs")
+        made.rate(-1, 50, order="5").rate(-90, 50, order="6").rate(70, 50, order="7")
+        assert {row["reason"]: row["entries"] for row in found(made, tmp_path).left_out.to_pylist()} == {
+            "fluid that carries a drug": 1,
+            "result in another unit": 1,
+            "rate with nothing charted after it": 1,
+        }
+
+
+class TestOptions:
+    def test_the_settings_beside_a_table_make_it_again(self, tmp_path):
+        made = Clif().rate(0, 100).rate(2, 0, "stop")
+        first = found(made, tmp_path / "t", site="north", zone="America/Chicago").extracted
+        (tmp_path / "s.toml").write_text(first.settings.as_toml())
+        loaded = ClifExtraction.load(tmp_path / "s.toml")
+        assert loaded.options.model_dump(exclude_none=True) == {
+            "source": "clif", "version": __version__, "site": "north", "one_site": False, "file_type": "parquet",
+            "time_zone": "America/Chicago",
+        }  # fmt: skip
+        again = extract(tmp_path / "t", loaded).extracted
+        assert again.table.equals(first.table)
+        assert again.settings == first.settings
 
 
 def _shifted(table, shift, zone):

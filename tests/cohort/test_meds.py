@@ -6,7 +6,7 @@ import pytest
 
 from fdtr.cohort.meds import extract
 from fdtr.cohort.meds_settings import MedsExtraction, example
-from fdtr.errors import EmptyCohort, InvalidSettings, MissingColumn, MissingTable, OneSite
+from fdtr.errors import EmptyCohort, InvalidSettings, MissingColumn, MissingTable, NoValues, OneSite
 from meds_shards import MAP, Shards, planted, settings
 
 pytestmark = pytest.mark.slow  # a database for every case
@@ -147,3 +147,38 @@ def test_maps_that_cannot_be(given, says):
 def test_the_map_that_is_printed_loads(tmp_path):
     (tmp_path / "map.toml").write_text(example().as_toml())
     assert MedsExtraction.load(tmp_path / "map.toml") == example()
+
+
+def strict(folder, **meds):
+    return extract(folder, MedsExtraction.model_validate(settings(**meds) | {"may_be_absent": []}))
+
+
+def test_codes_that_no_event_has_are_named(tmp_path):
+    folder = planted(12)[0].write(tmp_path)
+    assert strict(folder).extracted.notes == ()
+    charted = [line | {"codes": ["BP//sistolic"]} if line["name"] == "sbp" else line for line in MAP["charted"]]
+    with pytest.raises(NoValues, match=r"sbp: no value within its look-back; codes that no event has: BP//sistolic"):
+        strict(folder, charted=charted)
+    doses = [MAP["doses"][0] | {"codes": ["SALIN//rate"]}, MAP["doses"][2] | {"codes": ["ALBUMEN//ml"]}]
+    with pytest.raises(NoValues, match=r"(?s)crystalloid: .*SALIN//rate.*colloid: .*ALBUMEN//ml"):
+        strict(folder, doses=doses)
+    charted = [*MAP["charted"], {"name": "sbp", "codes": ["BP//cuff*"]}]
+    assert strict(folder, charted=charted).extracted.notes == (
+        "No event has the code BP//cuff*, which the map uses for sbp: is it written as in the dataset?",
+    )
+
+
+def test_a_map_without_ends_of_stays_has_no_flow(tmp_path):
+    given = settings(leave=[]) | {"site_covariates": [{"name": "flow"}]}
+    with pytest.raises(InvalidSettings, match=r"\[meds\] leave, or write site_covariates = \[\]"):
+        MedsExtraction.model_validate(given)
+    given["meds"]["leave"] = ["LEFT"]  # a code that no event has
+    with pytest.raises(NoValues, match=r"flow is not known for north.*site_covariates = \[\]"):
+        extract(two().write(tmp_path), MedsExtraction.model_validate(given))
+
+
+def test_events_are_left_out_within_the_time_of_a_stay(tmp_path):
+    shards = two().add(0, 1, "BP//systolic").add(0, 60, "BP//systolic").add(0, 60, "SALINE//rate", 5)
+    assert found(shards, tmp_path).left_out.to_pylist() == [
+        {"reason": "event without a number", "name": "sbp", "entries": 1}
+    ]

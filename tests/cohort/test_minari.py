@@ -140,3 +140,23 @@ def test_refusals_say_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "h5py", None)
     with pytest.raises(MissingExtra, match=r"fdtr\[minari\]"):
         read_episodes({"a": first})
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_numbers_that_are_none_are_refused(tmp_path, value):
+    observations, actions, rewards, ends = next(episodes([3]))
+    worse, odd = observations.copy(), rewards.copy()
+    worse[1, 0], odd[0] = value, value
+    for name, made in (("o", (worse, actions, rewards, ends)), ("r", (observations, actions, odd, ends))):
+        with pytest.raises(InvalidTable, match=r"Episode 0 of .* no finite numbers"):
+            read_episodes({"a": write(tmp_path / name, [made])})
+    with pytest.raises(InvalidTable, match="its action space does not hold"):
+        read_episodes({"a": write(tmp_path / "a", [(observations, actions + 7, rewards, ends)])})
+
+
+def test_a_draft_shares_what_observations_do_and_has_no_negative_zero(tmp_path):
+    text = draft_study(read_episodes({"a": write(tmp_path / "a", episodes([3, 2]))}), "x", teaching=True)
+    assert "terminated = 0\n" in text
+    study = Study.parse(text.encode(), "x")
+    assert {covariate.effect for covariate in study.covariates} == {"shared"}
+    assert study.disclosure.min_patients == 2

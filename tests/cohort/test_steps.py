@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from cohort_relations import SETTINGS, Hand, column
-from fdtr.errors import EmptyCohort, OneSite
+from fdtr.cohort.settings import Options
+from fdtr.errors import EmptyCohort, NoValues, OneSite
 
 
 def test_the_state_is_what_was_known_when_the_step_began(engine):
@@ -97,3 +98,59 @@ def test_what_is_missing_is_counted_by_site_step_and_column(engine):
     counted = {(r["site"], r["step"], r["column"]): (r["rows"], r["missing"]) for r in found.missing.to_pylist()}
     assert counted["unit-0", 0, "sbp"] == (2, 1)
     assert counted["unit-1", 4, "sbp"] == (2, 2)
+
+
+def strict(*absent: str):
+    return SETTINGS.model_copy(update={"may_be_absent": absent})
+
+
+def full() -> Hand:
+    """Stay 0 has something of everything."""
+    values = {"weight": 80, "temperature": 37, "sbp": 120, "hemoglobin": 12, "potassium": 4}
+    hand = Hand().give(1, 1, 100).give(1, 1, 50, "colloid")
+    for name, value in values.items():
+        hand.chart(name, -1, value)
+    return hand
+
+
+def test_what_has_no_usable_value_at_all_is_refused_with_what_was_found(engine):
+    assert full().extract(engine, strict()).table.num_rows == 10
+    hand = full().chart("sbp", -0.5, 900)
+    hand.measurements = [m for m in hand.measurements if m[2] != "sbp" or m[3] == 900]
+    hand.doses = [d for d in hand.doses if d[1] != "colloid"]
+    with pytest.raises(NoValues) as told:
+        hand.extract(engine, strict())
+    assert "usable value in the whole cohort: sbp, colloid." in str(told.value)
+    assert "sbp: values outside 20 to 300 mmHg: 1 of 1" in str(told.value)
+    assert "colloid: no dose within the steps" in str(told.value)
+    assert 'may_be_absent = ["sbp", "colloid"]' in str(told.value)
+    assert hand.extract(engine, strict("sbp", "colloid")).table.num_rows == 10
+
+
+def test_an_outcome_that_is_nowhere_usable_is_not_blamed_on_the_rule(engine):
+    hand = full().chart("lactate", -1, 180).chart("lactate", -1, 170, stay=1)
+    hand.measurements = [m for m in hand.measurements if m[3] != 2.0]
+    with pytest.raises(NoValues, match=r"lactate: values outside 0\.1 to 40 mmol/L: 2 of 2"):
+        hand.extract(engine, strict())
+
+
+def test_a_covariate_that_most_rows_lack_is_noted(engine):
+    found = Hand(12).chart("sbp", -20, 90).extract(engine)
+    assert any(note.startswith("sbp is missing in 96.7% of rows") for note in found.notes)
+    assert full().extract(engine, strict()).notes == ()
+
+
+def test_counts_are_of_the_stays_of_the_table_and_of_the_time_that_counts(engine):
+    hand = Hand(3, lactate=False).chart("lactate", 1, 2.0, stay=0).chart("lactate", 1, 2.0, stay=1)
+    hand.chart("sbp", -1, 90).chart("sbp", -30, 80).chart("sbp", 21, 80).chart("sbp", -1, 70, stay=2)
+    hand.give(1, 2, 100).give(30, 31, 100).give(-5, -1, 100).give(1, 1, 1e6).give(1, 2, 100, stay=2)
+    entries = {entry.column: entry for entry in hand.extract(engine).dictionary}
+    assert (entries["sbp"].charted, entries["sbp"].dropped, entries["sbp"].rows) == (1, 0, 10)
+    assert (entries["dose"].charted, entries["dose"].dropped) == (2, 1)
+    assert entries["sbp"].range == "60 to 200"
+    assert entries["person"].meaning == "the person; each has one stay here"
+
+
+def test_one_site_may_be_named_for_every_source(engine):
+    named = SETTINGS.model_copy(update={"options": Options(site="north")})
+    assert set(Hand(2).table(engine, named, sites=1)["site"].to_pylist()) == {"north"}

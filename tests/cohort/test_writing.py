@@ -1,15 +1,18 @@
 """The folder of an extraction: whole, described, and loadable."""
 
 import csv
+from xml.etree import ElementTree
 
 import pyarrow.parquet as pq
 import pytest
 
 from cohort_relations import SETTINGS, Hand
+from fdtr.cohort.dictionary import as_markdown
 from fdtr.cohort.drafting import draft_study
+from fdtr.cohort.flow import Flow
 from fdtr.cohort.settings import Extraction
-from fdtr.cohort.writing import write
-from fdtr.errors import InvalidSettings, InvalidStudy, OutputExists
+from fdtr.cohort.writing import refuse_taken, write
+from fdtr.errors import InvalidSettings, InvalidStudy, OutputExists, UnwritableFile
 from fdtr.site import read_trajectories
 from fdtr.study import Study
 
@@ -54,3 +57,40 @@ def test_a_file_of_settings_may_hold_only_what_differs(tmp_path):
     (tmp_path / "s.toml").write_text("steps = 4\n[outcome]\nunmeasured = 1.0\n")
     settings = Extraction.load(tmp_path / "s.toml")
     assert (settings.steps, settings.outcome.unmeasured, settings.outcome.range) == (4, 1.0, (0.5, 10.0))
+
+
+def test_a_place_that_cannot_be_written_is_found_before_the_work(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    with pytest.raises(UnwritableFile, match=r"cannot be written: Not a directory\. Nothing was written"):
+        refuse_taken(tmp_path / "file" / "below" / "out")
+    assert refuse_taken(tmp_path / "new" / "out") == tmp_path / "new" / "out"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+    def full(*_, **__):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.mkdtemp", full)
+    with pytest.raises(UnwritableFile, match="Read-only file system"):
+        refuse_taken(tmp_path / "out")
+
+
+def test_the_dictionary_explains_its_headings():
+    page = as_markdown(Hand().chart("sbp", -1, 90).extract("duckdb:").dictionary, "x: columns")
+    assert "* **charted**: values that were read for the stays of the table" in page
+    assert "each has 4 hours from the onset of sepsis" in page
+    assert "| 60 to 200 | 10 | 5 | 1 | 0 |" in page
+
+
+def test_the_drawing_has_every_rule_with_its_reason_and_number():
+    drawn = Flow("ICU stays", 1_000).then("of adults", left=900).then("a rule <that> removes nobody", left=900).as_svg()
+    root = ElementTree.fromstring(drawn)
+    texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts == [
+        "ICU stays", "n = 1,000", "Removed: n = 100", "does not meet: of adults", "Left", "n = 900", "Removed: n = 0",
+        "does not meet: a rule <that> removes nobody", "In the table", "n = 900",
+    ]  # fmt: skip
+    boxes = [box for box in root.iter("{http://www.w3.org/2000/svg}rect") if box.get("x")]
+    middle = {float(box.get("x")) + float(box.get("width")) / 2 for box in boxes[::2]}
+    down = [line for line in root.iter("{http://www.w3.org/2000/svg}line") if line.get("x1") == line.get("x2")]
+    assert {float(line.get("x1")) for line in down} == middle
+    assert len(down) == 2

@@ -2,60 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fdtr.cli import show
-from fdtr.cli.extract import AgreedStudy, Out, SettingsFile, told
+from fdtr.cli.extract import (
+    OUT,
+    AgreedStudy,
+    Memory,
+    OneSite,
+    Out,
+    PrintSettings,
+    SettingsFile,
+    SiteName,
+    Teaching,
+    limit,
+    loaded,
+    printed,
+    told,
+)
 from fdtr.cli.options import Json
 
 if TYPE_CHECKING:
-    from fdtr.cohort.settings import Extraction
     from fdtr.cohort.sources import Read
-
-Chosen = TypeVar("Chosen", bound="Extraction")
-SiteName = Annotated[
-    str | None, typer.Option("--site", help="All of it is this one site's; its units are not told apart.")
-]
-Teaching = Annotated[
-    bool,
-    typer.Option("--teaching", help="Public teaching data: relax the disclosure rules of the drafted study, visibly."),
-]
-
-
-def printing(settings: Callable[[], Extraction]) -> object:
-    """The option that prints the default settings of a command and does nothing else."""
-
-    def printed(asked: bool) -> None:
-        if asked:
-            show.line(settings().as_toml().rstrip())
-            raise typer.Exit
-
-    return typer.Option(
-        "--print-settings", callback=printed, is_eager=True, help="Print the default settings, and do nothing else."
-    )
-
-
-def _clif_settings() -> Extraction:
-    from fdtr.cohort.clif_settings import ClifExtraction
-
-    return ClifExtraction()
 
 
 def clif(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of CLIF tables: clif_adt.parquet, ….")],
-    out: Out,
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The folder of CLIF tables: clif_adt.parquet, ….")
+    ] = None,
+    out: Out = OUT,
     settings: SettingsFile = None,
     study: AgreedStudy = None,
     site: SiteName = None,
-    file_type: Annotated[str, typer.Option(help="parquet or csv.")] = "parquet",
-    time_zone: Annotated[str, typer.Option(help="Of times that state none, such as America/Chicago.")] = "UTC",
+    one_site: OneSite = False,
+    file_type: Annotated[str | None, typer.Option(help="parquet, the default, or csv.")] = None,
+    time_zone: Annotated[
+        str | None, typer.Option(help="Of times that state none, such as America/Chicago; else UTC.")
+    ] = None,
+    memory: Memory = None,
     teaching: Teaching = False,
+    print_settings: PrintSettings = False,
     json: Json = False,
-    _printed: Annotated[bool, printing(_clif_settings)] = False,
 ) -> None:
     """CLIF tables (Common Longitudinal ICU data Format) as a table of trajectories with a draft of its study.
 
@@ -66,30 +56,35 @@ def clif(
     from fdtr.cohort.clif_settings import ClifExtraction
     from fdtr.cohort.writing import refuse_taken
 
+    chosen = loaded(ClifExtraction, settings, study)
+    if print_settings:
+        printed(chosen)
+    place = _named(folder, "the folder of CLIF tables")
     refuse_taken(out)  # before the work, not after it
-    chosen = _agreeing(ClifExtraction.load(settings) if settings else ClifExtraction(), study)
+    chosen = chosen.made_with(one_site=one_site or None)
     with show.progress() as progress:
-        found = extract(folder, chosen, site=site, file_type=file_type, zone=time_zone, progress=progress)
+        found = extract(
+            place, chosen, site=site, file_type=file_type, zone=time_zone, memory=limit(memory), progress=progress
+        )
     written(found, out, teaching, json)
 
 
-def _meds_settings() -> Extraction:
-    from fdtr.cohort.meds_settings import example
-
-    return example()
-
-
 def meds(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The MEDS dataset: the folder with data/*.parquet.")],
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The MEDS dataset: the folder with data/*.parquet.")
+    ] = None,
     codes: Annotated[
-        Path, typer.Option("--map", help="What the codes mean (TOML): stays, covariates, doses, outcome.")
-    ],
-    out: Out,
+        Path | None,
+        typer.Option("--map", "--settings", help="What the codes mean (TOML), with settings to change beside it."),
+    ] = None,
+    out: Out = OUT,
     study: AgreedStudy = None,
     site: SiteName = None,
+    one_site: OneSite = False,
+    memory: Memory = None,
     teaching: Teaching = False,
+    print_settings: PrintSettings = False,
     json: Json = False,
-    _printed: Annotated[bool, printing(_meds_settings)] = False,
 ) -> None:
     """MEDS events (Medical Event Data Standard) as a table of trajectories with a draft of its study.
 
@@ -97,13 +92,18 @@ def meds(
     new folder, readable by you alone. Sends nothing.
     """
     from fdtr.cohort.meds import extract
-    from fdtr.cohort.meds_settings import MedsExtraction
+    from fdtr.cohort.meds_settings import MedsExtraction, example
     from fdtr.cohort.writing import refuse_taken
 
+    if print_settings:
+        printed(loaded(MedsExtraction, codes, study) if codes else example())
+    place = _named(folder, "the folder of the MEDS dataset")
+    if codes is None:
+        raise typer.BadParameter("say what the codes mean; --print-settings prints a map", param_hint="--map")
+    chosen = loaded(MedsExtraction, codes, study).made_with(one_site=one_site or None)
     refuse_taken(out)
-    chosen = _agreeing(MedsExtraction.load(codes), study)
     with show.progress() as progress:
-        found = extract(folder, chosen, site=site, progress=progress)
+        found = extract(place, chosen, site=site, memory=limit(memory), progress=progress)
     written(found, out, teaching, json)
 
 
@@ -111,11 +111,13 @@ def minari(
     datasets: Annotated[
         list[str], typer.Argument(metavar="SITE=DIR", help="A dataset's folder, and what to call its site.")
     ],
-    out: Out,
+    out: Out = OUT,
     name: Annotated[str, typer.Option(help="What to call the study.")] = "episodes",
     steps: Annotated[
         int | None, typer.Option(min=1, help="Cut episodes after so many steps; else the longest counts.")
     ] = None,
+    teaching: Teaching = False,
+    json: Json = False,
 ) -> None:
     """Episodes of Minari datasets as a table of trajectories with a draft of its study; each dataset is one site.
 
@@ -129,9 +131,21 @@ def minari(
     refuse_taken(out)
     with show.progress() as progress:
         found = read_episodes(_sites(datasets), steps, progress)
-    write_episodes(found, name, out)
-    show.line(f"Wrote {out}/: {found.table.num_rows:,} rows, {found.horizon} steps at most. Read study.toml, then run:")
+    write_episodes(found, name, out, teaching=teaching)
+    rows = found.table.num_rows
+    if json:
+        sites = found.table.group_by("site").aggregate([("patient", "count_distinct"), ("patient", "count")])
+        show.as_json({"folder": str(out), "steps": found.horizon, "sites": sites.sort_by("site").to_pylist()})
+        return
+    show.line(f"Wrote {out}/: {rows:,} rows, {found.horizon} steps at most. Read study.toml, then run:")
     show.line(f"  {show.program()} run {out}/study.toml {out}/table.parquet --out results")
+
+
+def _named(folder: Path | None, what: str) -> Path:
+    """The folder to read, which only --print-settings does without."""
+    if folder is None:
+        raise typer.BadParameter(f"name {what}", param_hint="DIR")
+    return folder
 
 
 def _sites(given: list[str]) -> dict[str, Path]:
@@ -142,13 +156,6 @@ def _sites(given: list[str]) -> dict[str, Path]:
     if len({site for site, _, _ in pairs}) < len(pairs):
         raise typer.BadParameter("a site is named twice; each dataset is one site", param_hint="SITE=DIR")
     return {site: Path(folder) for site, _, folder in pairs}
-
-
-def _agreeing(settings: Chosen, study: Path | None) -> Chosen:
-    """The settings with the steps and cuts of an agreed study."""
-    from fdtr.study import Study
-
-    return settings.agreeing_with(Study.load(study)) if study else settings
 
 
 def written(found: Read, out: Path, teaching: bool, json: bool) -> None:

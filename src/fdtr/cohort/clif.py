@@ -4,6 +4,7 @@ CLIF is the Common Longitudinal ICU data Format: the same tables at each site, i
 they lie, in streams, with DuckDB.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,10 +13,10 @@ from fdtr.cohort.clif_files import view_tables
 from fdtr.cohort.clif_settings import Clif, ClifExtraction
 from fdtr.cohort.database import Database
 from fdtr.cohort.dialects import statement
-from fdtr.cohort.engines import open_database
+from fdtr.cohort.engines import MEMORY, open_database
 from fdtr.cohort.flow import Flow
 from fdtr.cohort.rules import keep_cohort
-from fdtr.cohort.sources import Read
+from fdtr.cohort.sources import Read, literal
 from fdtr.cohort.steps import HOUR, Source, make_table
 from fdtr.progress import Progress, ignore_progress
 
@@ -48,19 +49,22 @@ def extract(
     settings: ClifExtraction,
     *,
     site: str | None = None,
-    file_type: str = "parquet",
-    zone: str = "UTC",
+    file_type: str | None = None,
+    zone: str | None = None,
+    memory: str = MEMORY,
     progress: Progress = ignore_progress,
 ) -> Read:
-    """The long table of the CLIF tables in `folder`; `site` names them all, where they are one site of a study."""
-    if site is not None:  # shares of units say nothing about a site as a whole
-        settings = settings.model_copy(update={"site_covariates": ()})
-    with open_database("duckdb:") as db:
+    """The long table of the CLIF tables in `folder`; `site` names them all, where they are one site of a study.
+
+    What is None is as the settings say, else no site, parquet and UTC.
+    """
+    kind, local = file_type or settings.options.file_type or "parquet", zone or settings.options.time_zone or "UTC"
+    settings = settings.made_with(site=site, file_type=kind, time_zone=local)
+    with open_database("duckdb:", memory=memory) as db:
         diagnoses = ("hospital_diagnosis",) if settings.clif.diagnoses else ()
-        view_tables(db, folder, (*TABLES, *diagnoses), file_type, zone)
-        source = map_tables(db, settings, site, progress)
-        left_out = db.arrow(statement("clif/left_out"))
-        return Read(make_table(db, settings, source, progress, sites=1 if site is not None else 2), left_out)
+        view_tables(db, folder, (*TABLES, *diagnoses), kind, local)
+        source = map_tables(db, settings, settings.options.site, progress)
+        return Read(make_table(db, settings, source, progress, sites=settings.fewest_sites))
 
 
 RELATIONS = ("stays", "measurements", "entries", "held", "doses")
@@ -76,7 +80,43 @@ def map_tables(
     for number, name in enumerate(RELATIONS):
         progress(name, number, len(RELATIONS))
         db.make(name, statement(f"clif/{name}"))
-    return Source("CLIF", flow, _origins(settings, site))
+    return Source(
+        flow,
+        _origins(settings, site),
+        left_out=statement("clif/left_out"),
+        hint=lambda name: _hint(db, settings.clif, name),
+    )
+
+
+def _hint(db: Database, chosen: Clif, name: str) -> str:
+    """What the tables hold of a name that has no usable value."""
+    if name in chosen.vitals:
+        return _held(db, "vitals", "vital_category", "vital_value", [chosen.vitals[name]])
+    if name in chosen.labs:
+        return _held(db, "labs", "lab_category", "lab_value_numeric", [chosen.labs[name]])
+    categories = [category for category, kind in chosen.fluids.items() if kind == name]
+    if not categories:
+        return "[clif.fluids] names no med_category of this kind"
+    tables = ("medication_admin_continuous", "medication_admin_intermittent")
+    return "; ".join(_held(db, table, "med_category", "med_dose", categories) for table in tables)
+
+
+def _held(db: Database, table: str, column: str, value: str, categories: list[str]) -> str:
+    listed = ", ".join(literal(_plain(one)) for one in categories)
+    cohort = "hospitalization_id IN (SELECT hospitalization_id FROM stays)"
+    counts = db.arrow(
+        f"SELECT count(*) AS rows, count({value}) AS numbers, count(CASE WHEN {cohort} THEN 1 END) AS mine "
+        f"FROM clif_{table} WHERE {column} IN ({listed})"
+    ).to_pylist()[0]
+    what = f"{table} with {column} {' or '.join(categories)}"
+    if not counts["rows"]:
+        return f"no row of {what}"
+    if not counts["mine"]:
+        return (
+            f"rows of {what}: {counts['rows']:,}, none with a hospitalization_id of the cohort; are ids written alike "
+            "in all tables?"
+        )
+    return f"rows of {what}: {counts['mine']:,} in the cohort, and {counts['numbers']:,} of all have a number"
 
 
 def _put_choices(db: Database, settings: ClifExtraction, site: str | None) -> None:
@@ -97,9 +137,12 @@ def _put_choices(db: Database, settings: ClifExtraction, site: str | None) -> No
     )
     charted = [(name, category, "vitals") for name, category in chosen.vitals.items()]
     charted += [(name, category, "labs") for name, category in chosen.labs.items()]
-    _put(db, "clif_charted", ("name", "category", "source"), [(n, _plain(c), s) for n, c, s in charted])
+    wanted = {one.name for one in settings.charted}
+    charted = [(name, _plain(category), table) for name, category, table in charted if name in wanted]
+    _put(db, "clif_charted", ("name", "category", "source"), charted)
     _put(db, "clif_locations", ("category",), [(_plain(one),) for one in chosen.locations])
-    _put(db, "clif_fluids", ("category", "name"), [(_plain(one), name) for one, name in chosen.fluids.items()])
+    fluids = [(_plain(one), chosen.fluids[one]) for one in _counted(settings)]
+    _put(db, "clif_fluids", ("category", "name"), fluids)
     _put(db, "clif_carriers", ("words",), [(one.lower(),) for one in chosen.carriers])
     _put(db, "clif_codes", ("code",), [(one.upper().replace(".", ""),) for one in chosen.diagnoses])
     db.put("clif_units", _units(settings))
@@ -130,7 +173,7 @@ def _unspaced(unit: str) -> str:
     return unit.lower().replace(" ", "")
 
 
-def _put(db: Database, name: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _put(db: Database, name: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     db.put(name, pa.table({column: pa.array([r[i] for r in rows], pa.string()) for i, column in enumerate(columns)}))
 
 
@@ -139,11 +182,19 @@ def _plain(category: str) -> str:
 
 
 def _keep(db: Database, chosen: Clif) -> Flow:
-    rules = [("in a unit with a name", "site IS NOT NULL")]
+    rules = [
+        ("with a row in hospitalization", "patient_id IS NOT NULL"),
+        ("with a beginning and a later end in adt", "timed = 1"),
+        ("in a unit with a name", "site IS NOT NULL"),
+    ]
     rules += [("the first stay of each person", "place = 1")] if chosen.first_stay else []
     rules += [(f"{chosen.youngest} years or older", f"age >= {chosen.youngest}")]
     rules += [("with a diagnosis of the settings", "listed = 1")] if chosen.diagnoses else []
     return keep_cohort(db, "icu_stays", f"stays ({', '.join(chosen.locations)})", rules, chosen.smallest_site)
+
+
+def _counted(settings: ClifExtraction) -> list[str]:
+    return [one for one, kind in settings.clif.fluids.items() if kind in settings.dose.names]
 
 
 def _origins(settings: ClifExtraction, site: str | None) -> dict[str, str]:
@@ -154,7 +205,7 @@ def _origins(settings: ClifExtraction, site: str | None) -> dict[str, str]:
         "person": "patient.patient_id",
         **{name: f"vitals {category}" for name, category in chosen.vitals.items()},
         **{name: f"labs {category}" for name, category in chosen.labs.items()},
-        "dose": f"medication_admin_continuous and _intermittent: {', '.join(chosen.fluids)}",
+        "dose": f"medication_admin_continuous and _intermittent: {', '.join(_counted(settings))}",
         "flow": "adt: in_dttm to out_dttm",
         "no_icu": "adt.location_category",
     }

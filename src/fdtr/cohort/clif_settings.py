@@ -1,11 +1,13 @@
 """The settings of an extraction from CLIF tables: what a hospital calls units, charts and fluids."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fdtr.cohort.printing import Setting
 from fdtr.cohort.settings import SITE_COVARIATES, Extraction, Hours, Name, SiteCovariate
-from fdtr.study.sections import Flag, Number, Section, Text, Whole
+from fdtr.study.sections import Flag, Number, Text, Whole
 
 VITALS = {"weight": "weight_kg", "temperature": "temp_c", "sbp": "sbp"}
 LABS = {"hemoglobin": "hemoglobin", "potassium": "potassium", "lactate": "lactate"}
@@ -24,7 +26,7 @@ FLUIDS = {
 """5% dextrose is not among them: it carries drugs and corrects sodium, and resuscitates nobody."""
 
 
-class Clif(Section):
+class Clif(Setting):
     """What a hospital's CLIF tables call things. Categories are compared in small letters, spaces as underscores."""
 
     locations: Annotated[tuple[Text, ...], Field(min_length=1, description="location_category of a stay's units.")] = (
@@ -47,11 +49,40 @@ class Clif(Section):
         dict[Text, dict[Text, Annotated[Number, Field(gt=0)]]],
         Field(description="What a lab_category's result in another unit than the covariate's is multiplied by."),
     ] = CONVERSIONS
-    fluids: Annotated[dict[Text, Name], Field(description="The kind of dose that each med_category is.")] = FLUIDS
+    fluids: Annotated[
+        dict[Text, Name],
+        Field(
+            description="The kind of dose that each med_category is; a kind that [dose] does not name is not counted."
+        ),
+    ] = FLUIDS
     carriers: Annotated[
         tuple[Text, ...], Field(description="A fluid whose med_route_name contains this carries a drug: not counted.")
     ] = ("mixed solution",)
     longest_hours: Annotated[Hours, Field(description="A rate that is not charted anew for longer is not held.")] = 24.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_tables(cls, given: Any) -> Any:
+        """A table changes what it names and keeps the rest. A covariate that moves is read from one table only."""
+        if not isinstance(given, Mapping):
+            return given
+        filled = dict(given)
+        for name, other, default in (("vitals", "labs", VITALS), ("labs", "vitals", LABS)):
+            moved = given.get(other)
+            kept = {k: v for k, v in default.items() if not isinstance(moved, Mapping) or k not in moved}
+            if isinstance(given.get(name, {}), Mapping):
+                filled[name] = {**kept, **given.get(name, {})}
+        if isinstance(given.get("fluids"), Mapping):
+            filled["fluids"] = {**FLUIDS, **given["fluids"]}
+        if isinstance(given.get("conversions"), Mapping):
+            changed = given["conversions"]
+            both = {
+                category: {**CONVERSIONS.get(category, {}), **units}
+                for category, units in changed.items()
+                if isinstance(units, Mapping)
+            }
+            filled["conversions"] = {**CONVERSIONS, **changed, **both}
+        return filled
 
 
 class ClifExtraction(Extraction):
@@ -61,14 +92,18 @@ class ClifExtraction(Extraction):
     'location_name'
     """
 
-    name: Text = "icu-fluids"
+    SOURCE: ClassVar[Literal["mimic-iv", "clif", "meds"]] = "clif"
+
+    name: Annotated[Text, Field(description="Of the drafted study.")] = "icu-fluids"
     # CLIF has no onset of sepsis: steps begin with the stay.
     time_zero: Annotated[Literal["onset", "admission"], Field(description="When step 0 begins: admission.")] = (
         "admission"
     )
     # Every unit is an ICU unless [clif] locations says otherwise, and then no_icu tells nothing.
-    site_covariates: tuple[SiteCovariate, ...] = tuple(one for one in SITE_COVARIATES if one.name != "no_icu")
-    clif: Clif = Clif()
+    site_covariates: Annotated[
+        tuple[SiteCovariate, ...], Field(description="What is the same for all stays of a site: flow, no_icu.")
+    ] = tuple(one for one in SITE_COVARIATES if one.name != "no_icu")
+    clif: Annotated[Clif, Field(description="What the hospital's CLIF tables call things.")] = Clif()
 
     @model_validator(mode="after")
     def _check_clif(self) -> Self:

@@ -1,23 +1,27 @@
 """The data dictionary: what every column of a table means, where it comes from, and what was missing or dropped."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from fdtr.cohort.absent import Counted, Counts
 from fdtr.cohort.settings import MISSING, Charted, Extraction
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A column of the table. Counts are of rows (`missing`) and of charted values (`charted`, `dropped`)."""
+    """A column of the table. Counts are of rows (`rows`, `missing`) and of charted values (`charted`, `dropped`)."""
 
     column: str
     meaning: str
     unit: str = ""
     source: str = ""
     plausible: str = ""
+    range: str = ""
+    rows: int | None = None
     missing: int | None = None
     charted: int | None = None
     dropped: int | None = None
@@ -27,18 +31,30 @@ class Entry:
         return asdict(self)
 
 
-def describe(
-    settings: Extraction, origins: Mapping[str, str], table: pa.Table, counted: Mapping[str, Mapping[str, Any]]
-) -> tuple[Entry, ...]:
-    """An entry for each column; `counted` has the charted and dropped values of each name."""
+HEADINGS = {
+    "source": "where it was read",
+    "plausible": "values outside are errors of charting, and dropped",
+    "range": "public bounds of the study; values outside are clipped there when it is run",
+    "rows": "rows of the table",
+    "missing": "how many of these rows have no value",
+    "charted": "values that were read for the stays of the table, near enough in time to count",
+    "dropped": "how many of these values were not plausible, or in no known unit",
+}
+
+
+def describe(settings: Extraction, origins: Mapping[str, str], table: pa.Table, counted: Counted) -> tuple[Entry, ...]:
+    """An entry for each column; `counted` has the charted and dropped values."""
     entries = [
         Entry("site", "where the stay began", source=origins.get("site", "")),
         Entry("patient", "the stay: one trajectory", source=origins.get("patient", "")),
-        Entry("person", "the person; some have several stays", source=origins.get("person", "")),
-        Entry("step", f"number of the step, from 0; each has {settings.step_hours:g} hours from time zero"),
+        Entry("person", f"the person; {_repeats(table)}", source=origins.get("person", "")),
+        Entry("step", f"number of the step, from 0; each has {settings.step_hours:g} hours from {_zero(settings)}"),
         *(_state(c, settings, origins, table, counted) for c in settings.covariates),
         *(Entry(f"{c.name}{MISSING}", f"1 where {c.name} is missing") for c in settings.covariates),
-        *(Entry(c.name, c.meaning, c.unit, origins.get(c.name, "")) for c in settings.site_covariates),
+        *(
+            Entry(c.name, c.meaning, c.unit, origins.get(c.name, ""), range=_bounds(c.range))
+            for c in settings.site_covariates
+        ),
         _dose(settings, origins, counted),
         Entry(
             "action", f"level of the dose: how many of {', '.join(f'{c:g}' for c in settings.dose.cuts)} ml it exceeds"
@@ -46,7 +62,20 @@ def describe(
         _reward(settings, origins, counted),
         Entry("end", "how a stay ended that has fewer steps than the study, on its last row: death or discharge"),
     ]
-    return tuple(entries)
+    return tuple(replace(entry, rows=table.num_rows) for entry in entries)
+
+
+def _repeats(table: pa.Table) -> str:
+    stays, persons = (len(pc.unique(table[name])) for name in ("patient", "person"))
+    return "some have several stays" if persons < stays else "each has one stay here"
+
+
+def _zero(settings: Extraction) -> str:
+    return "the onset of sepsis, or admission where that is later" if settings.time_zero == "onset" else "admission"
+
+
+def _bounds(pair: tuple[float, float]) -> str:
+    return f"{pair[0]:g} to {pair[1]:g}"
 
 
 def _state(
@@ -54,55 +83,59 @@ def _state(
     settings: Extraction,
     origins: Mapping[str, str],
     table: pa.Table,
-    counted: Mapping[str, Mapping[str, Any]],
+    counted: Counted,
 ) -> Entry:
-    return Entry(
+    entry = Entry(
         covariate.name,
         f"{covariate.meaning}, last value before the step, at most {settings.look_back(covariate):g} hours old",
         covariate.unit,
         origins.get(covariate.name, ""),
-        f"{covariate.plausible[0]:g} to {covariate.plausible[1]:g}",
-        table[covariate.name].null_count,
-        **_counts(covariate.name, counted),
+        _bounds(covariate.plausible),
+        _bounds(covariate.range),
+        missing=table[covariate.name].null_count,
     )
+    return _counting(entry, counted.charted.get(covariate.name, Counts()))
 
 
-def _dose(settings: Extraction, origins: Mapping[str, str], counted: Mapping[str, Mapping[str, Any]]) -> Entry:
-    return Entry(
+def _dose(settings: Extraction, origins: Mapping[str, str], counted: Counted) -> Entry:
+    entry = Entry(
         "dose",
         f"volume given in the step: {', '.join(settings.dose.names)}",
         "ml",
         origins.get("dose", ""),
         f"above 0, up to {settings.dose.largest:g} a dose, in ml or litres",
-        **_counts("dose", counted),
     )
+    return _counting(entry, counted.dose)
 
 
-def _reward(settings: Extraction, origins: Mapping[str, str], counted: Mapping[str, Mapping[str, Any]]) -> Entry:
+def _reward(settings: Extraction, origins: Mapping[str, str], counted: Counted) -> Entry:
     outcome = settings.outcome
     low, high = outcome.range
     kind = "at the step's end" if outcome.reward == "level" else "by how much it changed in the step"
-    return Entry(
+    entry = Entry(
         "reward",
         f"{outcome.meaning} {kind}, mapped from {low:g} to {high:g} {outcome.unit} onto [0, 1]; {outcome.better} is "
         "better; 0 where the patient died in the step",
         "",
         origins.get(outcome.name, ""),
-        f"{outcome.plausible[0]:g} to {outcome.plausible[1]:g}",
-        **_counts(outcome.name, counted),
+        _bounds(outcome.plausible),
+        _bounds((0.0, 1.0)),
     )
+    return _counting(entry, counted.charted.get(outcome.name, Counts()))
 
 
-def _counts(name: str, counted: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    found = counted.get(name, {})
-    return {"charted": int(found.get("charted", 0)), "dropped": int(found.get("dropped", 0))}
+def _counting(entry: Entry, found: Counts) -> Entry:
+    return replace(entry, charted=found.charted, dropped=found.dropped)
 
 
 def as_markdown(entries: tuple[Entry, ...], heading: str) -> str:
     """The dictionary as a page."""
-    names = list(entries[0].as_row())
+    # Headings that are empty throughout, such as those of episodes, are left out.
+    rows = [entry.as_row() for entry in entries]
+    names = [name for name in rows[0] if any(row[name] not in (None, "") for row in rows)]
     lines = [f"# {heading}", "", f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
-    lines += [f"| {' | '.join(_cell(value) for value in entry.as_row().values())} |" for entry in entries]
+    lines += [f"| {' | '.join(_cell(row[name]) for name in names)} |" for row in rows]
+    lines += ["", *(f"* **{name}**: {HEADINGS[name]}." for name in names if name in HEADINGS)]
     return "\n".join(lines) + "\n"
 
 

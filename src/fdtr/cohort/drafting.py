@@ -50,10 +50,10 @@ def draft_study(
         lines += ["", "[disclosure]"]
     if ragged:
         lines.append('small_step = "withhold"  # late steps have fewer patients')
-    return "\n".join([*lines, *(_RELAXED if teaching else ())]) + "\n"
+    return "\n".join([*lines, *(RELAXED if teaching else ())]) + "\n"
 
 
-_RELAXED = (
+RELAXED = (
     "# RELAXED, because these patients are public teaching data. Never use these numbers for patients of your own:",
     "# delete the lines below, and the defaults hold again.",
     "min_patients = 2",

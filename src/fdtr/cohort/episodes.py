@@ -8,15 +8,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fdtr.cohort.dictionary import Entry, as_markdown
+from fdtr.cohort.drafting import RELAXED
 from fdtr.cohort.minari import TERMINATED, Episodes, names
 from fdtr.cohort.writing import as_csv, as_parquet, write_files
 from fdtr.study import Study
 from fdtr.trajectories.ranges import round_outward
 
+EFFECT = 'effect = "shared"  # the same at every site; or "specific": a site\'s own'
 
-def write_episodes(episodes: Episodes, name: str, folder: Path) -> None:
+
+def write_episodes(episodes: Episodes, name: str, folder: Path, *, teaching: bool = False) -> None:
     """Write table, draft of the study and dictionary into the new `folder`."""
-    study = draft_study(episodes, name)
+    study = draft_study(episodes, name, teaching=teaching)
     Study.parse(study.encode(), "study.toml")
     entries = _dictionary(episodes)
     write_files(
@@ -30,8 +33,11 @@ def write_episodes(episodes: Episodes, name: str, folder: Path) -> None:
     )
 
 
-def draft_study(episodes: Episodes, name: str) -> str:
-    """The text of a study file. Ranges are those of the spaces, or, where a space has no end, of the data."""
+def draft_study(episodes: Episodes, name: str, *, teaching: bool = False) -> str:
+    """The text of a study file. Ranges are those of the spaces, or, where a space has no end, of the data.
+
+    `teaching`: the episodes are public already, and the disclosure rules are relaxed.
+    """
     actions = list(episodes.actions.levels)
     low, high = _reward_range(episodes)
     lines = [
@@ -46,11 +52,12 @@ def draft_study(episodes: Episodes, name: str) -> str:
         'basis = "categorical"  # codes of a space have no order',
     ]
     for number, column in enumerate(names(episodes.states)):
-        lines += ["", "[[covariates]]", f"name = {json.dumps(column)}", *_covariate(episodes, number, column)]
+        lines += ["", "[[covariates]]", f"name = {json.dumps(column)}", EFFECT, *_covariate(episodes, number, column)]
     lines += ["", "[reward]", f"range = [{low:.10g}, {high:.10g}]  # of this data"]
     if _ended_early(episodes):
         lines += ["", "[ends]  # what each missing step is worth on [0, 1]: a reward of 0"]
-        lines.append(f"{TERMINATED} = {-low / (high - low):.10g}")
+        lines.append(f"{TERMINATED} = {abs(low) / (high - low):.10g}")  # low is 0 or below: never -0
+    lines += ["", "[disclosure]", *RELAXED] if teaching else []
     return "\n".join(lines) + "\n"
 
 

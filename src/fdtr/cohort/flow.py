@@ -1,10 +1,19 @@
 """The flow of a cohort: how many stays each rule removed, as a table and as a drawing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from textwrap import wrap
 from typing import Self
 from xml.sax.saxutils import escape
 
-_WIDTH, _BOX, _GAP, _SIDE = 640, 44, 34, 330
+_WIDTH, _MARGIN, _GAP, _LINE = 720, 16, 14, 19
+_MIDDLE, _SIDE = (16, 260), (346, 358)
+_CENTRE = _MIDDLE[0] + _MIDDLE[1] / 2
+_FONT = 'font-family="system-ui, sans-serif" font-size="14"'
+_TIP = 'id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto"'
+_BOLD = ' font-weight="600"'
+_LETTERS = 46
+"""How many letters fit into a line of a box at the side."""
 
 
 @dataclass(frozen=True)
@@ -43,28 +52,46 @@ class Flow:
         return first + [{"rule": r.rule, "removed": r.removed, "left": r.left} for r in self.removals]
 
     def as_svg(self) -> str:
-        """Boxes from top to bottom; what each rule removed stands beside."""
-        height = _GAP + (_BOX + _GAP) * (len(self.removals) + 1)
-        size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
-        parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-family="system-ui" font-size="13">',
-            f"<title>{escape(f'{self.found:,} {self.what}, {self.left:,} in the cohort')}</title>",
-            f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
-            *_box(_GAP / 2, self.what, f"{self.found:,}"),
-        ]
+        """A diagram as CONSORT asks for: who is left down the middle, who left and why in boxes at the side."""
+        parts, top = _box(_MIDDLE, _MARGIN, [self.what, f"n = {self.found:,}"]), _MARGIN + _height(2)
         for number, removal in enumerate(self.removals, 1):
-            top = _GAP / 2 + number * (_BOX + _GAP)
-            parts += [
-                f'<line x1="160" x2="160" y1="{top - _GAP}" y2="{top}" stroke="#444"/>',
-                f'<text x="{_SIDE + 12}" y="{top - _GAP / 2 + 4}" fill="#444">− {removal.removed:,}</text>',
-                *_box(top, removal.rule, f"{removal.left:,}"),
-            ]
-        return "\n".join([*parts, "</svg>"]) + "\n"
+            why = wrap(f"does not meet: {removal.rule}", _LETTERS) or [""]
+            side = [f"Removed: n = {removal.removed:,}", *why]
+            aside, below = top + _GAP, top + 2 * _GAP + _height(len(side))
+            turn = aside + _height(len(side)) / 2
+            parts += _arrow(_CENTRE, top, _CENTRE, below) + _arrow(_CENTRE, turn, _SIDE[0], turn)
+            parts += _box(_SIDE, aside, side, first=True)
+            last = number == len(self.removals)
+            parts += _box(_MIDDLE, below, ["In the table" if last else "Left", f"n = {removal.left:,}"])
+            top = below + _height(2)
+        height = top + _MARGIN
+        size = f'width="{_WIDTH}" height="{height:g}" viewBox="0 0 {_WIDTH} {height:g}"'
+        head = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" {_FONT}>',
+            f"<title>{escape(f'{self.found:,} {self.what}, {self.left:,} in the table')}</title>",
+            f"<defs><marker {_TIP}><path d='M0 0L8 4L0 8z' fill='#444'/></marker></defs>",
+            f'<rect width="{_WIDTH}" height="{height:g}" fill="white"/>',
+        ]
+        return "\n".join([*head, *parts, "</svg>"]) + "\n"
 
 
-def _box(top: float, text: str, count: str) -> list[str]:
-    return [
-        f'<rect x="10" y="{top}" width="{_WIDTH - 20}" height="{_BOX}" rx="4" fill="#f4f4f4" stroke="#444"/>',
-        f'<text x="22" y="{top + 27}">{escape(text)}</text>',
-        f'<text x="{_WIDTH - 22}" y="{top + 27}" text-anchor="end" font-weight="600">{count}</text>',
+def _height(lines: int) -> float:
+    return _LINE * lines + 16
+
+
+def _box(place: tuple[int, int], top: float, lines: Sequence[str], *, first: bool = False) -> list[str]:
+    """A box with its text in the middle; the bold line is the `first` one, or the last."""
+    left, width = place
+    bold = 0 if first else len(lines) - 1
+    texts = [
+        f'<text x="{left + width / 2:g}" y="{top + 22 + _LINE * number:g}" text-anchor="middle"'
+        f"{_BOLD if number == bold else ''}>{escape(line)}</text>"
+        for number, line in enumerate(lines)
     ]
+    size = f'width="{width}" height="{_height(len(lines)):g}"'
+    return [f'<rect x="{left}" y="{top:g}" {size} rx="3" fill="#f6f6f6" stroke="#444"/>', *texts]
+
+
+def _arrow(x1: float, y1: float, x2: float, y2: float) -> list[str]:
+    ends = f'x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"'
+    return [f'<line {ends} stroke="#444" marker-end="url(#tip)"/>']

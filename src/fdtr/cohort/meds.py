@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from fdtr.cohort.database import Database
 from fdtr.cohort.dialects import quoted, statement
-from fdtr.cohort.engines import open_database
+from fdtr.cohort.engines import MEMORY, open_database
 from fdtr.cohort.flow import Flow
 from fdtr.cohort.meds_settings import Meds, MedsExtraction
 from fdtr.cohort.rules import keep_cohort
@@ -25,21 +25,25 @@ COLUMNS = ("subject_id", "time", "code", "numeric_value")
 
 
 def extract(
-    folder: Path, settings: MedsExtraction, *, site: str | None = None, progress: Progress = ignore_progress
+    folder: Path,
+    settings: MedsExtraction,
+    *,
+    site: str | None = None,
+    memory: str = MEMORY,
+    progress: Progress = ignore_progress,
 ) -> Read:
     """The long table of the MEDS dataset in `folder`; `site` names all of it, where it is one site of a study."""
-    if site is not None:
-        settings = settings.model_copy(update={"site_covariates": ()})
-    elif settings.meds.site_part is None and settings.meds.site_column is None:
+    settings = settings.made_with(site=site)
+    site = settings.options.site
+    if site is None and settings.meds.site_part is None and settings.meds.site_column is None:
         raise InvalidSettings(
             "The map says nowhere what the site of a stay is. Set site_part or site_column under [meds], or, where all "
             "patients are of one site, name it with --site."
         )
-    with open_database("duckdb:") as db:
+    with open_database("duckdb:", memory=memory) as db:
         view_events(db, folder, settings.meds)
         source = map_events(db, settings, site, progress)
-        left_out = db.arrow(statement("meds/left_out"))
-        return Read(make_table(db, settings, source, progress, sites=1 if site is not None else 2), left_out)
+        return Read(make_table(db, settings, source, progress, sites=settings.fewest_sites))
 
 
 def view_events(db: Database, folder: Path, chosen: Meds) -> None:
@@ -90,7 +94,48 @@ def map_events(
     for number, name in enumerate(RELATIONS, 1):
         progress(name, number, len(RELATIONS) + 1)
         db.make(name, statement(f"meds/{name}"))
-    return Source("MEDS", flow, _origins(settings.meds))
+    unmatched = _unmatched(db, settings.meds)
+    return Source(
+        flow,
+        _origins(settings.meds),
+        left_out=statement("meds/left_out"),
+        hint=lambda name: _hint(db, name, unmatched),
+        notes=tuple(
+            f"No event has the code {code}, which the map uses for {name}: is it written as in the dataset?"
+            for name, codes in unmatched.items()
+            for code in codes
+            if (name, code) not in OWN_CODES
+        ),
+    )
+
+
+OWN_CODES = {("birth", "MEDS_BIRTH"), ("death", "MEDS_DEATH")}
+"""Codes of MEDS itself, which a dataset may do without."""
+
+
+def _unmatched(db: Database, chosen: Meds) -> dict[str, list[str]]:
+    """The codes of the map, by what they are used for, that no event has."""
+    found = db.arrow(
+        "SELECT m.line FROM meds_map AS m WHERE NOT EXISTS (SELECT 1 FROM meds_codes AS d WHERE d.code = m.code "
+        "OR (m.prefix AND starts_with(d.code, m.code))) ORDER BY m.line"
+    )
+    lines, unmatched = list(_lines(chosen)), dict[str, list[str]]()
+    for line in found["line"].to_pylist():
+        _, _, name, _, code, *_ = lines[line]
+        unmatched.setdefault(name, []).append(code)
+    return unmatched
+
+
+def _hint(db: Database, name: str, unmatched: dict[str, list[str]]) -> str:
+    """What the events hold of a name that has no usable value."""
+    counts = db.arrow(
+        "SELECT count(*) AS events, count(value) AS numbers, count(CASE WHEN subject_id IN (SELECT subject_id FROM "
+        f"stays) THEN 1 END) AS mine FROM events WHERE name = {literal(name)} AND role <> 'stop'"
+    ).to_pylist()[0]
+    codes = unmatched.get(name, [])
+    lost = [f"codes that no event has: {', '.join(codes)}"] if codes else []
+    found = f"events: {counts['events']:,}, {counts['mine']:,} of the cohort, {counts['numbers']:,} with a number"
+    return "; ".join([*lost, *([found] if counts["events"] else [])])
 
 
 def _map(chosen: Meds) -> pa.Table:

@@ -1,11 +1,12 @@
 """The settings of an extraction from MEDS events: a user's map from codes to stays, covariates, doses and outcome."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fdtr.cohort.printing import Setting
 from fdtr.cohort.settings import SITE_COVARIATES, Extraction, Hours, Name, SiteCovariate
-from fdtr.study.sections import Flag, Number, Section, Text, Whole
+from fdtr.study.sections import Flag, Number, Text, Whole
 
 Codes = Annotated[
     tuple[Text, ...],
@@ -13,21 +14,23 @@ Codes = Annotated[
 ]
 
 
-class ChartedCodes(Section):
+class ChartedCodes(Setting):
     """Events that chart a covariate, or the outcome."""
 
-    name: Name
+    name: Annotated[Name, Field(description="The covariate, or the outcome.")]
     codes: Codes
     factor: Annotated[Number, Field(description="What the number is multiplied by, …")] = 1.0
     shift: Annotated[Number, Field(description="… and what is added then, to have the unit of the settings.")] = 0.0
 
 
-class DoseCodes(Section):
+class DoseCodes(Setting):
     """Events that give a dose: its ml at once, or a rate in ml an hour that holds until the next event."""
 
-    name: Name
+    name: Annotated[Name, Field(description="The kind of dose, which [dose] names.")]
     codes: Codes
-    kind: Literal["bolus", "rate"] = "bolus"
+    kind: Annotated[Literal["bolus", "rate"], Field(description="ml at once, or ml an hour until the next event.")] = (
+        "bolus"
+    )
     factor: Annotated[Number, Field(gt=0, description="What the number is multiplied by, to be ml or ml an hour.")] = (
         1.0
     )
@@ -40,13 +43,13 @@ class DoseCodes(Section):
         return self
 
 
-class Meds(Section):
+class Meds(Setting):
     """What the codes of a MEDS dataset mean."""
 
     begin: Annotated[Codes, Field(description="Events that begin a stay: time zero.")]
     leave: Annotated[tuple[Text, ...], Field(description="Events that end one.")] = ()
-    birth: tuple[Text, ...] = ("MEDS_BIRTH",)
-    death: tuple[Text, ...] = ("MEDS_DEATH",)
+    birth: Annotated[tuple[Text, ...], Field(description="Events that tell when a person was born.")] = ("MEDS_BIRTH",)
+    death: Annotated[tuple[Text, ...], Field(description="Events that tell when a person died.")] = ("MEDS_DEATH",)
     site_part: Annotated[
         Whole | None, Field(ge=1, description="The part of a beginning's code, between //, that names the site.")
     ] = None
@@ -55,8 +58,10 @@ class Meds(Section):
     first_stay: Annotated[Flag, Field(description="Only the first stay of each person.")] = True
     smallest_site: Annotated[Whole, Field(ge=1, description="Sites with fewer stays leave the cohort.")] = 1
     longest_hours: Annotated[Hours, Field(description="A rate that is not charted anew for longer is not held.")] = 24.0
-    charted: Annotated[tuple[ChartedCodes, ...], Field(min_length=1)]
-    doses: Annotated[tuple[DoseCodes, ...], Field(min_length=1)]
+    charted: Annotated[
+        tuple[ChartedCodes, ...], Field(min_length=1, description="Events that chart a covariate, or the outcome.")
+    ]
+    doses: Annotated[tuple[DoseCodes, ...], Field(min_length=1, description="Events that give a dose.")]
 
     @model_validator(mode="after")
     def _check_site(self) -> Self:
@@ -68,13 +73,17 @@ class Meds(Section):
 class MedsExtraction(Extraction):
     """All settings of an extraction from MEDS events; the section [meds] has no defaults, because codes are free."""
 
-    name: Text = "meds-fluids"
+    SOURCE: ClassVar[Literal["mimic-iv", "clif", "meds"]] = "meds"
+
+    name: Annotated[Text, Field(description="Of the drafted study.")] = "meds-fluids"
     # What begins a stay, an admission or an onset, is for the map to say.
     time_zero: Annotated[
-        Literal["onset", "admission"], Field(description="Named for readers: [meds] begin counts.")
+        Literal["onset", "admission"], Field(description="For the dictionary: what [meds] begin stands for.")
     ] = "admission"
-    site_covariates: tuple[SiteCovariate, ...] = tuple(one for one in SITE_COVARIATES if one.name == "flow")
-    meds: Meds
+    site_covariates: Annotated[
+        tuple[SiteCovariate, ...], Field(description="What is the same for all stays of a site: flow.")
+    ] = tuple(one for one in SITE_COVARIATES if one.name == "flow")
+    meds: Annotated[Meds, Field(description="What the codes mean.")]
 
     @model_validator(mode="after")
     def _check_meds(self) -> Self:
@@ -88,6 +97,11 @@ class MedsExtraction(Extraction):
         other = [one.name for one in self.site_covariates if one.name != "flow"]
         if other:
             raise ValueError(f"MEDS events give no site covariate {other[0]!r}; flow can be had")
+        if self.site_covariates and not self.meds.leave:
+            raise ValueError(
+                "flow is a share of patients' time, which needs events that end a stay: add them as [meds] leave, or "
+                "write site_covariates = []"
+            )
         return self
 
 

@@ -90,7 +90,7 @@ def extract_mimic_iv(
     _refuse_unknown_flow(db, settings)
     _gather(db, "measurements", charted, progress, 1, total)
     _gather(db, "doses", tuple(FLUIDS), progress, 1 + len(charted), total)
-    return make_table(db, settings, Source("MIMIC-IV", flow, _origins(settings)), progress, sites=sites)
+    return make_table(db, settings, Source(flow, _origins(settings)), progress, sites=sites)
 
 
 def _put_items(db: Database, chosen: MimicIv) -> None:

@@ -4,8 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fdtr.cohort.printing import Setting
 from fdtr.cohort.settings import Charted, Extraction, Name, StateCovariate
-from fdtr.study.sections import Number, Section, Text, Whole
+from fdtr.study.sections import Number, Text, Whole
 
 SCHEMAS = ("mimiciv_icu", "mimiciv_hosp", "mimiciv_derived", "icu", "hosp", "derived", "main", "public")
 CONCEPTS = {
@@ -31,7 +32,7 @@ AGE = StateCovariate(name="age", meaning="age at admission", unit="years", plaus
 ItemId = Annotated[Whole, Field(gt=0)]
 
 
-class ChartedItems(Section):
+class ChartedItems(Setting):
     """Items that chart a covariate, or the outcome."""
 
     name: Annotated[Name, Field(description="The covariate. Several lines may have the same one, for several units.")]
@@ -53,7 +54,7 @@ class ChartedItems(Section):
         return f"{self.table} {', '.join(map(str, self.items))}{f' ({unit})' if unit else ''}"
 
 
-class MimicIv(Section):
+class MimicIv(Setting):
     """What is read from MIMIC-IV, and where."""
 
     schemas: Annotated[

@@ -164,6 +164,16 @@ class _Dataset:
                     f"Episode {number} of {self.folder} has not one observation, action and reward a step. It is "
                     "damaged, or was written by a version that is not known here."
                 )
+            if not (np.isfinite(states[:n]).all() and np.isfinite(np.asarray(rewards, np.float64)).all()):
+                raise InvalidTable(
+                    f"Episode {number} of {self.folder} has observations or rewards that are no finite numbers (NaN or "
+                    "infinite). Nothing was written. Replace or remove such episodes in the dataset."
+                )
+            if not np.isin(np.asarray(actions), self.actions.levels).all():
+                raise InvalidTable(
+                    f"Episode {number} of {self.folder} has actions that its action space does not hold. Nothing was "
+                    "written. Write the dataset again with the space that its actions are from."
+                )
             codes = np.asarray(actions, np.int64).reshape(n)
             yield Episode(states[:n], codes, np.asarray(rewards, np.float64), n > 0 and bool(terminations[-1]))
 

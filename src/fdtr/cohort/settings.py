@@ -1,18 +1,24 @@
-"""The settings of an extraction: public choices, agreed before anyone looks at a table. Defaults are the paper's."""
+"""The settings of an extraction: public choices, agreed before anyone looks at a table.
 
+The shape of the default study is the paper's: five steps of four hours, its covariates, levels of fluid, lactate. What
+the paper leaves open, such as ranges, look-backs and cuts, is ours.
+"""
+
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from fdtr import container
+from fdtr import __version__, container
+from fdtr.cohort.printing import Setting, as_toml
 from fdtr.errors import InvalidSettings
 from fdtr.study import Study
 from fdtr.study.faults import readable
-from fdtr.study.sections import MOST_STEPS, Number, Section, Text, Whole
+from fdtr.study.sections import MOST_STEPS, Flag, Number, Text, Whole
 
 Hours = Annotated[Number, Field(gt=0, le=100_000)]
 Name = Annotated[str, Field(strict=True, pattern=r"^[a-z][a-z0-9_]{0,40}$")]
@@ -32,7 +38,28 @@ def _ascending(pair: Bounds) -> Bounds:
     return pair
 
 
-class Charted(Section):
+def _filled(given: Any, default: Setting) -> Any:
+    """A table of a file over its default, so that the file may hold only what differs."""
+    return {**default.model_dump(), **given} if isinstance(given, Mapping) else given
+
+
+def _filled_list(given: Any, defaults: "Sequence[StateCovariate] | Sequence[SiteCovariate]") -> Any:
+    """A list of a file, which says what there is; tables of known names may hold only what differs."""
+    known = {one.name: one for one in defaults}
+    if not isinstance(given, list | tuple):
+        return given
+    return [_filled(one, known[one["name"]]) if _holds_only_what_differs(one, known) else one for one in given]
+
+
+def _holds_only_what_differs(given: Any, known: Mapping[str, Setting]) -> bool:
+    # A whole table is taken as it stands: what it leaves out, such as a look-back, is left out on purpose.
+    if not isinstance(given, Mapping) or given.get("name") not in known:
+        return False
+    fields = type(known[given["name"]]).model_fields
+    return any(field.is_required() and name not in given for name, field in fields.items())
+
+
+class Charted(Setting):
     """Something that is measured and charted over time."""
 
     name: Annotated[Name, Field(description="Its column: small letters, digits and underscores.")]
@@ -41,7 +68,7 @@ class Charted(Section):
     plausible: Annotated[Bounds, Field(description="Values outside are errors of charting: counted and dropped.")]
     range: Annotated[Bounds, Field(description="Public bounds for the study; values outside are clipped there.")]
     look_back_hours: Annotated[
-        Hours | None, Field(description="How old a value may be when a step begins; None: as the extraction says.")
+        Hours | None, Field(description="Hours, at most, that a value is old when a step begins; left out: as for all.")
     ] = None
 
     @field_validator("plausible", "range")
@@ -56,14 +83,14 @@ class StateCovariate(Charted):
     effect: Annotated[Literal["shared", "specific"], Field(description="In the drafted study.")] = "specific"
 
 
-class SiteCovariate(Section):
+class SiteCovariate(Setting):
     """A covariate that is the same for all stays of a site; the source computes it."""
 
-    name: Name
-    meaning: Text
-    unit: Text = "–"
-    range: Bounds = (0.0, 1.0)
-    effect: Literal["shared", "specific"] = "shared"
+    name: Annotated[Name, Field(description="Its column.")]
+    meaning: Annotated[Text, Field(description="For the dictionary.")]
+    unit: Annotated[Text, Field(description="For the dictionary.")] = "–"
+    range: Annotated[Bounds, Field(description="Public bounds for the study.")] = (0.0, 1.0)
+    effect: Annotated[Literal["shared", "specific"], Field(description="In the drafted study.")] = "shared"
 
     @field_validator("range")
     @classmethod
@@ -80,11 +107,11 @@ class Outcome(Charted):
     better: Annotated[Literal["low", "high"], Field(description="Which end of the range is worth 1.")] = "low"
     unmeasured: Annotated[
         Number | None,
-        Field(description="Taken for the value where none was measured. None: such stays leave the cohort."),
+        Field(description="Taken for the value where none was measured. Left out: such stays leave the cohort."),
     ] = None
 
 
-class Dose(Section):
+class Dose(Setting):
     """The treatment: the volume given in a step, in levels."""
 
     names: Annotated[tuple[Name, ...], Field(min_length=1, description="Kinds of dose that are added up.")] = (
@@ -96,17 +123,60 @@ class Dose(Section):
         Field(min_length=1, description="ml a step: the level is how many of these the volume exceeds."),
     ] = (0.0, 180.0)
     largest: Annotated[Number, Field(gt=0, description="ml: a larger single dose is an error of charting.")] = 10_000.0
-    labels: tuple[Text, ...] = ("none", "up to 180 ml", "above 180 ml")
+    labels: Annotated[
+        tuple[Text, ...], Field(description="Names of the levels. Left out: they follow from the cuts.")
+    ] = ()
 
     @model_validator(mode="after")
     def _check_cuts(self) -> Self:
         if any(a >= b for a, b in pairwise(self.cuts)):
             raise ValueError("the cuts must increase")
+        if not self.labels:
+            object.__setattr__(self, "labels", labels_of(self.cuts))
         if len(self.labels) != len(self.cuts) + 1:
             raise ValueError(
                 f"{len(self.cuts)} cuts make {len(self.cuts) + 1} levels; there are {len(self.labels)} labels"
             )
+        for label in self.labels:
+            if any(float(ml) not in self.cuts for ml in _ML.findall(label)):
+                cuts = ", ".join(f"{cut:g}" for cut in self.cuts)
+                raise ValueError(f"the label “{label}” names no cut ({cuts} ml): correct it, or leave the labels out")
         return self
+
+    def derived(self) -> set[str]:
+        """The labels, where nobody chose others."""
+        return {"labels"} if self.labels == labels_of(self.cuts) else set()
+
+
+_ML = re.compile(r"(?<![\d.,])(\d+(?:\.\d+)?)\s*ml\b", re.IGNORECASE)
+
+
+def labels_of(cuts: Sequence[float]) -> tuple[str, ...]:
+    """Names of the levels that cuts, in ml, make.
+
+    >>> labels_of([0, 180, 500])
+    ('none', 'up to 180 ml', 'above 180 and up to 500 ml', 'above 500 ml')
+    """
+    if list(cuts) == [0.0]:
+        return ("none", "any")
+    inner = [f"above {low:g} and up to {high:g} ml" if low else f"up to {high:g} ml" for low, high in pairwise(cuts)]
+    return ("none" if cuts[0] == 0 else f"up to {cuts[0]:g} ml", *inner, f"above {cuts[-1]:g} ml")
+
+
+class Options(Setting):
+    """What options of the command said, so that the file alone makes the table again. An option wins over it."""
+
+    source: Annotated[
+        Literal["mimic-iv", "clif", "meds"] | None, Field(description="The command: fdtr extract SOURCE.")
+    ] = None
+    version: Annotated[Text | None, Field(description="Of fdtr, when the table was made.")] = None
+    site: Annotated[Text | None, Field(description="--site: all stays are this one site's.")] = None
+    one_site: Annotated[Flag, Field(description="--one-site: the table may be of one site.")] = False
+    sepsis: Annotated[
+        Literal["sepsis3", "icd", "listed"] | None, Field(description="--sepsis, or --stays FILE: listed (MIMIC-IV).")
+    ] = None
+    file_type: Annotated[Text | None, Field(description="--file-type (CLIF).")] = None
+    time_zone: Annotated[Text | None, Field(description="--time-zone: of times that state none (CLIF).")] = None
 
 
 WEIGHT = StateCovariate(
@@ -130,38 +200,64 @@ SITE_COVARIATES = (
 )
 
 
-class Extraction(Section):
+ENDS: Mapping[str, float] = {"death": 0.0, "discharge": 1.0}
+
+
+class Extraction(Setting):
     """All settings of an extraction.
 
     >>> Extraction().window_hours
     20.0
     """
 
-    name: Text = "sepsis-fluids"
+    SOURCE: ClassVar[Literal["mimic-iv", "clif", "meds"]] = "mimic-iv"
+
+    name: Annotated[Text, Field(description="Of the drafted study.")] = "sepsis-fluids"
     time_zero: Annotated[
         Literal["onset", "admission"],
         Field(description="When step 0 begins: the onset of sepsis, if that is later than admission, or admission."),
     ] = "onset"
-    steps: Annotated[Whole, Field(ge=1, le=MOST_STEPS)] = 5
-    step_hours: Annotated[Hours, Field(description="The length of a step.")] = 4.0
-    look_back_hours: Annotated[Hours, Field(description="How old a value may be when a step begins.")] = 24.0
-    covariates: Annotated[tuple[StateCovariate, ...], Field(min_length=1)] = COVARIATES
-    site_covariates: tuple[SiteCovariate, ...] = SITE_COVARIATES
-    outcome: Outcome = LACTATE
-    dose: Dose = Dose()
+    steps: Annotated[Whole, Field(ge=1, le=MOST_STEPS, description="How many steps a stay has at most.")] = 5
+    step_hours: Annotated[Hours, Field(description="The length of a step, in hours.")] = 4.0
+    look_back_hours: Annotated[Hours, Field(description="Hours, at most, that a value is old when a step begins.")] = (
+        24.0
+    )
+    may_be_absent: Annotated[
+        tuple[Name, ...],
+        Field(description="Covariates, the outcome or kinds of dose that may have no usable value at all."),
+    ] = ()
+    covariates: Annotated[
+        tuple[StateCovariate, ...], Field(min_length=1, description="The state; a list names all that are wanted.")
+    ] = COVARIATES
+    site_covariates: Annotated[
+        tuple[SiteCovariate, ...], Field(description="What is the same for all stays of a site.")
+    ] = SITE_COVARIATES
+    outcome: Annotated[Outcome, Field(description="What the reward of a step is made of.")] = LACTATE
+    dose: Annotated[Dose, Field(description="The treatment: the volume given in a step, in levels.")] = Dose()
     ends: Annotated[
         dict[str, Annotated[Number, Field(ge=0, le=1)]],
-        Field(description="What each missing step is worth on [0, 1]."),
-    ] = Field(default_factory=lambda: {"death": 0.0, "discharge": 1.0})
+        Field(description="What each missing step is worth on [0, 1], after death and after discharge."),
+    ] = Field(default_factory=lambda: dict(ENDS))
+    options: Annotated[
+        Options, Field(description="What came by options of the command; one that is given again wins.")
+    ] = Options()
 
     @model_validator(mode="before")
     @classmethod
-    def _change_the_outcome(cls, given: Any) -> Any:
-        """An [outcome] without a name changes the default one, so that a file may hold only what differs."""
-        outcome = given.get("outcome") if isinstance(given, Mapping) else None
-        if isinstance(outcome, Mapping) and "name" not in outcome:
-            return {**given, "outcome": {**LACTATE.model_dump(), **outcome}}
-        return given
+    def _fill_tables(cls, given: Any) -> Any:
+        """A table changes what it names and keeps the rest, so that a file may hold only what differs."""
+        if not isinstance(given, Mapping):
+            return given
+        filled = dict(given)
+        outcome = given.get("outcome")
+        if isinstance(outcome, Mapping) and outcome.get("name", LACTATE.name) == LACTATE.name:
+            filled["outcome"] = _filled(outcome, LACTATE)
+        if isinstance(given.get("ends"), Mapping):
+            filled["ends"] = {**ENDS, **given["ends"]}
+        for name, defaults in (("covariates", COVARIATES), ("site_covariates", SITE_COVARIATES)):
+            if name in given:
+                filled[name] = _filled_list(given[name], defaults)
+        return filled
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -172,7 +268,20 @@ class Extraction(Section):
             raise ValueError(f"two columns would be called {wrong[0]!r}: rename a covariate")
         if set(self.ends) != {"death", "discharge"}:
             raise ValueError("ends says what death and discharge are worth, both and no other")
+        known = [*names, self.outcome.name, *self.dose.names]
+        other = [name for name in self.may_be_absent if name not in known]
+        if other:
+            raise ValueError(f"may_be_absent names {other[0]!r}, which is no covariate, outcome or kind of dose here")
+        if self.options.source not in (None, self.SOURCE):
+            raise ValueError(
+                f"these settings were made with `fdtr extract {self.options.source}`, not {self.SOURCE}: use them there"
+            )
         return self
+
+    @property
+    def fewest_sites(self) -> int:
+        """How many sites the table has to have: several, unless it is one site's own part."""
+        return 1 if self.options.site is not None or self.options.one_site else 2
 
     @property
     def window_hours(self) -> float:
@@ -199,9 +308,20 @@ class Extraction(Section):
             raise InvalidSettings(
                 "The study file has no [actions] cuts, which say above which dose a level begins. Add them, in ml."
             )
-        agreed = {"cuts": study.actions.cuts, "labels": study.actions.labels}
+        actions = study.actions
+        unnamed = actions.labels == tuple(f"{level:g}" for level in actions.levels)
+        agreed = {"cuts": actions.cuts, "labels": () if unnamed else actions.labels}
         changed = {"steps": study.horizon, "dose": {**self.dose.model_dump(), **agreed}}
         return type(self).model_validate({**self.model_dump(), **changed})
+
+    def made_with(self, **options: Any) -> Self:
+        """These settings with what options of the command said (None: nothing), and with this version of fdtr."""
+        given = {name: value for name, value in options.items() if value is not None}
+        told = {**self.options.model_dump(), **given, "source": self.SOURCE, "version": __version__}
+        changed: dict[str, Any] = {"options": Options.model_validate(told)}
+        if told["site"] is not None:  # what tells units apart says nothing about a site as a whole
+            changed["site_covariates"] = ()
+        return self.model_copy(update=changed)
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
@@ -223,7 +343,5 @@ class Extraction(Section):
         return cls.model_validate(given)
 
     def as_toml(self) -> str:
-        """Every setting, as a file that `load` takes."""
-        import tomli_w
-
-        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+        """Every setting and what it means, as a file that `load` takes."""
+        return as_toml(self)

@@ -14,10 +14,14 @@ from fdtr.errors import RefusedStatement, UnreadableFile
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Read:
-    """What was `extracted`, and how many entries were `left_out` on the way: reason, name, entries."""
+    """What was `extracted` from files."""
 
     extracted: Extracted
-    left_out: pa.Table
+
+    @property
+    def left_out(self) -> pa.Table:
+        """How many entries could not be used: reason, name, entries."""
+        return self.extracted.left_out
 
     @property
     def repeats(self) -> bool:

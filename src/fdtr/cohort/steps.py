@@ -1,6 +1,6 @@
 """From stays, measurements and doses to the long table: one row a stay and step."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from fdtr.cohort.absent import Counted, Counts, absent, refusal, sparse
 from fdtr.cohort.database import Database
 from fdtr.cohort.dialects import quoted, statement
 from fdtr.cohort.dictionary import Entry, describe
 from fdtr.cohort.flow import Flow
 from fdtr.cohort.settings import MISSING, Extraction, Outcome
-from fdtr.errors import EmptyCohort, OneSite
+from fdtr.errors import EmptyCohort, NoValues, OneSite
 from fdtr.progress import Progress, ignore_progress
 
 Array = NDArray[np.float64]
@@ -22,19 +23,30 @@ Array = NDArray[np.float64]
 HOUR = 3_600_000_000
 """In microseconds, the unit of time of the SQL files: whole numbers, in which both engines are exact."""
 
+NONE_LEFT_OUT = pa.table(
+    {"reason": pa.array([], pa.string()), "name": pa.array([], pa.string()), "entries": pa.array([], pa.int64())}
+)
 PARTS = ("presence", "readings", "volumes")
+
+
+def _nothing_more(_: str) -> str:
+    return ""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the three relations come from: its `name`, the `flow` so far, and where each column was read.
+    """Where the three relations come from: the `flow` so far, and where each column was read.
 
     `origins` maps names of covariates, of the outcome and "dose" to a text such as "chartevents 220179, 220050".
+    `left_out` is the SQL that counts entries of `table_stays` that no relation holds: reason, name, entries. `hint`
+    says of a name that has no value what the source holds of it instead. `notes` are sentences for the user.
     """
 
-    name: str
     flow: Flow
     origins: Mapping[str, str] = field(default_factory=dict)
+    left_out: str | None = None
+    hint: Callable[[str], str] = _nothing_more
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,7 +54,8 @@ class Extracted:
     """The long `table`, and what has to be known about it.
 
     Columns: site, patient, person, step, each covariate, each covariate's `_missing` indicator, site covariates, dose
-    (ml), action, reward, end. `missing` counts gaps by site, step and column.
+    (ml), action, reward, end. `missing` counts gaps by site, step and column; `left_out` counts entries that could not
+    be used, by reason and name; `notes` are sentences that a person has to read.
     """
 
     table: pa.Table
@@ -50,6 +63,8 @@ class Extracted:
     flow: Flow
     dictionary: tuple[Entry, ...]
     missing: pa.Table
+    left_out: pa.Table
+    notes: tuple[str, ...] = ()
 
 
 def make_table(
@@ -65,16 +80,19 @@ def make_table(
         db.make(part, statement(part))
     progress("steps", len(PARTS), len(PARTS) + 2)
     db.make("states", _pivot([covariate.name for covariate in settings.covariates]))
-    rows = db.arrow(statement("steps"))
-    flow = source.flow.then("there when step 0 begins", left=_count(rows["stay_id"]))
-    rows, flow = _with_outcome(rows, settings, flow)
+    before = _of_one_site(db.arrow(statement("steps")), settings.options.site)
+    flow = source.flow.then("there when step 0 begins", left=_count(before["stay_id"]))
+    rows, flow = _with_outcome(before, settings, flow)
+    progress("counts", len(PARTS) + 1, len(PARTS) + 2)
+    counted = _counted(db, source, rows if rows.num_rows else before)
+    _refuse_absent(before, rows, settings, source, counted)
     _refuse_small(rows, flow, sites)
     table = _columns(rows, settings, _site_values(db, settings))
-    progress("counts", len(PARTS) + 1, len(PARTS) + 2)
-    dropped = {row["name"]: row for row in db.arrow(statement("dropped")).to_pylist()}
     missing = _missing(table, settings)
+    notes = (*source.notes, *sparse(table, settings))
     progress("table", len(PARTS) + 2, len(PARTS) + 2)
-    return Extracted(table, settings, flow, describe(settings, source.origins, table, dropped), missing)
+    described = describe(settings, source.origins, table, counted)
+    return Extracted(table, settings, flow, described, missing, counted.left_out, notes)
 
 
 def put_settings(db: Database, settings: Extraction) -> None:
@@ -98,7 +116,8 @@ def put_settings(db: Database, settings: Extraction) -> None:
         ),
     )
     db.put("dose_names", pa.table({"name": list(settings.dose.names)}))
-    db.put("chosen", pa.table({"outcome": [settings.outcome.name], "largest_dose": [settings.dose.largest]}))
+    chosen = {"outcome": [settings.outcome.name], "largest_dose": [settings.dose.largest]}
+    db.put("chosen", pa.table({**chosen, "window_end": [steps * length]}))
 
 
 def _pivot(names: list[str]) -> str:
@@ -109,6 +128,30 @@ def _pivot(names: list[str]) -> str:
 
 def _count(stays: pa.ChunkedArray) -> int:
     return int(pc.count_distinct(stays).as_py())
+
+
+def _of_one_site(rows: pa.Table, site: str | None) -> pa.Table:
+    if site is None:
+        return rows
+    return rows.set_column(rows.column_names.index("site"), "site", pa.array([site] * rows.num_rows, pa.string()))
+
+
+def _counted(db: Database, source: Source, rows: pa.Table) -> Counted:
+    """What was read for the stays of `rows`."""
+    db.put("table_stays", pa.table({"stay_id": pc.unique(rows["stay_id"])}))
+    found = db.arrow(statement("dropped")).to_pylist()
+    charted, doses = (
+        {r["name"]: Counts(int(r["charted"]), int(r["dropped"])) for r in found if r["kind"] == kind}
+        for kind in ("charted", "dose")
+    )
+    return Counted(charted, doses, db.arrow(source.left_out) if source.left_out else NONE_LEFT_OUT)
+
+
+def _refuse_absent(before: pa.Table, rows: pa.Table, settings: Extraction, source: Source, counted: Counted) -> None:
+    """Refuse a table with an empty column. A cohort that is empty for want of the outcome is told so here."""
+    names = absent(rows if rows.num_rows else before, settings, counted) if before.num_rows else []
+    if names:
+        raise refusal(names, settings, counted, {name: source.hint(name) for name in names})
 
 
 def _with_outcome(rows: pa.Table, settings: Extraction, flow: Flow) -> tuple[pa.Table, Flow]:
@@ -164,8 +207,15 @@ def _site_values(db: Database, settings: Extraction) -> dict[str, dict[str, floa
     if not names:
         return {}
     columns = ", ".join(f"max({quoted(name)}) AS {quoted(name)}" for name in names)
-    found = db.arrow(f"SELECT CAST(site AS VARCHAR) AS site, {columns} FROM stays GROUP BY site")
-    return {row["site"]: row for row in found.to_pylist()}
+    found = db.arrow(f"SELECT CAST(site AS VARCHAR) AS site, {columns} FROM stays GROUP BY site").to_pylist()
+    unknown = sorted((name, row["site"]) for name in names for row in found if row[name] is None)
+    if unknown:
+        name, site = unknown[0]
+        raise NoValues(
+            f"The site covariate {name} is not known for {site}: none of its stays has an end. Nothing was written. "
+            "Complete the times of stays, or leave the covariate out: site_covariates = [] in the settings."
+        )
+    return {row["site"]: row for row in found}
 
 
 def _columns(rows: pa.Table, settings: Extraction, by_site: dict[str, dict[str, float]]) -> pa.Table:

@@ -51,11 +51,25 @@ def parts_of(extracted: Extracted, study: str) -> dict[str, bytes]:
 
 
 def refuse_taken(folder: str | Path) -> Path:
-    """The folder as a path; refused where something lies there already."""
+    """The folder as a path; refused where something lies there already, or nothing can be written."""
     target = Path(folder)
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+    try:
+        taken = target.exists() and not (target.is_dir() and not any(target.iterdir()))
+        if not taken:
+            _try_writing(target)
+    except OSError as error:
+        raise UnwritableFile(
+            f"{target} cannot be written: {error.strerror}. Nothing was written. Name another folder with --out."
+        ) from None
+    if taken:
         raise OutputExists(f"{target} exists already. Nothing was written. Name a new folder with --out.")
     return target
+
+
+def _try_writing(target: Path) -> None:
+    # Permissions alone do not tell: a disk may be mounted for reading only.
+    above = next(folder for folder in target.absolute().parents if folder.exists())
+    Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=above)).rmdir()
 
 
 def _write_whole(target: Path, files: Mapping[str, bytes]) -> None:

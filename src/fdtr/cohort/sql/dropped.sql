@@ -1,16 +1,29 @@
--- One row per charted quantity, and one for doses: how many values the cohort's stays had, and how many were not plausible.
+-- One row per charted quantity and per kind of dose: values of the table's stays, and how many were not plausible.
+--
+-- Of measurements those within the look-back and the window, of doses those that reach into the window.
 SELECT
+    'charted' AS kind,
     c.name,
-    count(m.value) AS charted,
-    count(CASE WHEN m.value BETWEEN c.lowest AND c.highest THEN NULL ELSE m.value END) AS dropped
+    count(*) AS charted,
+    count(CASE WHEN m.value BETWEEN c.lowest AND c.highest THEN NULL ELSE 1 END) AS dropped
 FROM charted AS c
-LEFT JOIN measurements AS m ON m.name = c.name
+INNER JOIN measurements AS m ON m.name = c.name
+INNER JOIN stays AS s ON s.stay_id = m.stay_id
+INNER JOIN table_stays AS t ON t.stay_id = s.stay_id
+WHERE m.value IS NOT NULL AND {{microseconds(s.time_zero, m.time)}} BETWEEN -c.look_back AND c.window_end
 GROUP BY c.name
 UNION ALL
 SELECT
-    'dose' AS name,
+    'dose' AS kind,
+    d.name,
     count(*) AS charted,
     count(CASE WHEN d.amount > 0 AND d.amount <= c.largest_dose THEN NULL ELSE 1 END) AS dropped
 FROM doses AS d
 INNER JOIN dose_names AS n ON n.name = d.name
+INNER JOIN stays AS s ON s.stay_id = d.stay_id
+INNER JOIN table_stays AS t ON t.stay_id = s.stay_id
 CROSS JOIN chosen AS c
+WHERE
+    {{microseconds(s.time_zero, d.start_time)}} < c.window_end
+    AND (d.end_time > s.time_zero OR (d.end_time <= d.start_time AND d.start_time >= s.time_zero))
+GROUP BY d.name

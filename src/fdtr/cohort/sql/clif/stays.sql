@@ -3,8 +3,9 @@ WITH units AS (
     SELECT
         site,
         CAST(sum({{microseconds(time_zero, out_time)}}) AS DOUBLE PRECISION)
-        / CAST((SELECT sum({{microseconds(time_zero, out_time)}}) FROM icu_stays) AS DOUBLE PRECISION) AS flow
+        / CAST((SELECT sum({{microseconds(time_zero, out_time)}}) FROM icu_stays WHERE timed = 1) AS DOUBLE PRECISION) AS flow
     FROM icu_stays
+    WHERE timed = 1
     GROUP BY site
 )
 
