@@ -51,8 +51,8 @@ def why_alone(study: Study, found: Sequence[SiteCheck]) -> str:
     begin = nothing if len(found) > 1 else "THIS SITE TEACHES THE OTHERS NOTHING:"
     if all(i.reason for check in found for i in check.identified):
         return (
-            f"{begin} a site's own effects absorb every shared one. Share covariates that differ between the patients of "
-            'a site, or set [features] intercept = "none".'
+            f"{begin} a site's own effects absorb every shared one. Share covariates that differ between the patients "
+            'of a site, or set [features] intercept = "none".'
         )
     withheld = [{v.step for v in check.verdicts if v.withholds} | _empty(check) for check in found]
     if all(steps.issuperset(range(study.horizon)) for steps in withheld):

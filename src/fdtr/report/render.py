@@ -35,7 +35,12 @@ def render(found: Record) -> str:
     titles = {name: say(f"{name}.heading") for name in SECTIONS}
     patients = sum(site.patients for site in found.sites.values())
     together = any(effect.identified for effect in found.shared_effects)
-    lead = say("study.lead" if together else "study.lead-alone", steps=asked.horizon, patients=f"{patients:,}", sites=len(found.sites))
+    lead = say(
+        "study.lead" if together else "study.lead-alone",
+        steps=asked.horizon,
+        patients=f"{patients:,}",
+        sites=len(found.sites),
+    )
     header = markup(
         tag("h1", found.study),
         tag("p", lead, class_="lead"),

@@ -210,8 +210,8 @@ class Study(Section):
         """Refuse a study by which sites learn nothing from each other, before any of them sends a message."""
         if not self.feature_map.n_shared:
             raise NoSharedEffect(
-                f"The study {self.name!r} shares no effect, so nothing would be learnt together. Nothing was written. Set "
-                'effect = "shared" for covariates whose effect is the same at every site, and give all sites that file.'
+                f"The study {self.name!r} shares no effect, so nothing would be learnt together. Nothing was written. "
+                'Set effect = "shared" for covariates that do the same at every site, and give that file to all sites.'
             )
 
     def check_shape(self, horizon: int, n_shared: int) -> None:
