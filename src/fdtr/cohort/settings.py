@@ -53,7 +53,7 @@ class Charted(Section):
 class StateCovariate(Charted):
     """A charted covariate of the state."""
 
-    effect: Annotated[Literal["shared", "specific"], Field(description="In the drafted study.")] = "specific"
+    effect: Annotated[Literal["shared", "specific"], Field(description="In the drafted study.")] = "shared"
 
 
 class SiteCovariate(Section):
@@ -63,7 +63,6 @@ class SiteCovariate(Section):
     meaning: Text
     unit: Text = "–"
     range: Bounds = (0.0, 1.0)
-    effect: Literal["shared", "specific"] = "shared"
 
     @field_validator("range")
     @classmethod
