@@ -162,6 +162,27 @@ def test_one_no_leaves_neither_message_nor_table(place, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("asked", "leaves"),
+    [
+        ("secure_sum = true\nmax_patients = 1000", {"north-table1.csv"}),
+        ('small_step = "withhold"\nepsilon = 100.0\ndelta = 1e-6', {"north.fdtr"}),
+    ],
+)
+def test_what_a_study_asks_for_decides_what_leaves(place, monkeypatch, asked, leaves):
+    study = draft_study(SETTINGS).replace('small_step = "withhold"', asked)
+    (place / "study.toml").write_text(study)
+    package = write_package(place / "north", place / "study.toml", SETTINGS)
+    hospital(260, 0).write(place / "tables")
+    configure(package.folder)
+    monkeypatch.setenv("FDTR_STATE", str(place / "state"))
+    done = CliRunner().invoke(app, ["site", "run", str(package.folder), "--yes"])
+    assert done.exit_code == 0, done.output
+    assert {path.name for path in package.output.iterdir()} == leaves
+    assert (package.private / "table.parquet").is_file()
+
+
+@pytest.mark.slow
 def test_few_patients_leave_nothing(place):
     package = write_package(place / "north", place / "study.toml", SETTINGS)
     hospital(30, 0).write(place / "tables")

@@ -62,20 +62,19 @@ def run_package(
     if not here.config.is_file():
         raise MissingFile(f"There is no {here.config}. Name a folder that `fdtr site package` made.")
     config, study = Config.load(here.config), Study.load(here.study)
-    names = file_names([config.site_name])[config.site_name]
-    message, table_one = here.output / f"{names}.fdtr", here.output / f"{names}-{TABLE_ONE}"
+    name = file_names([config.site_name])[config.site_name]
+    message, table_one = here.output / f"{name}.fdtr", here.output / f"{name}-{TABLE_ONE}"
     if message.is_file() and not is_container(message):
         raise OutputExists(f"{message} is a file that fdtr did not write. Nothing was written. Move it away.")
     here.prepare()
     try:
         table = _extracted(here, config)
         told = _judged_table(study, here, table)
-        asked = None if yes else f"Write {'this' if told is None else 'all this'} to {here.output}/?"
-        if study.disclosure.secure_sum:
-            if asked and not agreed(asked):
-                raise FdtrError("Nothing was written.")
-        else:
-            release_message(here.study, table, message, None, key, round_number, asked)
+        question = None if yes else f"Write all this to {here.output}/?"
+        if not study.disclosure.secure_sum:
+            release_message(here.study, table, message, None, key, round_number, question)
+        elif told is not None and question and not agreed(question):
+            raise FdtrError("Nothing was written.")
         here.accept()  # from here on private/ and output/ are of the same patients
     finally:
         here.discard()
