@@ -28,8 +28,9 @@ demo: setup ## run a whole federated study on built-in data, into ./fdtr-demo/
 	@echo "The report: fdtr-demo/report.html"
 
 sepsis: setup ## run the paper's sepsis study on your MIMIC-IV: DB=duckdb:FILE or DB=postgresql://USER@HOST/DATABASE
-	@test -n "$(DB)" || { echo "Name your MIMIC-IV: make sepsis DB=duckdb:FILE, or DB=postgresql://USER@HOST/DATABASE" >&2; exit 1; }
-	@test -d $(SEPSIS)/data || $(BIN)/fdtr extract mimic-iv --db '$(DB)' --study examples/sepsis/paper.toml --out $(SEPSIS)/data
+	@test -n "$(DB)" || test -d $(SEPSIS)/data || { echo "Name your MIMIC-IV: make sepsis DB=duckdb:FILE, or DB=postgresql://USER@HOST/DATABASE" >&2; exit 1; }
+	@test -z "$(DB)" || ! test -d $(SEPSIS)/data || { echo "$(SEPSIS)/data was extracted before, perhaps from another database. To analyse it again: make sepsis SEPSIS=$(SEPSIS). To extract anew, name another folder: make sepsis DB=… SEPSIS=…" >&2; exit 1; }
+	@test -z "$(DB)" || $(BIN)/fdtr extract mimic-iv --db '$(DB)' --study examples/sepsis/paper.toml --out $(SEPSIS)/data
 	@$(BIN)/python examples/sepsis/analyse.py $(SEPSIS)
 
 test: lint ## lint, type-check and test; what breaks networks at length is in test-network

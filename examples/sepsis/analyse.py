@@ -10,13 +10,15 @@ clinicians did are worth, mean over care units, by step-importance sampling on h
 import argparse
 import csv
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import vl_convert
 
-from fdtr.errors import FdtrError
+from fdtr.container import read_bounded
+from fdtr.errors import FdtrError, InvalidSettings
 from fdtr.inference import SiteValue, pool
 from fdtr.pipeline.results import run
 from fdtr.report import charts
@@ -46,8 +48,32 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="holds data/, as `fdtr extract` made it; results go beside it")
     parser.add_argument("--only", choices=STUDIES, action="append", help="this study alone; may be repeated")
     given = parser.parse_args()
-    for name in given.only or STUDIES:
+    chosen = given.only or list(STUDIES)
+    for name in chosen:  # all of them before the work on any
+        require_same_cuts(name, given.folder / "data")
+    for name in chosen:
         analyse(name, given.folder)
+
+
+def require_same_cuts(name: str, data: Path) -> None:
+    """Refuse a study file whose steps or cuts are not those that the table was made with."""
+    study = Study.load(HERE / f"{name}.toml")
+    content = read_bounded(data / "settings.toml", 2**20, "settings of an extraction")
+    try:
+        made = tomllib.loads(content.decode())
+        steps, cuts = int(made["steps"]), tuple(map(float, made["dose"]["cuts"]))
+    except (ValueError, KeyError, TypeError):
+        raise InvalidSettings(f"{data / 'settings.toml'} is not what `fdtr extract` wrote. Extract anew.") from None
+    if (study.horizon, study.actions.cuts) != (steps, cuts):
+        raise InvalidSettings(
+            f"{name}.toml has {study.horizon} steps and cuts doses at {_listed(study.actions.cuts)} ml; the table in "
+            f"{data} was made with {steps} steps and {_listed(cuts)} ml. Give every study file here the same, and "
+            "extract anew into another folder: make sepsis DB=… SEPSIS=…"
+        )
+
+
+def _listed(cuts: tuple[float, ...]) -> str:
+    return " and ".join(f"{cut:g}" for cut in cuts)
 
 
 def analyse(name: str, folder: Path) -> None:

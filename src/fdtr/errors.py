@@ -2,7 +2,8 @@
 
     FdtrError
     ├── StudyError
-    │   └── InvalidStudy            the study file contradicts itself or has an unknown key
+    │   ├── InvalidStudy            the study file contradicts itself or has an unknown key
+    │   └── NoSharedEffect          sites would send messages that teach the others nothing
     ├── DataError
     │   ├── InvalidTable            faults in a table of trajectories, all of them at once
     │   ├── InvalidStates           states given to a policy lack a column, hold text or gaps
@@ -130,6 +131,10 @@ class StudyError(FdtrError, ValueError):
 
 class InvalidStudy(StudyError):
     """The study file contradicts itself, lacks a field or has an unknown one."""
+
+
+class NoSharedEffect(StudyError):
+    """The study shares no effect: sites would send messages that teach the others nothing."""
 
 
 class DataError(FdtrError, ValueError):

@@ -16,6 +16,7 @@ from fdtr.summary import SiteSummary, Total, combine
 
 def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
     """Add the messages of a study's sites, refusing strangers, duplicates, and too few of them."""
+    study.require_shared()
     for message in messages:
         _require_study(study, message)
         _require_payload(study, message)

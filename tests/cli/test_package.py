@@ -1,26 +1,27 @@
 """A hospital's package, run for real by its own run.sh."""
 
+import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from clif_tables import hospital
+from fdtr.cli.app import app
 from fdtr.cohort.clif_settings import ClifExtraction
 from fdtr.cohort.drafting import draft_study
 from fdtr.cohort.package import Config, check_fits, write_package
-from fdtr.errors import InvalidSettings, MissingFile, OutputExists
+from fdtr.errors import InvalidSettings, MissingFile, NoSharedEffect, OutputExists
 from fdtr.exchange.wire import read_message
 from fdtr.study import Study
 
-SETTINGS = ClifExtraction(
-    site_covariates=(),
-    covariates=tuple(
-        one.model_copy(update={"effect": "shared"}) if one.name == "sbp" else one for one in ClifExtraction().covariates
-    ),
-)
+SETTINGS = ClifExtraction()
+MADE = {"config.json", "study.toml", "settings.toml", "run.sh", "run.bat", "README.md", ".gitignore"}
 
 
 @pytest.fixture
@@ -46,6 +47,10 @@ def run_sh(folder, *arguments, path=None):
     return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=120)
 
 
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.mark.slow
 def test_three_sites_run_their_packages_and_the_hub_adds_up(place):
     messages = []
@@ -55,18 +60,36 @@ def test_three_sites_run_their_packages_and_the_hub_adds_up(place):
         configure(package.folder, site_name=site, tables_path=f"../tables-{site}")
         done = run_sh(package.folder, "--yes")
         assert done.returncode == 0, done.stderr
-        assert {path.name for path in package.output.iterdir()} == {f"{site}.fdtr", "table1.csv"}
+        assert {path.name for path in package.output.iterdir()} == {f"{site}.fdtr", f"{site}-table1.csv"}
+        assert {path.name for path in package.folder.iterdir()} == {*MADE, "private", "output"}
         assert package.private.stat().st_mode & 0o077 == 0
         assert "sums over 260 patients" in done.stdout
-        table = (package.output / "table1.csv").read_text().splitlines()
-        assert table[-2:] == [f"followed to the last step,{level},not shown,,," for level in ("yes", "no")]
+        table = list(csv.DictReader((package.output / f"{site}-table1.csv").read_text().splitlines()))
+        assert {row["site"] for row in table} == {site}
+        ends = {row["level"]: row["patients"] for row in table if row["variable"] == "end"}
+        assert ends == {"followed to the last step": "not shown", "death": "0", "discharge": "not shown"}
+        assert {row["unit"] for row in table if row["variable"] == "sbp"} == {"mmHg"}
         messages.append(package.output / f"{site}.fdtr")
     study = Study.load(place / "study.toml")
     assert [read_message(path, study).site for path in messages] == ["north", "south", "west"]
+    assert all(read_message(path, study).sums.schur.any(axis=(1, 2)).all() for path in messages)  # they teach something
     command = [str(place / "bin" / "fdtr"), "hub", "combine", "study.toml", *map(str, messages), "--out", "total.fdtr"]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "3 sites: north, south, west" in done.stdout
+    command = [str(place / "bin" / "fdtr"), "site", "fit", "study.toml", "private/table.parquet", "../total.fdtr"]
+    environment = {**os.environ, "FDTR_STATE": str(place / "state-west")}
+    done = subprocess.run(
+        [*command, "--out", "west.policy"],
+        cwd=place / "west",
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "learnt with 2 other sites" in done.stdout
+    assert " ".join(command[1:4]) in (place / "west" / "README.md").read_text()
 
 
 @pytest.mark.slow
@@ -78,16 +101,85 @@ def test_a_run_may_be_repeated_and_leaves_nothing_where_a_rule_refuses(place):
     assert asked.returncode == 1
     assert "Add --yes" in asked.stderr
     assert list(package.output.iterdir()) == []
+    assert not package.private.exists()
     first, second = run_sh(package.folder, "--yes"), run_sh(package.folder, "--yes")
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
-    table = (package.output / "table1.csv").read_text().splitlines()
-    assert table[1] == "patients,,260,,,"
-    kept = {path.name: path.read_bytes() for path in package.output.iterdir()}
+    table = (package.output / "north-table1.csv").read_text().splitlines()
+    assert table[1] == "north,patients,,,260,,,"
+    kept = contents(package.folder)
     hospital(257, 0).write(place / "tables")  # three patients fewer: rule ONCE
     refused = run_sh(package.folder, "--yes")
     assert refused.returncode == 1
     assert "Do not forward this message" in refused.stderr
-    assert {path.name: path.read_bytes() for path in package.output.iterdir()} == kept
+    assert contents(package.folder) == kept  # private/ too: it is the table of what was sent
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_cleared_away_and_what_is_not_ours_is_not(place):
+    package = write_package(place / "north", place / "study.toml", SETTINGS)
+    hospital(260, 0).write(place / "tables")
+    configure(package.folder)
+    assert run_sh(package.folder, "--yes").returncode == 0
+    kept = contents(package.folder)
+    package.private.rename(package.folder / ".private-old")  # killed while the new one took its place
+    shutil.copytree(package.folder / ".private-old", package.new)
+    package.prepare()
+    assert contents(package.folder) == kept
+    (package.private / "settings.toml").unlink()
+    done = run_sh(package.folder, "--yes")
+    assert done.returncode == 1
+    assert "private holds something that no run of this package made" in done.stderr
+    shutil.rmtree(package.private)
+    shutil.rmtree(package.output)
+    package.output.write_text("mine")
+    done = run_sh(package.folder, "--yes")
+    assert done.returncode == 1
+    assert "output is a file" in done.stderr
+    package.output.unlink()
+    package.output.mkdir()
+    (package.output / "north.fdtr").write_text("mine")
+    done = run_sh(package.folder, "--yes")
+    assert done.returncode == 1
+    assert "did not write" in done.stderr
+    assert "--out" not in done.stderr
+
+
+@pytest.mark.slow
+def test_one_no_leaves_neither_message_nor_table(place, monkeypatch):
+    package = write_package(place / "north", place / "study.toml", SETTINGS)
+    hospital(260, 0).write(place / "tables")
+    configure(package.folder)
+    monkeypatch.setenv("FDTR_STATE", str(place / "state"))
+    asked = []
+    for module in ("fdtr.cli.roles", "fdtr.cli.package"):
+        monkeypatch.setattr(f"{module}.agreed", lambda question: asked.append(question))  # None is no
+    done = CliRunner().invoke(app, ["site", "run", str(package.folder)])
+    assert done.exit_code == 1
+    assert asked == [f"Write all this to {package.output}/?"]
+    assert list(package.output.iterdir()) == []
+    assert not package.private.exists()
+    assert not package.new.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("asked", "leaves"),
+    [
+        ("secure_sum = true\nmax_patients = 1000", {"north-table1.csv"}),
+        ('small_step = "withhold"\nepsilon = 100.0\ndelta = 1e-6', {"north.fdtr"}),
+    ],
+)
+def test_what_a_study_asks_for_decides_what_leaves(place, monkeypatch, asked, leaves):
+    study = draft_study(SETTINGS).replace('small_step = "withhold"', asked)
+    (place / "study.toml").write_text(study)
+    package = write_package(place / "north", place / "study.toml", SETTINGS)
+    hospital(260, 0).write(place / "tables")
+    configure(package.folder)
+    monkeypatch.setenv("FDTR_STATE", str(place / "state"))
+    done = CliRunner().invoke(app, ["site", "run", str(package.folder), "--yes"])
+    assert done.exit_code == 0, done.output
+    assert {path.name for path in package.output.iterdir()} == leaves
+    assert (package.private / "table.parquet").is_file()
 
 
 @pytest.mark.slow
@@ -108,6 +200,7 @@ def test_what_is_not_ready_is_said(place):
         ({}, "still says what it said"),
         ({"site": "x"}, 'did you mean "site_name"'),
         ({"tables_path": "gone"}, "no folder"),
+        ({"tables_path": "~nobody-of-that-name/clif"}, "Write the path in full"),
     ]
     for number, (changed, words) in enumerate(cases):
         if number:
@@ -122,22 +215,20 @@ def test_what_is_not_ready_is_said(place):
         (bare / tool).symlink_to(f"/usr/bin/{tool}")
     done = run_sh(package.folder, path=str(bare))
     assert done.returncode == 1
-    assert "pip install 'fdtr[extract]'" in done.stderr
+    assert "fdtr is not installed here" in done.stderr
 
 
 @pytest.mark.quick
 def test_the_folder_holds_what_an_analyst_expects_and_no_data(place):
     package = write_package(place / "p", place / "study.toml", SETTINGS)
-    assert {path.name for path in package.folder.iterdir()} == {
-        "config.json", "study.toml", "settings.toml", "run.sh", "run.bat", "README.md", ".gitignore",
-    }  # fmt: skip
+    assert {path.name for path in package.folder.iterdir()} == MADE
     assert list(json.loads(package.config.read_text())) == ["site_name", "tables_path", "file_type", "time_zone"]
     assert ClifExtraction.load(package.settings).dose.cuts == (0.0, 180.0)
     assert package.study.read_bytes() == (place / "study.toml").read_bytes()
     assert os.access(package.folder / "run.sh", os.X_OK)
     assert b"run.sh %*\r\n" in (package.folder / "run.bat").read_bytes()
     assert "icu-fluids" in (package.folder / "README.md").read_text()
-    with pytest.raises(OutputExists):
+    with pytest.raises(OutputExists, match=r"p exists already\. Nothing was written\. Name a folder that does not\."):
         write_package(place / "p", place / "study.toml", SETTINGS)
 
 
@@ -147,6 +238,8 @@ def test_the_folder_holds_what_an_analyst_expects_and_no_data(place):
     [
         ({"horizon = 5": "horizon = 4"}, "4 steps and the settings make 5"),
         ({'name = "potassium"': 'name = "calcium"'}, "no such column"),
+        ({'name = "potassium"': 'name = "flow"'}, "a package's table is one site's. Nothing was written. Drop it"),
+        ({'effect = "shared"': ""}, "shares no effect, so nothing would be learnt together"),
         ({"cuts = [0, 180]": "", "levels = [0, 1, 2]": "levels = [0, 1, 3]"}, "cuts make"),
         ({"discharge = 1": ""}, "with both"),
     ],
@@ -155,7 +248,7 @@ def test_a_study_that_no_site_could_run_is_refused_when_the_package_is_made(repl
     text = draft_study(SETTINGS)
     for old, new in replaced.items():
         text = text.replace(old, new)
-    with pytest.raises(InvalidSettings, match=says):
+    with pytest.raises((InvalidSettings, NoSharedEffect), match=says):
         check_fits(Study.parse(text.encode(), "study.toml"), SETTINGS)
 
 
@@ -166,3 +259,18 @@ def test_a_config_that_is_no_json_is_said(tmp_path):
         Config.load(tmp_path / "config.json")
     with pytest.raises(MissingFile):
         Config.load(tmp_path / "none.json")
+    (tmp_path / "config.json").write_text('["north"]')
+    with pytest.raises(InvalidSettings, match="four fields in braces"):
+        Config.load(tmp_path / "config.json")
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", ["site_name", "tables_path", "file_type", "time_zone"])
+def test_each_of_the_four_fields_is_needed(tmp_path, name):
+    given = {"site_name": "north", "tables_path": "~/clif", "file_type": "parquet", "time_zone": "UTC"}
+    (tmp_path / "config.json").write_text(json.dumps(given))
+    assert Config.load(tmp_path / "config.json").tables(tmp_path) == Path.home() / "clif"
+    del given[name]
+    (tmp_path / "config.json").write_text(json.dumps(given))
+    with pytest.raises(InvalidSettings, match=f"{name}: is required"):
+        Config.load(tmp_path / "config.json")

@@ -45,6 +45,25 @@ def test_a_folder_that_is_taken_or_a_study_that_is_wrong_leaves_nothing(tmp_path
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_draft_shares_what_patients_differ_in_and_leaves_out_what_an_intercept_absorbs():
+    text = draft_study(Extraction())
+    study = Study.parse(text.encode(), "study.toml")
+    assert {c.effect for c in study.covariates} == {"shared"}
+    assert {c.name for c in study.covariates} == {c.name for c in Extraction().covariates}
+    assert study.features.intercept == "specific"
+    assert (study.learning.ridge, study.learning.sharing, study.learning.share) == ("auto", "auto", "auto")
+    assert "no_icu and flow too, constant within a site" in text
+    assert "NOTHING IS LEARNT TOGETHER" not in text
+
+
+def test_a_draft_that_shares_nothing_says_so_first():
+    own = [one.model_copy(update={"effect": "specific"}) for one in Extraction().covariates]
+    text = draft_study(Extraction(covariates=tuple(own), site_covariates=()))
+    assert not Study.parse(text.encode(), "study.toml").feature_map.n_shared
+    assert text.index("NOTHING IS LEARNT TOGETHER") < text.index("format = 1")
+    assert "constant within a site" not in text
+
+
 def test_unknown_settings_are_refused_with_the_nearest_known(tmp_path):
     (tmp_path / "s.toml").write_text("step_hour = 2.0")
     with pytest.raises(InvalidSettings, match='did you mean "step_hours"'):

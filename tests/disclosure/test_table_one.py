@@ -1,8 +1,11 @@
 """Table 1: no small count is in it, none follows from the others, and no patient shows in a mean."""
 
+import csv
 import itertools
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +14,8 @@ from fdtr.disclosure import Ledger, TableOne, release_table
 from fdtr.disclosure.table_one import Groups, Measured, hidden_cells
 from fdtr.errors import NotNoised, ReleasedBefore, TooFewPatients
 from fdtr.exchange.table_one import write_table
-from fdtr.site import release_of_table, tell_table
-from worlds import make_sites, make_study
+from fdtr.site import read_trajectories, release_of_table, tell_table
+from worlds import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
 
@@ -56,6 +59,37 @@ def test_a_mean_is_rounded_so_that_one_patient_hardly_shows():
     assert abs(float(first.mean) - float(without.mean)) < 0.5
 
 
+def test_a_mean_is_of_those_who_were_measured_and_both_counts_are_told():
+    values = np.random.default_rng(0).normal(120.0, 20.0, 100)
+    values[:40] = np.nan
+    known, missing = table(Measured("sbp", values, "mmHg")).rows[1:]
+    assert known.cells == ["sbp", "mmHg", "measured", "60", "60", "124", "21"]  # its standard error is 2.7
+    assert abs(values[40:].mean() - 124) < 0.5
+    assert missing.cells == ["sbp", "mmHg", "missing", "40", "40", "", ""]
+
+
+def test_a_small_number_of_missing_values_is_a_small_count():
+    values = np.random.default_rng(0).normal(120.0, 20.0, 100)
+    values[:3] = np.nan
+    assert [row.patients for row in table(Measured("sbp", values)).rows[1:]] == ["not shown", "not shown"]
+
+
+def test_a_mean_of_few_measured_patients_is_left_out():
+    values = np.full(100, np.nan)
+    values[:12] = np.arange(12.0)
+    known = table(Measured("weight", values)).rows[1]
+    assert (known.patients, known.mean, known.standard_deviation) == ("12", "not shown", "")
+    nobody = table(Measured("weight", np.full(100, np.nan))).rows[1]
+    assert (nobody.patients, nobody.mean) == ("0", "")
+
+
+def test_a_mean_that_one_patient_moves_is_left_out():
+    values = np.random.default_rng(0).normal(120.0, 20.0, 100)
+    assert table(Measured("sbp", values)).rows[1].mean != "not shown"
+    values[0] = 5000.0
+    assert table(Measured("sbp", values)).rows[1].mean == "not shown"
+
+
 def test_a_mean_that_counts_a_few_patients_is_left_out():
     values = np.zeros(100)
     values[:5] = [1, 2, 3, 4, 5]
@@ -73,27 +107,63 @@ def test_nothing_else_makes_a_table():
 
 
 def test_a_sites_table_holds_covariates_actions_and_follow_up_of_the_first_step(tmp_path):
-    study = make_study(ends={"death": 0.0})
-    rows = make_sites(study, {"a": 120}, ragged=True)["a"]
-    write_table(tell_table(study, rows), tmp_path / "table1.csv")
-    lines = (tmp_path / "table1.csv").read_text().splitlines()
-    assert lines[0] == "variable,level,patients,percent,mean,standard_deviation"
-    assert lines[1] == "patients,,120,,,"
-    assert [line.split(",")[0] for line in lines[2:]] == ["u", "x", "v", "y", *["first action"] * 3] + [
-        "followed to the last step"
-    ] * 2
+    study = make_study(ends={"death": 0.0, "discharge": 1.0})
+    source = make_table(study, {"a": 120, "b": 60}, ragged=True)
+    rows = read_trajectories(source, study).by_site()["a"]
+    write_table(tell_table(study, rows, source, {"x": "kg"}), tmp_path / "table1.csv")
+    lines = list(csv.DictReader((tmp_path / "table1.csv").read_text().splitlines()))
+    assert list(lines[0]) == ["site", "variable", "unit", "level", "patients", "percent", "mean", "standard_deviation"]
+    assert {line["site"] for line in lines} == {"a"}
+    assert [line["variable"] for line in lines] == [
+        "patients", *[name for name in "uxvy" for _ in range(2)], *["first action"] * 3, *["end"] * 3
+    ]  # fmt: skip
+    assert {line["variable"] for line in lines if line["unit"] == "kg"} == {"x"}
+    frame = source.filter(pc.equal(source["site"], "a"))
+    last = frame.filter(pc.less(frame["step"], 2)).filter(pc.is_valid(frame.filter(pc.less(frame["step"], 2))["end"]))
+    ended = {end: pc.sum(pc.equal(last["end"], end)).as_py() for end in ("death", "discharge")}
+    shown = {line["level"]: line["patients"] for line in lines if line["variable"] == "end"}
+    whole = pc.sum(pc.equal(frame["step"], 2)).as_py()
+    assert shown == {"followed to the last step": str(whole), **{end: str(n) for end, n in ended.items()}}
+
+
+def test_a_sites_table_is_of_values_as_they_were_measured_neither_filled_nor_clipped():
+    covariates = [
+        {"name": "u", "effect": "shared", "range": [0, 1], "missing": "range-middle"},
+        {"name": "two", "range": [0, 1], "missing": "range-middle"},
+    ]
+    study = make_study(covariates=covariates)
+    source = make_table(study, {"a": 200})
+    first = np.asarray(source["step"]) == 0
+    rng = np.random.default_rng(0)
+    u, two = rng.normal(3.0, 1.0, len(first)), rng.choice([0.0, 1.0, np.nan], len(first))
+    u[rng.random(len(first)) < 0.5] = np.nan
+    for name, values in (("u", u), ("two", two)):
+        source = source.set_column(source.column_names.index(name), name, pa.array(values))
+    rows = read_trajectories(source, study).by_site()["a"]
+    assert rows.clipped["u"] > 0
+    lines = tell_table(study, rows, source).rows
+    assert float(lines[1].mean) == pytest.approx(np.nanmean(u[first]), abs=0.1)
+    assert float(lines[1].standard_deviation) == pytest.approx(np.nanstd(u[first], ddof=1), abs=0.05)
+    assert [line.patients for line in lines[1:3]] == [
+        str(n) for n in (np.isfinite(u[first]).sum(), np.isnan(u[first]).sum())
+    ]
+    assert {line.level: line.patients for line in lines if line.variable == "two"} == {
+        "0": str((two[first] == 0).sum()), "1": str((two[first] == 1).sum()), "missing": str(np.isnan(two[first]).sum())
+    }  # fmt: skip
 
 
 def test_a_table_without_noise_is_refused_where_the_study_promises_noise():
     study = make_study(disclosure={"epsilon": 1.0, "delta": 1e-6})
     with pytest.raises(NotNoised, match="Table 1 would leave this site without noise"):
-        tell_table(study, make_sites(study, {"a": 60})["a"])
+        tell_table(study, make_sites(study, {"a": 60})["a"], make_table(study, {"a": 60}))
 
 
 def test_two_tables_of_nearly_the_same_patients_are_refused(tmp_path):
     study, ledger = make_study(), Ledger(tmp_path / "ledger")
-    rows, more = (make_sites(study, {"a": n})["a"] for n in (60, 61))
-    first, second = (release_of_table(study, part, tell_table(study, part)) for part in (rows, more))
+    sources = [make_table(study, {"a": n}) for n in (60, 61)]
+    parts = [read_trajectories(source, study) for source in sources]
+    tables = [tell_table(study, part, source) for part, source in zip(parts, sources, strict=True)]
+    first, second = (release_of_table(study, part, told) for part, told in zip(parts, tables, strict=True))
     ledger.record(first)
     ledger.require(first)
     with pytest.raises(ReleasedBefore, match="1 patient differs"):

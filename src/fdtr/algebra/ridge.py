@@ -48,6 +48,8 @@ def minimum_norm(gram: Array, moment: Array) -> Array:
     >>> minimum_norm(np.full((2, 2), 4.0), np.full(2, 8.0))
     array([1., 1.])
     """
+    if not len(gram):
+        return np.zeros(0)
     scale = column_scale(gram)
     values, vectors = eigh(gram * np.outer(scale, scale))
     kept = values > RANK_TOLERANCE * max(values[-1], np.finfo(float).tiny)

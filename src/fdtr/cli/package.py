@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from fdtr.cli import show
 from fdtr.cli.options import agreed
-from fdtr.cli.roles import summarize
+from fdtr.cli.roles import release_message
 from fdtr.cli.signed import KeyPath, RoundNumber
-from fdtr.errors import FdtrError, MissingFile
+from fdtr.errors import FdtrError, MissingFile, OutputExists
 
 if TYPE_CHECKING:
-    from fdtr.cohort.package import Package
+    from fdtr.cohort.package import Config, Package
+    from fdtr.disclosure import Release, TableOne
     from fdtr.study import Study
 
 TABLE_ONE = "table1.csv"
@@ -48,9 +48,13 @@ def run_package(
 ) -> None:
     """Run this site's package: tables to trajectories, then one message of sums and a Table 1. Nothing is sent.
 
-    Patients' rows go to private/, what may leave to output/, and to output/ nothing where a disclosure rule refuses.
+    Patients' rows go to private/, what may leave to output/. Where a disclosure rule refuses, or you say no,
+    both stay as they were.
     """
     from fdtr.cohort.package import Config, Package
+    from fdtr.container import is_container
+    from fdtr.exchange.kept import ledger
+    from fdtr.exchange.table_one import write_table
     from fdtr.pipeline.folders import file_names
     from fdtr.study import Study
 
@@ -58,50 +62,73 @@ def run_package(
     if not here.config.is_file():
         raise MissingFile(f"There is no {here.config}. Name a folder that `fdtr site package` made.")
     config, study = Config.load(here.config), Study.load(here.study)
-    site = config.site_name
-    table = _extracted(here, site, folder / config.tables_path, config.file_type, config.time_zone)
-    here.output.mkdir(exist_ok=True)
+    name = file_names([config.site_name])[config.site_name]
+    message, table_one = here.output / f"{name}.fdtr", here.output / f"{name}-{TABLE_ONE}"
+    if message.is_file() and not is_container(message):
+        raise OutputExists(f"{message} is a file that fdtr did not write. Nothing was written. Move it away.")
+    here.prepare()
+    try:
+        table = _extracted(here, config)
+        told = _judged_table(study, here, table)
+        question = None if yes else f"Write all this to {here.output}/?"
+        if not study.disclosure.secure_sum:
+            release_message(here.study, table, message, None, key, round_number, question)
+        elif told is not None and question and not agreed(question):
+            raise FdtrError("Nothing was written.")
+        here.accept()  # from here on private/ and output/ are of the same patients
+    finally:
+        here.discard()
+    if told is not None:
+        with ledger().recording(told.release):
+            write_table(told.table, table_one)
+        show.line(f"Wrote {table_one}.")
     if study.disclosure.secure_sum:
+        table = here.private / table.name
         show.line(f"The study asks for a secure sum: take part through its folder with {table} (fdtr site join).")
-    else:
-        message = here.output / f"{file_names([site])[site]}.fdtr"
-        summarize(here.study, table, message, key=key, round_number=round_number, yes=yes)
-    _tell_table(study, table, here.output / TABLE_ONE, yes)
     show.line(f"{here.output}/ holds what may leave. Look at it, then give it to the hub. {here.private}/ stays here.")
 
 
-def _extracted(here: Package, site: str, tables: Path, file_type: str, zone: str) -> Path:
-    """The table of this site, in the place of one of an earlier run."""
+def _extracted(here: Package, config: Config) -> Path:
+    """The new table of this site, beside the one of an earlier run."""
     from fdtr.cohort.clif import extract
     from fdtr.cohort.clif_settings import ClifExtraction
     from fdtr.cohort.writing import write
 
-    chosen = ClifExtraction.load(here.settings)
+    chosen, tables = ClifExtraction.load(here.settings), config.tables(here.folder)
     with show.progress() as progress:
-        found = extract(tables, chosen, site=site, file_type=file_type, zone=zone, progress=progress)
-    if (here.private / "settings.toml").is_file():  # an earlier run's; anything else is not ours to remove
-        shutil.rmtree(here.private)
-    study, flow = here.study.read_text(encoding="utf-8"), found.extracted.flow
-    write(found.extracted, study, here.private, {"left-out.csv": found.left_out_as_csv()})
-    show.line(f"{flow.left:,} of {flow.found:,} stays; {here.private}/flow.csv says what each rule removed.")
-    return here.private / "table.parquet"
+        found = extract(
+            tables, chosen, site=config.site_name, file_type=config.file_type, zone=config.time_zone, progress=progress
+        )
+    study = here.study.read_text(encoding="utf-8")
+    write(found.extracted, study, here.new, {"left-out.csv": found.left_out_as_csv()})
+    rows = [[str(row["rule"]), f"{row['removed']:,}", f"{row['left']:,}"] for row in found.extracted.flow.as_rows()]
+    show.table("Stays, for your own eyes", ["rule", "removed", "left"], rows)
+    return here.new / "table.parquet"
 
 
-def _tell_table(study: Study, table: Path, out: Path, yes: bool) -> None:
-    """Write Table 1, held to rule ONCE, unless the study promises noise, which it has none of."""
+class _Told(NamedTuple):
+    """A Table 1 that may leave, and what the ledger has to know of it."""
+
+    table: TableOne
+    release: Release
+
+
+def _judged_table(study: Study, here: Package, path: Path) -> _Told | None:
+    """Table 1, held to rule ONCE and shown; None where the study promises noise, which it has none of."""
+    from fdtr.cohort.clif_settings import ClifExtraction
     from fdtr.exchange.kept import ledger
-    from fdtr.exchange.table_one import HEADINGS, write_table
+    from fdtr.exchange.table_one import HEADINGS, lines_of
     from fdtr.site import read_trajectories, release_of_table, tell_table
 
     if study.disclosure.epsilon is not None:
         show.line("No Table 1: the study asks for differential privacy, and a Table 1 has no noise.")
-        return
-    rows, releases = read_trajectories(table, study), ledger()
-    told = tell_table(study, rows)
-    release = release_of_table(study, rows, told)
-    releases.require(release)
-    show.table("Table 1, as it would leave", HEADINGS, [row.cells for row in told.rows])
-    if not yes and not agreed(f"Write this to {out}?"):
-        raise FdtrError("No Table 1 was written.")
-    with releases.recording(release):
-        write_table(told, out)
+        return None
+    units = {one.name: one.unit for one in ClifExtraction.load(here.settings).covariates}
+    rows = read_trajectories(path, study)
+    table = tell_table(
+        study, rows, path, {one.name: units.get(study.columns.of(one.name), "") for one in study.covariates}
+    )
+    release = release_of_table(study, rows, table)
+    ledger().require(release)
+    show.table("Table 1, as it would leave", HEADINGS, lines_of(table))
+    return _Told(table, release)

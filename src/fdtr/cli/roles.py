@@ -55,6 +55,21 @@ def summarize(
     is signed with --key where the study has a roster. Where the study asks for differential privacy (experimental),
     says first what the noise costs; asked again for the same patients, it writes the kept sums, not others.
     """
+    release_message(study, data, out, site, key, round_number, None if yes else f"Write this to {out}?", sites, json)
+
+
+def release_message(
+    study: Path,
+    data: Path,
+    out: Path,
+    site: str | None,
+    key: Path | None,
+    round_number: int,
+    question: str | None,
+    sites: int | None = None,
+    json: bool = False,
+) -> None:
+    """What `fdtr site summarize` does; `question` is asked before anything is written, None where the answer is yes."""
     from fdtr.exchange.folder import require_never_summed
     from fdtr.exchange.kept import find_copy, keep, ledger
     from fdtr.exchange.wire import write_message
@@ -77,7 +92,7 @@ def summarize(
     if loaded.disclosure.epsilon is not None:
         made = _made_before(loaded, rows, releases)
         if made is not None:
-            _write_again(made, loaded, out, within, signer, yes, json)
+            _write_again(made, loaded, out, within, signer, question, json)
             return
     fitted = fit_message(loaded, rows)
     message = summarize_site(loaded, rows, releases, fitted)
@@ -86,7 +101,7 @@ def summarize(
     cost = cost_of(loaded, fitted.fit, sites)
     if not json:
         show_results.message(loaded, message, cost)
-    if not yes and not agreed(f"Write this to {out}?"):
+    if question and not agreed(question):
         raise FdtrError("Nothing was written.")
     before = find_copy(message.summary.digest)
     with releases.recording(release):
@@ -112,7 +127,7 @@ def _made_before(study: "Study", rows: "Trajectories", releases: "Ledger") -> Pa
 
 
 def _write_again(
-    kept: Path, study: "Study", out: Path, within: "Round", signer: "Key | None", yes: bool, json: bool
+    kept: Path, study: "Study", out: Path, within: "Round", signer: "Key | None", question: str | None, json: bool
 ) -> None:
     """Write the kept sums for this round: other noise on the same patients would tell more of them."""
     from fdtr.disclosure import lost_to_noise
@@ -126,7 +141,7 @@ def _write_again(
         )
         if lost:
             show.line(f"Note: {lost}")
-    if not yes and not agreed(f"Write this to {out}?"):
+    if question and not agreed(question):
         raise FdtrError("Nothing was written.")
     show_results.message_written(write_again(kept, out, study, within, signer), out, kept, None, json, again=True)
 

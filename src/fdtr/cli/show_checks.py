@@ -34,6 +34,35 @@ def checks(study: Study, found: Sequence[SiteCheck], machine: bool) -> None:
     _transitions(found)
     _disclosure(found)
     privacy_costs(found)
+    alone = why_alone(study, found)
+    if alone:
+        line()
+        line(alone)
+
+
+def why_alone(study: Study, found: Sequence[SiteCheck]) -> str:
+    """Why nothing is learnt together by this study and these tables, as a person has to hear it; empty if something is.
+
+    Then all sites' policies are their own, whatever they send.
+    """
+    nothing = "NOTHING IS LEARNT TOGETHER, and FDTR is LDTR:"
+    if not study.feature_map.n_shared:
+        return f'{nothing} no covariate is shared. Set effect = "shared" for those that do the same at every site.'
+    begin = nothing if len(found) > 1 else "THIS SITE TEACHES THE OTHERS NOTHING:"
+    if all(i.reason for check in found for i in check.identified):
+        return (
+            f"{begin} a site's own effects absorb every shared one. Share covariates that differ between the patients "
+            'of a site, or set [features] intercept = "none".'
+        )
+    withheld = [{v.step for v in check.verdicts if v.withholds} | _empty(check) for check in found]
+    if all(steps.issuperset(range(study.horizon)) for steps in withheld):
+        return f"{begin} the disclosure rules withhold every step. Use fewer features, or larger sites."
+    return ""
+
+
+def _empty(check: SiteCheck) -> set[int | None]:
+    """The steps that nobody reached."""
+    return {h for h, row in enumerate(check.action_counts.tolist()) if not sum(row)}
 
 
 def _disclosure(found: Sequence[SiteCheck]) -> None:
@@ -68,8 +97,6 @@ def _sizes(check: SiteCheck) -> list[str]:
 
 def _identified(study: Study, found: Sequence[SiteCheck]) -> None:
     if not study.feature_map.n_shared:
-        line('No covariate is shared: nothing is learnt from other sites. Set effect = "shared" where that is meant.')
-        line()
         return
     rows = [
         [feature, *(f"{check.identified[j].retained:.0%}" for check in found)]

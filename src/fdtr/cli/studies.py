@@ -72,7 +72,11 @@ def results(found: Results, folder: Path, machine: bool) -> None:
     show_results.coefficients_table(
         "Shared coefficients, averaged over sites", found.shared_names, found.shared_coefficients, found.identified
     )
-    show_checks.privacy_costs(list(found.checks.values()))
+    checks = list(found.checks.values())
+    show_checks.privacy_costs(checks)
+    alone = show_checks.why_alone(found.study, checks)
+    if alone:
+        show.line(alone)
     show.line(f"Policies, values, coefficients and report are in {folder}/.")
 
 

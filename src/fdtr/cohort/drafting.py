@@ -1,19 +1,16 @@
-"""The study file that goes with an extracted table: a draft that loads, with what has to be decided beside it."""
+"""The study file that goes with an extracted table: a draft that loads, with what has to be decided beside it.
+
+What a patient's state does is taken to be alike everywhere, and shared; the level of each site and of its treatments is
+its own, by an intercept. Beside that intercept a covariate that is constant within a site cannot be told from it: such
+covariates are named, and not drafted. How much is taken from the others is each site's held-out patients' choice.
+"""
 
 import json
-from typing import Literal
 
 from fdtr.cohort.settings import Extraction, StateCovariate
 
 
-def draft_study(
-    settings: Extraction,
-    *,
-    ragged: bool = True,
-    cluster: bool = False,
-    intercept: Literal["shared", "specific", "none"] = "specific",
-    teaching: bool = False,
-) -> str:
+def draft_study(settings: Extraction, *, ragged: bool = True, cluster: bool = False, teaching: bool = False) -> str:
     """The text of a study file. `ragged`: stays may end early. `cluster`: some persons have several stays.
 
     `teaching`: the patients are public already, and the disclosure rules are relaxed.
@@ -23,6 +20,7 @@ def draft_study(
     lines = [
         "# Drafted by `fdtr extract`. Ranges, cuts and ends come from its settings, none from the patients. Decide,",
         "# together with all sites: which effects are shared, what death and discharge are worth, and the disclosure.",
+        *([] if any(one.effect == "shared" for one in settings.covariates) else _NOTHING_SHARED),
         "format = 1",
         f"name = {_quoted(settings.name)}",
         f"horizon = {settings.steps}  # steps of {settings.step_hours:g} hours from time zero",
@@ -35,23 +33,33 @@ def draft_study(
         f"degree = {min(2, len(levels) - 1)}",
         f"cuts = [{', '.join(f'{cut:g}' for cut in dose.cuts)}]  # ml a step; public, and the same at every site",
     ]
-    for site_covariate in settings.site_covariates:
-        low, high = site_covariate.range
-        lines += ["", "[[covariates]]", f"name = {_quoted(site_covariate.name)}  # {site_covariate.meaning}"]
-        lines += [f"effect = {_quoted(site_covariate.effect)}", f"range = [{low:g}, {high:g}]", 'level = "site"']
     for covariate in settings.covariates:
         lines += ["", *_covariate(covariate, ragged)]
-    lines += ["", "[features]", f"intercept = {_quoted(intercept)}"]
+    lines += ["", "[features]"]
+    if settings.site_covariates:
+        names = " and ".join(one.name for one in settings.site_covariates)
+        lines.append(
+            f"# The table has {names} too, constant within a site: an intercept of each site's own absorbs that."
+        )
+    lines.append('intercept = "specific"  # each site has a level of its own, for every action')
     lines += ["", "[reward]", "range = [0, 1]  # mapped by the extraction"]
     if ragged:
         lines += ["", "[ends]  # what each missing step is worth on [0, 1]"]
         lines += [f"{name} = {worth:g}" for name, worth in settings.ends.items()]
+    lines += ["", "[learning]  # chosen at each site by its own held-out patients"]
+    lines += ['ridge = "auto"', 'sharing = "auto"  # how much is taken from the other sites; 0: nothing']
+    lines.append('share = "auto"  # what the covariates do to values, as in the paper, or to rewards alone')
     if ragged or teaching:
         lines += ["", "[disclosure]"]
     if ragged:
         lines.append('small_step = "withhold"  # late steps have fewer patients')
     return "\n".join([*lines, *(RELAXED if teaching else ())]) + "\n"
 
+
+_NOTHING_SHARED = (
+    "# NOTHING IS LEARNT TOGETHER: no covariate below has a shared effect, and every site is on its own. Set",
+    '# effect = "shared" where a covariate does the same at every site.',
+)
 
 RELAXED = (
     "# RELAXED, because these patients are public teaching data. Never use these numbers for patients of your own:",

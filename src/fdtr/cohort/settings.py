@@ -80,7 +80,7 @@ class Charted(Setting):
 class StateCovariate(Charted):
     """A charted covariate of the state."""
 
-    effect: Annotated[Literal["shared", "specific"], Field(description="In the drafted study.")] = "specific"
+    effect: Annotated[Literal["shared", "specific"], Field(description="In the drafted study.")] = "shared"
 
 
 class SiteCovariate(Setting):
@@ -90,7 +90,6 @@ class SiteCovariate(Setting):
     meaning: Annotated[Text, Field(description="For the dictionary.")]
     unit: Annotated[Text, Field(description="For the dictionary.")] = "–"
     range: Annotated[Bounds, Field(description="Public bounds for the study.")] = (0.0, 1.0)
-    effect: Annotated[Literal["shared", "specific"], Field(description="In the drafted study.")] = "shared"
 
     @field_validator("range")
     @classmethod

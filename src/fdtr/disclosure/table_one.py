@@ -1,13 +1,14 @@
 """What may leave a site about its patients as a group: Table 1, with small cells left out.
 
 Counts from 1 to below `min_cell` are not shown. Where the rest of a group would give one away by subtraction, further
-counts of that group are left out with it, and nothing tells which of them are the small ones. A mean is rounded to what
-its standard error leaves of it, so that one patient more or less hardly shows, and is left out where only a few
-patients differ from all others: it would count those.
+counts of that group are left out with it, and nothing tells which of them are the small ones; how many values are
+missing is such a count. A mean is of the values that were measured, and rounded to what its standard error leaves of
+it, so that one patient more or less hardly shows. It is left out where too few patients were measured, where only a few
+of them differ from all others, for it would count those, and where one patient alone moves it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import TypeAlias
 
@@ -19,6 +20,8 @@ from fdtr.disclosure.groups import decimals_left, require_patients
 
 _MADE_HERE = object()
 NOT_SHOWN = "not shown"
+MEASURED, MISSING = "measured", "missing"
+"""The levels of a covariate's count."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,14 +30,16 @@ class Groups:
 
     name: str
     counts: Mapping[str, int]
+    unit: str = ""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Measured:
-    """A covariate's `values` (n,), one a patient. No repr: it would print them."""
+    """A covariate's `values` (n,), one a patient, NaN where none was measured. No repr: it would print them."""
 
     name: str
     values: NDArray[np.float64]
+    unit: str = ""
 
 
 Fact: TypeAlias = Groups | Measured
@@ -42,9 +47,10 @@ Fact: TypeAlias = Groups | Measured
 
 @dataclass(frozen=True)
 class TableRow:
-    """One line: a variable and its level, with a count or with a mean; what is empty is not shown."""
+    """One line: a variable and its level, with a count and perhaps a mean; what is empty is not shown."""
 
     variable: str
+    unit: str = ""
     level: str = ""
     patients: str = ""
     percent: str = ""
@@ -54,7 +60,8 @@ class TableRow:
     @property
     def cells(self) -> list[str]:
         """The line as it is written."""
-        return [self.variable, self.level, self.patients, self.percent, self.mean, self.standard_deviation]
+        counted = [self.level, self.patients, self.percent]
+        return [self.variable, self.unit, *counted, self.mean, self.standard_deviation]
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ def release_table(
     require_patients(site, "a Table 1", n, min_patients)
     lines = [TableRow("patients", patients=str(n))]
     for fact in facts:
-        lines += _counted(fact, n, min_cell) if isinstance(fact, Groups) else [_averaged(fact, min_cell)]
+        lines += _counted(fact, n, min_cell) if isinstance(fact, Groups) else _averaged(fact, n, min_patients, min_cell)
     return TableOne(site, fingerprint, tuple(lines), _MADE_HERE)
 
 
@@ -97,9 +104,9 @@ def _counted(groups: Groups, n: int, least: int) -> list[TableRow]:
     lines = []
     for level, count in groups.counts.items():
         if level in hidden:
-            lines.append(TableRow(groups.name, level, patients=NOT_SHOWN))
+            lines.append(TableRow(groups.name, groups.unit, level, patients=NOT_SHOWN))
         else:
-            lines.append(TableRow(groups.name, level, patients=str(count), percent=f"{100 * count / n:.0f}"))
+            lines.append(TableRow(groups.name, groups.unit, level, str(count), f"{100 * count / n:.0f}"))
     return lines
 
 
@@ -122,16 +129,30 @@ def hidden_cells(counts: Mapping[str, int], least: int) -> set[str]:
     return set(hidden)
 
 
-def _averaged(measured: Measured, least: int) -> TableRow:
-    values = measured.values
+def _averaged(measured: Measured, n: int, min_patients: int, min_cell: int) -> list[TableRow]:
+    """How many were measured, with their mean, and how many were not."""
+    known = measured.values[~np.isnan(measured.values)]
+    counts = {MEASURED: len(known), MISSING: len(measured.values) - len(known)}
+    first, second = _counted(Groups(measured.name, counts, measured.unit), n, min_cell)
+    mean, deviation = _mean_and_deviation(known, max(min_patients, 2), min_cell)
+    return [replace(first, mean=mean, standard_deviation=deviation), second]
+
+
+def _mean_and_deviation(values: NDArray[np.float64], min_patients: int, min_cell: int) -> tuple[str, str]:
+    if not len(values):
+        return "", ""
     apart = len(values) - int(np.unique(values, return_counts=True)[1].max())
-    if 0 < apart < least:
-        return TableRow(measured.name, mean=NOT_SHOWN)
-    deviation = float(values.std(ddof=1))
+    if len(values) < min_patients or 0 < apart < min_cell:
+        return NOT_SHOWN, ""
+    mean, deviation = float(values.mean()), float(values.std(ddof=1))
     if deviation == 0:
-        return TableRow(measured.name, mean=f"{values[0]:g}", standard_deviation="0")
-    place = decimals_left(deviation / sqrt(len(values)))
-    return TableRow(measured.name, mean=_shown(float(values.mean()), place), standard_deviation=f"{deviation:.2g}")
+        return f"{values[0]:g}", "0"
+    error = deviation / sqrt(len(values))
+    if (
+        float(np.abs(values - mean).max()) / (len(values) - 1) > error / 2
+    ):  # by so much the mean moves without one patient
+        return NOT_SHOWN, ""
+    return _shown(mean, decimals_left(error)), f"{deviation:.2g}"
 
 
 def _shown(value: float, place: int) -> str:

@@ -7,13 +7,21 @@ from pathlib import Path
 from fdtr import container
 from fdtr.disclosure import TableOne
 
-HEADINGS = ("variable", "level", "patients", "percent", "mean", "standard_deviation")
+HEADINGS = ("site", "variable", "unit", "level", "patients", "percent", "mean", "standard_deviation")
+
+
+def lines_of(table: TableOne) -> list[list[str]]:
+    """Its lines under `HEADINGS`."""
+    return [[table.site, *row.cells] for row in table.rows]
 
 
 def write_table(table: TableOne, path: str | Path) -> None:
-    """Write a Table 1. Takes only what `disclosure.release_table` made."""
+    """Write a Table 1, the site in every line, so that those of many sites may be put into one.
+
+    Takes only what `disclosure.release_table` made.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADINGS)
-    writer.writerows(row.cells for row in table.rows)
+    writer.writerows(lines_of(table))
     container.write_atomically(path, text.getvalue().encode())

@@ -34,7 +34,13 @@ def render(found: Record) -> str:
     asked = found.load_study()
     titles = {name: say(f"{name}.heading") for name in SECTIONS}
     patients = sum(site.patients for site in found.sites.values())
-    lead = say("study.lead", steps=asked.horizon, patients=f"{patients:,}", sites=len(found.sites))
+    together = any(effect.identified for effect in found.shared_effects)
+    lead = say(
+        "study.lead" if together else "study.lead-alone",
+        steps=asked.horizon,
+        patients=f"{patients:,}",
+        sites=len(found.sites),
+    )
     header = markup(
         tag("h1", found.study),
         tag("p", lead, class_="lead"),

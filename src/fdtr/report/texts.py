@@ -43,6 +43,8 @@ TEXTS = {
     "study.heading": "The study in words",
     "study.lead": "Treatment rules learnt together. Decisions for each patient: {steps}. Patients: {patients}. "
     "Sites: {sites}.",
+    "study.lead-alone": "Treatment rules of each site alone: no shared effect could be learnt together. Decisions for "
+    "each patient: {steps}. Patients: {patients}. Sites: {sites}.",
     "study.aim": "Each decision chooses between {actions}. A rule is to make the sum of the rewards large, one for "
     "each of {steps} decisions; each reward is mapped from {low} to {high} onto 0 to 1, so that a value lies "
     "between 0 and {steps}.",

@@ -94,6 +94,7 @@ def summarize(
     (`Ledger.recording`). `fitted` is the fit behind the message, where it is at hand. With differential privacy every
     other fit draws other noise and would spend ε again, which the ledger refuses for the same patients.
     """
+    study.require_shared()
     fitted = fitted or fit_message(study, rows)
     rules = rules_of(study)
     facts = measure(rows, study.feature_map, fitted.fit, rules)

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from fdtr import container
-from fdtr.errors import InvalidStudy, OtherShape, UnreadableFile
+from fdtr.errors import InvalidStudy, NoSharedEffect, OtherShape, UnreadableFile
 from fdtr.features import FeatureMap, build_features
 from fdtr.signing import HUB, check_name, public_bytes
 from fdtr.study.faults import nearest, readable
@@ -205,6 +205,14 @@ class Study(Section):
     def feature_map(self) -> FeatureMap:
         """φ, as this study describes it."""
         return build_features(self.public["actions"], self.public["covariates"], self.public["features"])
+
+    def require_shared(self) -> None:
+        """Refuse a study by which sites learn nothing from each other, before any of them sends a message."""
+        if not self.feature_map.n_shared:
+            raise NoSharedEffect(
+                f"The study {self.name!r} shares no effect, so nothing would be learnt together. Nothing was written. "
+                'Set effect = "shared" for covariates that do the same at every site, and give that file to all sites.'
+            )
 
     def check_shape(self, horizon: int, n_shared: int) -> None:
         """Refuse sums whose horizon or number of shared features is not this study's."""

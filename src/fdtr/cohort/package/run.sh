@@ -3,7 +3,7 @@
 set -eu
 cd "$(dirname "$0")"
 if ! command -v fdtr > /dev/null; then
-    echo "fdtr is not installed here. Run: pip install 'fdtr[extract]'" >&2
+    echo "fdtr is not installed here. README.md says how to install it from the file that the study's hub gave you." >&2
     exit 1
 fi
 exec fdtr site run . "$@"

@@ -34,6 +34,7 @@ def open_folder(folder: Path, study_file: Path, key: Key | None) -> Turn:
     """Make a study's folder with its first round. The same again does no harm."""
     content = read_study_bytes(study_file)
     study = Study.parse(content, study_file)
+    study.require_shared()
     _require_playable(study, key)
     within = numbered_round(study.fingerprint, study.roster, 1)
     with locked(hub_lock(study), _WHO):
