@@ -113,8 +113,15 @@ def mean_of(method: str, estimator: Any, found: Mapping[str, SiteEvaluation], ho
 
 
 def write_figure(place: Path, found: list[dict[str, Any]], horizon: int) -> None:
-    """Figure 3 (a) as a picture, and all numbers as a table."""
-    first = [row for row in found if row["estimator"] == ESTIMATORS["pdis"]]
+    """Figure 3 (a) as a picture, and all numbers as a table.
+
+    Step-importance sampling may estimate more than a patient can have; the picture ends there, as intervals do.
+    """
+    first = [
+        {**row, "value": min(max(row["value"], 0.0), float(horizon))}
+        for row in found
+        if row["estimator"] == ESTIMATORS["pdis"]
+    ]
     title = {
         "text": f"{place.name}: value by step-importance sampling",
         "subtitle": "Mean over units and its 95% interval; hollow: not to be believed",

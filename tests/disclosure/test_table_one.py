@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fdtr.disclosure import Ledger, TableOne, release_table
 from fdtr.disclosure.table_one import Groups, Measured, hidden_cells
-from fdtr.errors import NotNoised, ReleasedBefore, TooFewPatients
+from fdtr.errors import NotNoised, OtherPayload, ReleasedBefore, TooFewPatients
 from fdtr.exchange.table_one import write_table
 from fdtr.site import read_trajectories, release_of_table, tell_table
 from worlds import make_sites, make_study, make_table
@@ -156,6 +156,21 @@ def test_a_table_without_noise_is_refused_where_the_study_promises_noise():
     study = make_study(disclosure={"epsilon": 1.0, "delta": 1e-6})
     with pytest.raises(NotNoised, match="Table 1 would leave this site without noise"):
         tell_table(study, make_sites(study, {"a": 60})["a"], make_table(study, {"a": 60}))
+
+
+def test_a_table_is_refused_where_nobody_is_to_see_one_sites_numbers():
+    study = make_study(disclosure={"secure_sum": True, "max_patients": 1000})
+    with pytest.raises(OtherPayload, match="secure sum"):
+        tell_table(study, make_sites(study, {"a": 200})["a"], make_table(study, {"a": 200}))
+
+
+def test_what_the_message_tells_is_not_hidden_and_all_others_are():
+    counts = {"whole": 96, "death": 4, "discharge": 0}
+    shown = [row.patients for row in table(Groups("end", counts, public=frozenset({"whole"}))).rows[1:]]
+    assert shown == ["96", "not shown", "not shown"]
+    plenty = {"whole": 60, "death": 15, "discharge": 25}
+    shown = [row.patients for row in table(Groups("end", plenty, public=frozenset({"whole"}))).rows[1:]]
+    assert shown == ["60", "15", "25"]
 
 
 def test_two_tables_of_nearly_the_same_patients_are_refused(tmp_path):

@@ -10,6 +10,7 @@ from fdtr.errors import UnreadableFile
 from fdtr.inference import infer_effects
 from fdtr.pipeline.practice import practice_of
 from fdtr.report.record import read_record
+from fdtr.site.folds import evaluation_folds
 from worlds import make_study, make_table
 
 pytestmark = pytest.mark.quick
@@ -178,3 +179,21 @@ def test_where_a_site_has_no_weight_left_the_mean_over_sites_claims_no_precision
     assert not always.believable
     clinicians = pooled["Clinicians", ""].plain
     assert 0 < clinicians.low < clinicians.high < 6
+
+
+def test_who_is_held_out_teaches_no_policy_at_another_site_either(study):
+    table = make_table(study, {"a": 150, "b": 120, "c": 130})
+    sites = fdtr.read_trajectories(table, study).by_site()
+    held_out = {
+        (site, patient)
+        for site in ("b", "c")
+        for patient, fold in zip(sites[site].patients.to_pylist(), evaluation_folds(study, sites[site], 2), strict=True)
+        if fold == 0
+    }
+    rows = table.to_pylist()
+    mirrored = [1 - r["reward"] if (r["site"], str(r["patient"])) in held_out else r["reward"] for r in rows]
+    other = table.set_column(table.column_names.index("reward"), "reward", [mirrored])
+    found, again = (fdtr.run(study, fdtr.read_trajectories(t, study), split="half").evaluations for t in (table, other))
+    for method in METHODS:
+        assert found["a"].value(method).value == again["a"].value(method).value
+        assert found["b"].value(method).value != again["b"].value(method).value

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from fdtr.cli import show
-from fdtr.cli.options import agreed
 from fdtr.cli.roles import release_message
 from fdtr.cli.signed import KeyPath, RoundNumber
-from fdtr.errors import FdtrError, MissingFile, OutputExists
+from fdtr.errors import MissingFile, OutputExists
 
 if TYPE_CHECKING:
     from fdtr.cohort.package import Config, Package
@@ -73,8 +72,6 @@ def run_package(
         question = None if yes else f"Write all this to {here.output}/?"
         if not study.disclosure.secure_sum:
             release_message(here.study, table, message, None, key, round_number, question)
-        elif told is not None and question and not agreed(question):
-            raise FdtrError("Nothing was written.")
         here.accept()  # from here on private/ and output/ are of the same patients
     finally:
         here.discard()
@@ -85,6 +82,7 @@ def run_package(
     if study.disclosure.secure_sum:
         table = here.private / table.name
         show.line(f"The study asks for a secure sum: take part through its folder with {table} (fdtr site join).")
+        return
     show.line(f"{here.output}/ holds what may leave. Look at it, then give it to the hub. {here.private}/ stays here.")
 
 
@@ -114,12 +112,15 @@ class _Told(NamedTuple):
 
 
 def _judged_table(study: Study, here: Package, path: Path) -> _Told | None:
-    """Table 1, held to rule ONCE and shown; None where the study promises noise, which it has none of."""
+    """Table 1, held to rule ONCE and shown; None where the study promises noise, or that no site's numbers are seen."""
     from fdtr.cohort.clif_settings import ClifExtraction
     from fdtr.exchange.kept import ledger
     from fdtr.exchange.table_one import HEADINGS, lines_of
     from fdtr.site import read_trajectories, release_of_table, tell_table
 
+    if study.disclosure.secure_sum:
+        show.line("No Table 1: the study asks for a secure sum, and a Table 1 would show this site's own numbers.")
+        return None
     if study.disclosure.epsilon is not None:
         show.line("No Table 1: the study asks for differential privacy, and a Table 1 has no noise.")
         return None

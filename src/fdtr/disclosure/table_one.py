@@ -26,11 +26,15 @@ MEASURED, MISSING = "measured", "missing"
 
 @dataclass(frozen=True, repr=False)
 class Groups:
-    """How many patients are in each of some groups that together are all of them."""
+    """How many patients are in each of some groups that together are all of them.
+
+    `public` are those that the site's message tells anyway: hiding them here would promise too much.
+    """
 
     name: str
     counts: Mapping[str, int]
     unit: str = ""
+    public: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -100,7 +104,10 @@ def release_table(
 
 
 def _counted(groups: Groups, n: int, least: int) -> list[TableRow]:
-    hidden = hidden_cells(groups.counts, least)
+    rest = {level: count for level, count in groups.counts.items() if level not in groups.public}
+    hidden = hidden_cells(rest, least)
+    if groups.public and hidden:
+        hidden = set(rest)  # their sum is known, so that a zero would tell of the others
     lines = []
     for level, count in groups.counts.items():
         if level in hidden:

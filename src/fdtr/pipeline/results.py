@@ -33,6 +33,7 @@ from fdtr.site import (
     fit_federated,
     fit_local,
     fit_q_learning,
+    training_half,
     vary,
 )
 from fdtr.study import Study
@@ -145,9 +146,9 @@ def report_again(folder: str | Path) -> Path:
 def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: Progress = ignore_progress) -> Results:
     """Fit FDTR and the five baselines for every site of a table, and value them on patients held out from them.
 
-    `split` is "folds" (every patient is held out once) or "half" (one half is, as in the paper). Releases nothing: what
-    disclosure would say is in `checks`, and is shown, not enforced. `progress` is told what is being done, and how many
-    of how many parts are.
+    `split` is "folds" (every patient is held out once) or "half" (one half of every site is, as in the paper). Releases
+    nothing: what disclosure would say is in `checks`, and is shown, not enforced. `progress` is told what is
+    being done, and how many of how many parts are.
     """
     if not isinstance(data, Trajectories):
         raise TypeError(f"Trajectories are needed, not {type(data).__name__}: read_trajectories(table, study).")
@@ -196,15 +197,40 @@ def _valued(
     progress: Progress,
 ) -> tuple[dict[str, SiteEvaluation], dict[str, str]]:
     """Every site's evaluation, or why it has none."""
-    evaluations, reasons = {}, {}
+    evaluations: dict[str, SiteEvaluation] = {}
+    reasons: dict[str, str] = {}
+    if split == "half":
+        halves = _training_halves(study, sites, reasons)
+        fits = {site: fit_local(study, rows) for site, rows in halves.items()}
+        summaries = {site: fit.summary for site, fit in fits.items()}
+        if halves:
+            total, baselines = combine(summaries.values()), _baselines(study, halves, fits)
     for done, (site, rows) in enumerate(sites.items(), 3 * len(sites)):
         progress(f"{site}: valued on held-out patients", done, 4 * len(sites))
+        if site in reasons:
+            continue
         try:
             others = _others(baselines, site)
             evaluations[site] = evaluate_site(study, rows, total, summaries[site], others, split=split)
         except FdtrError as error:
             reasons[site] = str(error)
     return evaluations, reasons
+
+
+def _training_halves(
+    study: Study, sites: Mapping[str, Trajectories], reasons: dict[str, str]
+) -> dict[str, Trajectories]:
+    """One half of every site's patients: nothing of the others is in any policy, another site's neither.
+
+    A site that cannot be halved takes no part; `reasons` then says why.
+    """
+    halves = {}
+    for site, rows in sites.items():
+        try:
+            halves[site] = training_half(study, rows)
+        except FdtrError as error:
+            reasons[site] = str(error)
+    return halves
 
 
 def _practice(policy: Policy, rows: Trajectories, baselines: Mapping[str, Mapping[str, Rule]]) -> Practice:

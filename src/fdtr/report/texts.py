@@ -90,8 +90,8 @@ TEXTS = {
     "values.heading": "Value of each method",
     "values.how-folds": "Every method was fitted again without one fold of a site's patients after the other, tuning "
     "included, with the other sites' sums as they were sent; the patients left out are the ones it is valued on.",
-    "values.how-half": "Every method was fitted again to one half of a site's patients, tuning included, with the "
-    "other sites' sums as they were sent; the other half are the patients it is valued on.",
+    "values.how-half": "Every method was fitted again to one half of the patients of every site, tuning included; the "
+    "other halves are the patients it is valued on.",
     "values.methods": "Clinicians are what was done. FDTR is learnt together; LDTR and Q-learning by each site alone; "
     "MV is a majority vote.",
     "values.estimators": "Doubly robust values weigh patients by how often clinicians did as the rule would, and a "

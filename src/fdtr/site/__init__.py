@@ -1,7 +1,7 @@
 """A hospital's part: read its table, fit alone, make its message, finish its policy from the total, and value it."""
 
 from fdtr.site.checks import SiteCheck, check, summarize
-from fdtr.site.evaluating import SiteEvaluation, Split, Voters, evaluate, evaluate_site, tell_values
+from fdtr.site.evaluating import SiteEvaluation, Split, Voters, evaluate, evaluate_site, tell_values, training_half
 from fdtr.site.fits import (
     FederatedFit,
     LocalFit,
@@ -69,5 +69,6 @@ __all__ = [
     "table_spec",
     "tell_table",
     "tell_values",
+    "training_half",
     "vary",
 ]

@@ -165,6 +165,11 @@ def evaluate_site(
     )
 
 
+def training_half(study: Study, rows: Trajectories) -> Trajectories:
+    """Those of a site to whom policies are fitted where the others are valued: `split` "half"."""
+    return rows.select(evaluation_folds(study, rows, 2) != 0)
+
+
 def tell_values(study: Study, found: SiteEvaluation) -> ValueMessage:
     """Every method's value and standard error, as far as disclosure lets them leave the site."""
     refuse_values(study)

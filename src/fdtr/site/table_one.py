@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fdtr import container
 from fdtr.disclosure import Release, TableOne, release_table
 from fdtr.disclosure.table_one import MISSING, Fact, Groups, Measured
-from fdtr.errors import NotNoised
+from fdtr.errors import NotNoised, OtherPayload
 from fdtr.site.rules import map_fingerprint
 from fdtr.site.tables import require_rows, table_spec
 from fdtr.study import Study
@@ -41,6 +41,11 @@ def tell_table(study: Study, rows: Trajectories, source: Any, units: Mapping[str
     """
     require_rows(study, rows)
     asked = study.disclosure
+    if asked.secure_sum:
+        raise OtherPayload(
+            "The study asks for a secure sum, in which nobody sees one site's numbers, and a Table 1 would show them. "
+            "None was written."
+        )
     if asked.epsilon is not None:
         raise NotNoised(
             "The study asks for differential privacy (epsilon), and a Table 1 would leave this site without noise. "
@@ -96,7 +101,7 @@ def _facts(study: Study, rows: Trajectories, charted: _Charted, units: Mapping[s
     actions = rows.action_counts()[0].tolist()
     yield Groups("first action", dict(zip(study.actions.labels, actions, strict=True)))
     if study.ends:
-        yield Groups("end", {WHOLE: rows.step(study.horizon - 1).n, **charted.ends})
+        yield Groups("end", {WHOLE: rows.step(study.horizon - 1).n, **charted.ends}, public=frozenset({WHOLE}))
 
 
 def _fact(covariate: Covariate, values: NDArray[np.float64], unit: str) -> Fact:
