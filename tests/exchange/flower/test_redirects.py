@@ -11,7 +11,7 @@ import pytest
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 
 from fdtr.exchange.flower.certificates import ServerFiles, make_certificates
-from fdtr.exchange.flower.control import reachable
+from fdtr.exchange.flower.reaching import reachable
 from fdtr.exchange.flower.supernode import StraightFleetClient
 from folder_parties import study_of
 

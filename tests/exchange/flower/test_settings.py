@@ -9,8 +9,9 @@ import tomli_w
 from fdtr.errors import Exposed, FdtrError, InvalidSettings, NoHubKey, OtherKey, OtherStudy, OtherUser, UnreadableKey
 from fdtr.exchange.flower.certificates import make_certificates
 from fdtr.exchange.flower.node_keys import new_node_key
+from fdtr.exchange.flower.permissions import private_folder, require_private
 from fdtr.exchange.flower.processes import free_port
-from fdtr.exchange.flower.settings import HubSettings, SiteSettings, private_folder, require_private
+from fdtr.exchange.flower.settings import HubSettings, SiteSettings
 from fdtr.signing import HUB
 from fdtr.study import Study
 from folder_parties import Parties, key_of, study_of
@@ -36,6 +37,7 @@ def hub(tmp_path):
     study = study_of(masked=False)
     parties = Parties(tmp_path).set_up(study)
     parties.open()
+    parties.folder.chmod(0o700)
     make_certificates(tmp_path / "tls", ["hub.example.org"])
     return {
         "folder": "shared",
@@ -187,9 +189,6 @@ def test_a_hub_starts_only_where_a_round_could_come_to_its_end(tmp_path, hub):
     few = {name: hub["nodes"][name] for name in "ab"}
     refused_hub(tmp_path, {**hub, "nodes": few}, "has 2 of the 3 sites that min_sites asks for")
     refused_hub(tmp_path, {**hub, "min_sites": 4}, "has 3 of the 4 sites that min_sites asks for")
-    many = [{"name": f"u{number}", "effect": "shared"} for number in range(20)]
-    study_of(masked=False, horizon=1000, covariates=[*many, {"name": "x"}]).save(tmp_path / "shared" / "study.toml")
-    refused_hub(tmp_path, {**hub, "max_request_megabytes": 1}, "max_request_megabytes is 1, .* set it to [0-9]+ or")
 
 
 @pytest.mark.slow  # imports flwr
@@ -214,6 +213,10 @@ def test_a_hub_starts_only_with_nodes_of_the_roster_and_its_own_key(tmp_path, hu
     stranger = {**hub["nodes"], "d": new_node_key(tmp_path / "d.node")}
     with pytest.raises(InvalidSettings, match="has 'd', which is not on the study's roster"):
         require_hub(HubSettings.load(written(tmp_path, {**hub, "nodes": stranger})), key_of(HUB))
+    (tmp_path / "shared").chmod(0o750)
+    with pytest.raises(Exposed, match=r"The study's folder .*/shared can be read by others.* chmod 700 .*/shared"):
+        require_hub(HubSettings.load(written(tmp_path, hub)), key_of(HUB))
+    (tmp_path / "shared").chmod(0o700)
     (tmp_path / "tls" / "server.key").chmod(0o644)
     with pytest.raises(Exposed, match="certificate's key"):
         require_hub(HubSettings.load(written(tmp_path, hub)), key_of(HUB))

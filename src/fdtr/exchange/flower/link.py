@@ -16,9 +16,9 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from fdtr.container import write_atomically
 from fdtr.errors import InvalidSettings, ServiceEnded
 from fdtr.exchange.flower import supernode
-from fdtr.exchange.flower.control import reachable
 from fdtr.exchange.flower.node_keys import node_fingerprint, public_line, settings_line
 from fdtr.exchange.flower.processes import LOOPBACK, Child, Children, environment
+from fdtr.exchange.flower.reaching import reachable
 from fdtr.exchange.flower.settings import SiteSettings
 
 SECRET = "supernode.secret"  # noqa: S105  the name of a file
@@ -52,6 +52,7 @@ class Link:
                 write_atomically(self._settings.state / "node", found[1].encode(), mode=0o600)
                 self._connected = self._ever = True
                 self._say(f"Connected to {self._settings.hub} as {self._settings.site}. Waiting for what the hub asks.")
+        self._children.bound_logs()
         if self._child.process.poll() is None:
             return
         self._connected = False

@@ -73,14 +73,13 @@ def _direct() -> dict[str, str]:
     return {"NO_PROXY": direct, "no_proxy": direct}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Child:
-    """One program: what a person calls it, and where its own words go."""
+    """One program: what a person calls it, and where its own words go, after those of earlier ones."""
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
-
     begins: int = 0
 
     def words(self) -> str:
@@ -110,8 +109,7 @@ class Children:
         self.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         log = self.logs / f"{name}.log"
         leashed = [sys.executable, "-I", str(leash.__file__), str(os.getpid()), *command]
-        if log.exists() and log.stat().st_size > _LARGE_LOG:
-            log.replace(log.with_suffix(".log.1"))
+        _bound(log)
         with log.open("ab") as out:
             begins = out.tell()
             process = subprocess.Popen(  # noqa: S603  the command is ours; no shell reads it
@@ -124,6 +122,12 @@ class Children:
     def ended(self) -> Child | None:
         """The first that is not running any more."""
         return next((child for child in self.running if child.process.poll() is not None), None)
+
+    def bound_logs(self) -> None:
+        """Move the words of those that said much; what strangers make them say must not fill the disk."""
+        for child in self.running:
+            if _bound(child.log):
+                child.begins = 0
 
     def end(self, *meant: Child) -> None:
         """End these, or all: first asked, then, with whatever they started in their session, killed."""
@@ -165,6 +169,22 @@ def stopping() -> Iterator[threading.Event]:
     finally:
         for asked, handler in before.items():
             signal.signal(asked, handler)
+
+
+def _bound(log: Path) -> bool:
+    """Keep the last large part of a log beside it, and begin it anew; whether that was done.
+
+    It is copied and emptied, not renamed: a program goes on writing at the end of the file that it has open.
+    """
+    try:
+        if log.stat().st_size <= _LARGE_LOG:
+            return False
+        with suppress(OSError):  # on a full disk the log is let go
+            shutil.copyfile(log, log.with_suffix(".log.1"))
+        os.truncate(log, 0)
+    except OSError:
+        return False
+    return True
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from fdtr.errors import InvalidSettings, NotServed, ServiceEnded
 from fdtr.exchange.flower.hub_service import Serving
+from fdtr.exchange.flower.permissions import require_owner
 from fdtr.exchange.flower.processes import spare_loopback
-from fdtr.exchange.flower.settings import HubSettings, require_owner
+from fdtr.exchange.flower.settings import HubSettings
 from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.remote import Job, Result
 

@@ -11,8 +11,9 @@ from fdtr.exchange.flower.certificates import require_authority
 from fdtr.exchange.flower.health import Health, health_endpoint
 from fdtr.exchange.flower.link import SECRET, Link, Say
 from fdtr.exchange.flower.node_keys import public_line
+from fdtr.exchange.flower.permissions import private_folder, require_private
 from fdtr.exchange.flower.processes import LOOPBACK, Children, free_port, spare_loopback, stopping
-from fdtr.exchange.flower.settings import AcceptedStudy, SiteSettings, private_folder, require_private
+from fdtr.exchange.flower.settings import AcceptedStudy, SiteSettings
 from fdtr.exchange.flower.site_app import make_app
 from fdtr.exchange.flower.worker import Worker
 from fdtr.exchange.folder.durable import locked
