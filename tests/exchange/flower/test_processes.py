@@ -14,7 +14,15 @@ import pytest
 
 from fdtr.errors import InvalidSettings, MissingProgram
 from fdtr.exchange.flower.health import Health, health_endpoint
-from fdtr.exchange.flower.processes import Children, environment, find_program, free_port, spare_loopback, stopping
+from fdtr.exchange.flower.processes import (
+    Child,
+    Children,
+    environment,
+    find_program,
+    free_port,
+    spare_loopback,
+    stopping,
+)
 
 PYTHON = [sys.executable, "-c"]
 SLEEPS = "import time; print('here', flush=True); time.sleep(60)"
@@ -51,10 +59,34 @@ def test_one_that_ends_is_noticed_with_its_last_words(tmp_path):
         child = children.start("brief", [*PYTHON, "print('first'); print('why')"], environment())
         child.process.wait(10)
         assert children.ended() is child
-        assert child.last_line() == "“why”."
+        assert child.last_words() == "“why”."
         again = children.start("brief", [*PYTHON, "pass"], environment())
         again.process.wait(10)
-        assert again.last_line() == "it said nothing."
+        assert again.last_words() == "it said nothing."
+
+
+FAREWELL = """\
+\x1b[91mERROR \x1b[0m:     Exit Code: 305
+Failed to initialize the connection to the SuperLink.
+[Errno -2] Name or service not known
+
+The SuperNode could not establish a connection to the SuperLink.
+For more information, visit: <https://flower.ai/docs>
+INFO:     Finished server process [19096]
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (FAREWELL, "“Failed to initialize the connection to the SuperLink. [Errno -2] Name or service not known”."),
+        ("why\n\x1b[92mINFO \x1b[0m:      shutdown\n", "“why”."),
+        ("INFO:     Finished\n", "“INFO:     Finished”."),
+    ],
+)
+def test_the_reason_is_told_and_not_the_goodbyes(tmp_path, said, told):
+    (tmp_path / "log").write_text(said)
+    assert Child("brief", None, tmp_path / "log").last_words() == told
 
 
 def test_the_log_of_a_program_that_goes_on_talking_stays_small(tmp_path, monkeypatch):
@@ -87,7 +119,7 @@ def test_whoever_asks_a_service_to_stop_is_heard(asked):
 def test_a_child_ends_when_its_parent_is_killed(tmp_path):
     program = f"""
 import sys, time, pathlib
-from fdtr.exchange.flower.processes import Children, environment
+from fdtr.exchange.flower.processes import Child, Children, environment
 children = Children(pathlib.Path({str(tmp_path)!r}))
 child = children.start("kept", [{sys.executable!r}, "-c", {SLEEPS!r}], environment())
 while "here" not in child.words(): time.sleep(0.02)

@@ -111,7 +111,7 @@ def serve_hub(settings: HubSettings, key: Key, tell: Callable[[HubSettings, Stud
     require_owner(settings.state)
     study = require_hub(settings, key)
     state = private_folder("The state folder", settings.state)
-    lock = locked(state / "serve.lock", "this hub", patience=1.0)
+    lock = locked(state / "serve.lock", f"the service whose state is {state}", patience=1.0)
     with lock, stopping() as stop, Children(state / "logs") as children:
         _require_free(settings.listen)
         try:
@@ -186,7 +186,7 @@ def _require_running(children: Children) -> None:
     child = children.ended()
     if child is not None:
         raise ServiceEnded(
-            f"{child.name} ended, and the hub with it: {child.last_line()} See {child.log}. No round is lost."
+            f"{child.name} ended, and the hub with it: {child.last_words()} See {child.log}. No round is lost."
         )
 
 

@@ -1,6 +1,7 @@
 """The programs that a service runs beside itself: started, watched, and ended by their process ids."""
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -25,6 +26,9 @@ _STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PATIENCE = 8.0
 _TAIL_BYTES = 65536
 _LARGE_LOG = 2**20
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_ROUTINE = re.compile("INFO|For more information")
+_EXIT = re.compile(r"Exit Code: \d+$")  # Flower's reason is in the lines after it
 _SECRET = ("FDTR_PASSPHRASE", "FDTR_PASSPHRASE_FILE", "FDTR_KEY")
 
 
@@ -91,10 +95,15 @@ class Child:
         except OSError:
             return ""
 
-    def last_line(self) -> str:
-        """The last thing that it said."""
-        lines = [line.strip() for line in self.words().splitlines() if line.strip()]
-        return f"“{lines[-1]}”." if lines else "it said nothing."
+    def last_words(self) -> str:
+        """The last thing that it said; where Flower gave a reason, that, and not its goodbyes."""
+        lines = [_COLOUR.sub("", line).strip() for line in self.words().splitlines()]
+        telling = [line for line in lines if line and not _ROUTINE.match(line)] or [line for line in lines if line]
+        if not telling:
+            return "it said nothing."
+        reasons = [number for number, line in enumerate(telling) if _EXIT.search(line)]
+        told = " ".join(telling[reasons[-1] + 1 :][:2]) if reasons else ""
+        return f"“{told or telling[-1]}”."
 
 
 @dataclass

@@ -1,9 +1,10 @@
 """Whether a server answers, and is the one that it should be: asked by a hub on loopback, and by a site of its hub."""
 
+import socket
 import ssl
 from pathlib import Path
 from urllib.error import HTTPError, URLError
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, build_opener
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, build_opener, getproxies, proxy_bypass
 
 from fdtr.exchange.flower.processes import LOOPBACK
 
@@ -31,4 +32,15 @@ def reachable(address: str, authority: Path | None, patience: float = 3.0) -> bo
             raise error.reason from None
         return False
     except (OSError, ValueError):
+        return False
+
+
+def resolved(address: str) -> bool:
+    """Whether the host of an address has a number here, or a proxy is to find it."""
+    host = address.rpartition(":")[0].strip("[]")
+    if "https" in getproxies() and not proxy_bypass(host):
+        return True
+    try:
+        return bool(socket.getaddrinfo(host, None))
+    except (OSError, UnicodeError):
         return False
