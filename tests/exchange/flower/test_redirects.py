@@ -81,7 +81,7 @@ def test_a_node_signs_off_at_the_hub_alone(hub, tmp_path):
 
 
 class Flood(Quiet):
-    """Answers with far more than anybody asked for, packed where `packed` says so, and counts what was taken from it."""
+    """Answers with far more than anybody asked for, packed where `packed` says so, and counts what was taken."""
 
     taken, packed = [], False
 

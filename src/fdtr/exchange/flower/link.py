@@ -88,9 +88,8 @@ class Link:
         command += ["--auth-supernode-private-key", str(settings.node_key), "--isolation", "process"]
         command += ["--superexec-auth-secret-file", str(state / SECRET)]
         command += ["--root-certificates", str(settings.authority)] if settings.authority else []
-        told = environment(
-            passphrases=False, FLWR_HOME=str(state / "flower"), **{supernode.LONGEST: str(self._longest)}
-        )
+        most = {supernode.LONGEST: str(self._longest)}
+        told = environment(passphrases=False, FLWR_HOME=str(state / "flower"), **most)
         return self._children.start("supernode", command, told)
 
     def _leave(self) -> None:
