@@ -3,6 +3,8 @@
 import os
 import re
 import socket
+import subprocess
+import sys
 
 import pytest
 import tomli_w
@@ -252,6 +254,12 @@ def test_a_hub_starts_only_with_nodes_of_the_roster_and_its_own_key(tmp_path, hu
     (tmp_path / "tls" / "server.key").chmod(0o644)
     with pytest.raises(Exposed, match="certificate's key"):
         require_hub(HubSettings.load(written(tmp_path, hub)), key_of(HUB))
+
+
+@pytest.mark.slow  # imports flwr
+def test_a_site_loads_nothing_of_the_hubs_app():
+    code = "import sys, fdtr.exchange.flower.site_service; sys.exit('fdtr.exchange.flower.hub_app' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 @pytest.mark.slow  # imports flwr
