@@ -117,6 +117,7 @@ class Network:
         """Keys, tables, certificates and settings of everybody; `nodes` may connect, all sites where it is None."""
         self.parties.set_up(study, n)
         self.parties.open()
+        self.parties.folder.chmod(0o700)  # over the network it is the hub's own
         files = make_certificates(self.root / "tls", [self.host])
         lines = {site: new_node_key(self.root / f"{site}.node") for site in self.sites}
         address = f"{self.host}:{free_port()}"

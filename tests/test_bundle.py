@@ -1,8 +1,10 @@
 """`make bundle`: a requirements file that pip takes with --require-hashes, from real wheels and from nowhere else."""
 
 import hashlib
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -21,6 +23,39 @@ def make_wheel(folder, name):
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", "")
     return path
+
+
+STAND_IN = """\
+#!/bin/sh
+# Python for scripts/bundle: builds one wheel, fetches and installs nothing.
+case "$*" in
+"-c import fdtr"*) echo 1.0 ;;
+"-c import platform"*) echo python-test ;;
+"-m build"*) touch "$6/fdtr-1.0-py3-none-any.whl" ;;
+"-m venv"*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; cp "$0" "$3/bin/fdtr" ;;
+scripts/pinned.py*) echo fdtr==1.0 ;;
+esac
+"""
+
+
+def test_the_units_for_systemd_are_in_the_bundle_with_their_hashes(tmp_path):
+    for name in ("scripts", "packaging"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(STAND_IN)
+    python.chmod(0o755)
+    done = subprocess.run(["scripts/bundle", python], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    [made] = (tmp_path / "dist").glob("*.tar")
+    with tarfile.open(made) as bundle:
+        bundle.extractall(tmp_path / "there", filter="data")
+    [folder] = (tmp_path / "there").iterdir()
+    for unit in ("fdtr-hub.service", "fdtr-site.service"):
+        content = (folder / "systemd" / unit).read_bytes()
+        assert content == (ROOT / "packaging" / "systemd" / unit).read_bytes()
+        assert f"{hashlib.sha256(content).hexdigest()}  systemd/{unit}\n" in (folder / "SHA256SUMS").read_text()
+    assert "systemd/" in (folder / "INSTALL.txt").read_text()
 
 
 @pytest.mark.slow

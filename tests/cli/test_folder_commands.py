@@ -61,6 +61,19 @@ def test_a_person_is_told_what_was_done_and_what_is_waited_for(parties):
     assert "its masks are destroyed" in said(parties, "a", "site", "next", "--yes")
 
 
+def test_the_hub_is_told_for_either_way_whom_the_folder_is_for_and_what_comes_next(parties):
+    opened = " ".join(hub(parties, "open", "shared", "study.toml").split())
+    assert "If it is shared, give every site access" in opened
+    assert "over the network keep it to yourself (chmod 700 shared)" in opened
+    assert "then `fdtr site next`; over the network, `fdtr hub serve`." in opened
+    for site in "abc":
+        join(parties, site)
+        said(parties, site, "site", "next", "--yes")
+    begun = " ".join(hub(parties, "new-round", "shared", "--yes").split())
+    assert "All sites: `fdtr site next`" in begun
+    assert "Over the network: `fdtr hub start-round`." in begun
+
+
 def test_joining_with_a_table_that_cannot_be_read_remembers_nothing(parties):
     hub(parties, "open", "shared", "study.toml")
     (parties.root / "a.csv").write_text("nonsense")

@@ -80,6 +80,20 @@ def test_a_round_without_a_serving_hub_is_refused(tmp_path):
         Serving.find(tmp_path)
 
 
+def test_a_round_whose_study_cannot_be_read_says_so_and_shows_no_empty_table(tmp_path, monkeypatch):
+    from fdtr.exchange.flower import rounds
+    from fdtr.exchange.remote import Result
+
+    told = rounds.Told(Result.failed("study.toml: horizon: is required."), tmp_path / "x.result.json")
+    monkeypatch.setattr(rounds, "start_round", lambda *_: told)
+    monkeypatch.setattr("fdtr.exchange.flower.settings.HubSettings.load", lambda _: None)
+    done = CliRunner().invoke(app, ["hub", "start-round", "hub.toml"], env={"COLUMNS": "200"})
+    assert done.exit_code == 1
+    first, second = done.output.splitlines()
+    assert first == "No round was run. study.toml: horizon: is required."
+    assert second.startswith("The result is kept in ")
+
+
 def test_a_locked_key_of_the_hub_needs_a_passphrase_that_rounds_can_read(tmp_path, monkeypatch):
     for name in ("FDTR_PASSPHRASE", "FDTR_PASSPHRASE_FILE"):
         monkeypatch.delenv(name, raising=False)

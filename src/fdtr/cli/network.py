@@ -96,7 +96,8 @@ def _told_hub(settings: HubSettings, study: Study) -> None:
 def start_round(
     settings: HubToml,
     deadline: Annotated[
-        float | None, typer.Option(min=5, help="Seconds that sites have for one message; else the settings'.")
+        float | None,
+        typer.Option(help="Seconds that sites have for one message, 5 to 86400; else the settings'."),
     ] = None,
     min_sites: Annotated[
         int | None, typer.Option("--min-sites", min=3, help="Fewer are refused; else the settings'.")
@@ -124,6 +125,9 @@ def start_round(
 
 
 def _told_result(result: Result) -> None:
+    if not result.study:  # not even that could be read
+        show.line(f"No round was run. {result.next}")
+        return
     for note in result.notes:
         show.note(note)
     show.line(f"{result.study}, round {result.round}, {result.mode}: {result.ending}")

@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fdtr.errors import UnreadableFile
+from fdtr.errors import FdtrError, UnreadableFile
 from fdtr.exchange.flower.hub_app import JOB, JOBS, _matched, app, job_path
 from fdtr.exchange.flower.records import FORMAT, answer_record, read_answer, read_request, request_record
 from fdtr.exchange.flower.site_app import SiteApp
@@ -71,6 +71,24 @@ def federate(net: Network, grid: InProcessGrid, monkeypatch, **changes) -> Resul
     with staying_in(net.root / "homes" / HUB):
         app(grid, context)
     return Result.from_json(job.result.read_bytes())
+
+
+def refused(net: Network, monkeypatch) -> Result:
+    """What a run tells that could not even begin."""
+    with pytest.raises((FdtrError, IndexError)):
+        federate(net, grid_of(net), monkeypatch)
+    return Result.from_json(net.job().result.read_bytes())
+
+
+def test_a_hub_that_cannot_run_tells_its_person_in_sentences(tmp_path, monkeypatch):
+    net = network(tmp_path, "abc", masked=False)
+    study = net.parties.folder / "study.toml"
+    study.write_text(study.read_text().replace("horizon", "horizn"))
+    told = refused(net, monkeypatch).next
+    assert "horizn" in told
+    assert "InvalidStudy" not in told
+    monkeypatch.setattr("fdtr.exchange.flower.hub_app.conduct", lambda *_: [][0])
+    assert refused(net, monkeypatch).next.startswith("The hub's own program failed (IndexError): logs/superlink.log")
 
 
 @pytest.mark.slow

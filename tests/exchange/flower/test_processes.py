@@ -13,10 +13,16 @@ from pathlib import Path
 import pytest
 
 from fdtr.errors import InvalidSettings, MissingProgram
-from fdtr.exchange.flower.certificates import ServerFiles
-from fdtr.exchange.flower.front import write_front
 from fdtr.exchange.flower.health import Health, health_endpoint
-from fdtr.exchange.flower.processes import Children, environment, find_program, free_port, spare_loopback
+from fdtr.exchange.flower.processes import (
+    Child,
+    Children,
+    environment,
+    find_program,
+    free_port,
+    spare_loopback,
+    stopping,
+)
 
 PYTHON = [sys.executable, "-c"]
 SLEEPS = "import time; print('here', flush=True); time.sleep(60)"
@@ -53,16 +59,67 @@ def test_one_that_ends_is_noticed_with_its_last_words(tmp_path):
         child = children.start("brief", [*PYTHON, "print('first'); print('why')"], environment())
         child.process.wait(10)
         assert children.ended() is child
-        assert child.last_line() == "“why”."
+        assert child.last_words() == "“why”."
         again = children.start("brief", [*PYTHON, "pass"], environment())
         again.process.wait(10)
-        assert again.last_line() == "it said nothing."
+        assert again.last_words() == "it said nothing."
+
+
+FAREWELL = """\
+\x1b[91mERROR \x1b[0m:     Exit Code: 305
+Failed to initialize the connection to the SuperLink.
+[Errno -2] Name or service not known
+
+The SuperNode could not establish a connection to the SuperLink.
+For more information, visit: <https://flower.ai/docs>
+INFO:     Finished server process [19096]
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (FAREWELL, "“Failed to initialize the connection to the SuperLink. [Errno -2] Name or service not known”."),
+        ("why\n\x1b[92mINFO \x1b[0m:      shutdown\n", "“why”."),
+        ("INFO:     Finished\n", "“INFO:     Finished”."),
+    ],
+)
+def test_the_reason_is_told_and_not_the_goodbyes(tmp_path, said, told):
+    (tmp_path / "log").write_text(said)
+    assert Child("brief", None, tmp_path / "log").last_words() == told
+
+
+def test_the_log_of_a_program_that_goes_on_talking_stays_small(tmp_path, monkeypatch):
+    monkeypatch.setattr("fdtr.exchange.flower.processes._LARGE_LOG", 1000)
+    talks = "import sys\nfor line in sys.stdin: print(line * 30, flush=True)"
+    monkeypatch.setattr(subprocess, "DEVNULL", subprocess.PIPE)  # so that it talks when it is told to
+    (tmp_path / "talks.log").write_text("of an earlier one\n")
+    with Children(tmp_path) as children:
+        child = children.start("talks", [*PYTHON, talks], environment())
+        for number in range(10):
+            child.process.stdin.write(f"sentence {number}\n".encode())
+            child.process.stdin.flush()
+            said(child, f"sentence {number}")
+            children.bound_logs()
+            assert child.log.stat().st_size <= 1000
+        child.process.stdin.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["talks.log", "talks.log.1"]
+    assert all(path.stat().st_size < 2000 for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_whoever_asks_a_service_to_stop_is_heard(asked):
+    before = signal.getsignal(asked)
+    with stopping() as stop:
+        os.kill(os.getpid(), asked)
+        assert stop.wait(5)
+    assert signal.getsignal(asked) is before
 
 
 def test_a_child_ends_when_its_parent_is_killed(tmp_path):
     program = f"""
 import sys, time, pathlib
-from fdtr.exchange.flower.processes import Children, environment
+from fdtr.exchange.flower.processes import Child, Children, environment
 children = Children(pathlib.Path({str(tmp_path)!r}))
 child = children.start("kept", [{sys.executable!r}, "-c", {SLEEPS!r}], environment())
 while "here" not in child.words(): time.sleep(0.02)
@@ -109,6 +166,7 @@ def test_children_are_told_no_secret_and_no_setting_of_flower(monkeypatch):
     assert not secret.keys() & told.keys()
     assert told["FLWR_HOME"] == "/here"
     assert told["FLWR_TELEMETRY_ENABLED"] == "0"
+    assert told["FLWR_DISABLE_UPDATE_CHECK"] == "1"
     assert secret.items() <= environment(passphrases=True).items()
 
 
@@ -139,13 +197,6 @@ def test_loopback_is_reached_without_a_proxy_by_the_service_and_its_children(mon
 def test_a_missing_program_is_named_with_the_command_that_installs_it():
     with pytest.raises(MissingProgram, match="apt-get install no-such"):
         find_program("no-such-program", "apt-get install no-such")
-
-
-def test_a_path_that_would_change_the_fronts_configuration_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("fdtr.exchange.flower.front.find_program", lambda *_: "/usr/sbin/nginx")
-    files = ServerFiles.within(tmp_path / 'x"; include /etc/shadow; "')
-    with pytest.raises(InvalidSettings, match="cannot hold"):
-        write_front(tmp_path, "127.0.0.1:1", files, files, 1, 64)
 
 
 def test_health_tells_two_things_and_nothing_on_other_paths():

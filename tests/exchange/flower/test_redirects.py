@@ -1,4 +1,4 @@
-"""A hub that points elsewhere: a site's machine does not go there."""
+"""A hub that points elsewhere, or sends without end: a site's machine does not go there, and does not read on."""
 
 import ssl
 import threading
@@ -11,8 +11,8 @@ import pytest
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 
 from fdtr.exchange.flower.certificates import ServerFiles, make_certificates
-from fdtr.exchange.flower.control import reachable
-from fdtr.exchange.flower.supernode import StraightFleetClient
+from fdtr.exchange.flower.reaching import reachable, resolved
+from fdtr.exchange.flower.supernode import LONGEST, StraightFleetClient, TooLong
 from folder_parties import study_of
 
 pytestmark = pytest.mark.network
@@ -80,6 +80,48 @@ def test_a_node_signs_off_at_the_hub_alone(hub, tmp_path):
     assert (inner, outer) == ([], ["/v1/fleet/deactivate-node"])
 
 
+class Flood(Quiet):
+    """Answers with far more than anybody asked for, packed where `packed` says so, and counts what was taken."""
+
+    taken, packed = [], False
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        if self.packed:
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        try:
+            for _ in range(250):
+                self.wfile.write(bytes(2**20))
+                self.taken.append(2**20)
+        except OSError:
+            self.close_connection = True
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_a_hub_sends_is_read_up_to_the_length_that_a_study_needs(tmp_path, monkeypatch, packed):
+    files = make_certificates(tmp_path / "hostile", ["127.0.0.1"])
+    monkeypatch.setenv(LONGEST, "100000")
+    flood = type("One", (Flood,), {"taken": [], "packed": packed})
+    with (
+        listening(flood, files) as address,
+        StraightFleetClient.from_server_address(address, False, files.authority.read_bytes(), []) as client,
+        pytest.raises(TooLong, match="packed" if packed else "more than 100000 bytes"),
+    ):
+        client.DeactivateNode(DeactivateNodeRequest(node_id=1))
+    assert sum(flood.taken) < 20 * 2**20  # what the system's own buffers took
+
+
+def test_a_name_that_nobody_knows_is_told_from_a_hub_that_is_silent(monkeypatch):
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    assert resolved("127.0.0.1:8443")
+    assert resolved("[::1]:8443")
+    assert not resolved("no-such-host.invalid:8443")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example.org:3128")
+    assert resolved("no-such-host.invalid:8443")  # for the proxy to say
+
+
 @pytest.mark.slow
 def test_a_site_that_serves_is_not_led_elsewhere(hub, network):
     address, inner, outer = hub
@@ -90,6 +132,6 @@ def test_a_site_that_serves_is_not_led_elsewhere(hub, network):
     (state / "node").write_text("1")  # of a supernode that was killed before
     served = network.serve_site("a", wait=False)
     assert served.result(60) == 1
-    assert "could not be opened" in served.said
+    assert "could not be opened: “Failed to initialize the connection to the SuperLink. Redirect" in served.said
     assert inner == []
     assert {"/health", "/v1/fleet/deactivate-node", "/v1/fleet/activate-node"} <= set(outer)

@@ -97,7 +97,7 @@ def test_strangers_get_past_the_front_to_nothing(network):
     from fdtr.exchange.flower.node_keys import new_node_key, public_pem
 
     network.sites = tuple("abcd")
-    network.set_up(study_of(network.sites, masked=False), nodes=("a", "b", "d"), max_request_megabytes=1)
+    network.set_up(study_of(network.sites, masked=False), nodes=("a", "b", "d"))
     network.serve_hub()
     own = public_pem(new_node_key(network.root / "stranger.node"))
     body = RegisterNodeRequest(public_key=own).SerializeToString()
@@ -111,7 +111,7 @@ def test_strangers_get_past_the_front_to_nothing(network):
     assert asked(network, "/v1/fleet/activate-node", body=activate)[0] == 401
     for path in PASSED:  # an empty message is one of every kind
         assert asked(network, f"/v1/fleet/{path}")[0] == 401, path
-    assert asked(network, "/v1/fleet/push-object", body=b"0" * 2_000_000)[0] == 413
+    assert asked(network, "/v1/fleet/push-object", body=b"0" * 100_000)[0] == 413
 
     # The node of a site that the hub's settings do not name.
     served = network.serve_site("c", wait=False)

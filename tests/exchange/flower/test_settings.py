@@ -1,16 +1,31 @@
 """Settings files: what is wrong with them is said before anything starts."""
 
 import os
+import re
 import socket
+import subprocess
+import sys
 
 import pytest
 import tomli_w
 
-from fdtr.errors import Exposed, FdtrError, InvalidSettings, NoHubKey, OtherKey, OtherStudy, OtherUser, UnreadableKey
+from fdtr.errors import (
+    Busy,
+    Exposed,
+    FdtrError,
+    InvalidSettings,
+    NoHubKey,
+    OtherKey,
+    OtherStudy,
+    OtherUser,
+    UnreadableKey,
+)
 from fdtr.exchange.flower.certificates import make_certificates
 from fdtr.exchange.flower.node_keys import new_node_key
+from fdtr.exchange.flower.permissions import private_folder, require_private
 from fdtr.exchange.flower.processes import free_port
-from fdtr.exchange.flower.settings import HubSettings, SiteSettings, private_folder, require_private
+from fdtr.exchange.flower.settings import HubSettings, SiteSettings
+from fdtr.exchange.folder.durable import locked
 from fdtr.signing import HUB
 from fdtr.study import Study
 from folder_parties import Parties, key_of, study_of
@@ -36,6 +51,7 @@ def hub(tmp_path):
     study = study_of(masked=False)
     parties = Parties(tmp_path).set_up(study)
     parties.open()
+    parties.folder.chmod(0o700)
     make_certificates(tmp_path / "tls", ["hub.example.org"])
     return {
         "folder": "shared",
@@ -67,6 +83,14 @@ def test_paths_start_at_the_settings_file(tmp_path, site, monkeypatch):
         ({"hub": "https://hub.example.org"}, "hub: give a host and a port"),
         ({"hub": "hub.example.org:99999"}, "hub: give a host and a port"),
         ({"hub": 'hub"; x:80'}, "hub: give a host and a port"),
+        ({"hub": "::1:8443"}, "hub: give a host and a port"),
+        ({"hub": "user@hub.example.org:8443"}, "hub: give a host and a port"),
+        ({"hub": "hub.example.org?x:8443"}, "hub: give a host and a port"),
+        ({"hub": "hub.example.org:٨٤٤٣"}, "hub: give a host and a port"),
+        ({"hub": "*:8443"}, "hub: give a host and a port"),
+        ({"authority": "ca\0.crt"}, "authority: no path holds a zero byte"),
+        ({"state": "\0"}, "state: no path holds a zero byte"),
+        ({"studies": [{"study": "s", "fingerprint": "f", "data": "x" * 300}]}, "data: no path is as long"),
         ({"health_port": 0}, "health_port: must be greater than or equal to 1"),
         ({"studies": []}, "studies: "),
         ({"studies": [{"study": "study.toml", "data": "a.csv"}]}, "fingerprint: is required"),
@@ -84,6 +108,9 @@ def test_faults_of_a_sites_settings_are_named(tmp_path, site, change, sentence):
         ({"min_sites": 2}, "min_sites: must be greater than or equal to 3"),
         ({"nodes": {"a": "ssh-ed25519 AAAA"}}, "nodes: a: a node's public key is the line"),
         ({"tls": {"certificate": "x"}}, "tls.key: is required"),
+        ({"tls": {"certificate": "x\0", "key": "y"}}, "tls.certificate: no path holds a zero byte"),
+        ({"listen": "**:8443"}, "listen: give a host and a port"),
+        ({"max_request_megabytes": 64}, "max_request_megabytes: unknown key"),
         ({"listne": "x:1"}, 'listne: unknown key; did you mean "listen"?'),
     ],
 )
@@ -91,6 +118,11 @@ def test_faults_of_a_hubs_settings_are_named(tmp_path, hub, change, sentence):
     with pytest.raises(InvalidSettings) as found:
         HubSettings.load(written(tmp_path, {**hub, **change}))
     assert sentence in str(found.value)
+
+
+@pytest.mark.parametrize("listen", ["*:8443", "0.0.0.0:8443", "[::]:8443", "hub-1.example.org:1", "fdtr_hub:65535"])
+def test_places_to_listen_at_are_taken(tmp_path, hub, listen):
+    assert HubSettings.load(written(tmp_path, {**hub, "listen": listen})).listen == listen
 
 
 def test_two_sites_with_one_node_key_are_refused(tmp_path, hub):
@@ -140,7 +172,9 @@ def test_a_site_starts_only_with_what_it_agreed_to(tmp_path, site):
     refused_site(tmp_path, {**site, "site": "b"}, OtherKey, "not the one that the roster has of 'b'")
     refused_site(tmp_path, {**site, "authority": "none.crt"}, InvalidSettings, "Ask the hub")
     refused_site(tmp_path, {**site, "authority": "a.csv"}, InvalidSettings, "no certificate in PEM. Ask the hub")
-    refused_site(tmp_path, {**site, "authority": "."}, InvalidSettings, "authority: .* PEM|could not be read")
+    os.mkfifo(tmp_path / "pipe")  # nobody writes into it: whoever opened it would wait for ever
+    for place in (".", "pipe"):
+        refused_site(tmp_path, {**site, "authority": place}, InvalidSettings, "authority: .* is no file")
     for place in ("none/a.policy", "a.csv/a.policy", "."):
         refused_site(tmp_path, {**site, "studies": [{**study, "policy": place}]}, InvalidSettings, "policy: .* folder")
     for place in ("a.csv", "a.key", "study.toml", "a-state/audit.jsonl"):
@@ -179,8 +213,10 @@ def refused_hub(folder, settings, sentence: str):
 def test_a_hub_starts_only_with_a_certificate_under_which_sites_can_connect(tmp_path, hub):
     other = make_certificates(tmp_path / "other", ["other.example.org"])
     own = hub["tls"]
+    os.mkfifo(tmp_path / "pipe")
     for tls, sentence in (
         ({**own, "certificate": "none.crt"}, "none.crt could not be read: No such file"),
+        ({**own, "certificate": "pipe"}, "pipe is no file"),
         ({**own, "certificate": "a.csv"}, "a.csv is no certificate in PEM"),
         ({**own, "key": str(other.key)}, "server.key is not the private key of"),
         ({"certificate": str(other.certificate), "key": str(other.key)}, "no site could connect to hub.example.org"),
@@ -194,9 +230,6 @@ def test_a_hub_starts_only_where_a_round_could_come_to_its_end(tmp_path, hub):
     few = {name: hub["nodes"][name] for name in "ab"}
     refused_hub(tmp_path, {**hub, "nodes": few}, "has 2 of the 3 sites that min_sites asks for")
     refused_hub(tmp_path, {**hub, "min_sites": 4}, "has 3 of the 4 sites that min_sites asks for")
-    many = [{"name": f"u{number}", "effect": "shared"} for number in range(20)]
-    study_of(masked=False, horizon=1000, covariates=[*many, {"name": "x"}]).save(tmp_path / "shared" / "study.toml")
-    refused_hub(tmp_path, {**hub, "max_request_megabytes": 1}, "max_request_megabytes is 1, .* set it to [0-9]+ or")
 
 
 @pytest.mark.slow  # imports flwr
@@ -221,9 +254,38 @@ def test_a_hub_starts_only_with_nodes_of_the_roster_and_its_own_key(tmp_path, hu
     stranger = {**hub["nodes"], "d": new_node_key(tmp_path / "d.node")}
     with pytest.raises(InvalidSettings, match="has 'd', which is not on the study's roster"):
         require_hub(HubSettings.load(written(tmp_path, {**hub, "nodes": stranger})), key_of(HUB))
+    (tmp_path / "shared").chmod(0o750)
+    with pytest.raises(Exposed, match=r"The study's folder .*/shared can be read by others.* chmod 700 .*/shared"):
+        require_hub(HubSettings.load(written(tmp_path, hub)), key_of(HUB))
+    (tmp_path / "shared").chmod(0o700)
     (tmp_path / "tls" / "server.key").chmod(0o644)
     with pytest.raises(Exposed, match="certificate's key"):
         require_hub(HubSettings.load(written(tmp_path, hub)), key_of(HUB))
+
+
+@pytest.mark.slow  # imports flwr
+def test_a_site_loads_nothing_of_the_hubs_app():
+    code = "import sys, fdtr.exchange.flower.site_service; sys.exit('fdtr.exchange.flower.hub_app' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.slow  # imports flwr
+def test_a_state_that_is_in_use_is_named_and_nobody_is_blamed(tmp_path, site):
+    from fdtr.exchange.flower.site_service import serve_site
+
+    settings = SiteSettings.load(written(tmp_path, site))
+    busy = re.escape(f"at work for the service whose state is {settings.state}.")
+    with locked(settings.state / "serve.lock", "somebody"), pytest.raises(Busy, match=busy):
+        serve_site(settings, key_of("a"), lambda _: None)
+
+
+@pytest.mark.slow  # imports flwr
+@pytest.mark.parametrize("deadline", [float("nan"), float("inf"), 0.0, 4.9, 86401.0])
+def test_a_deadline_that_is_none_is_refused(tmp_path, hub, deadline):
+    from fdtr.exchange.flower.rounds import start_round
+
+    with pytest.raises(InvalidSettings, match=r"The deadline is .* seconds\. Nothing was asked\. Give 5 to 86400\."):
+        start_round(HubSettings.load(written(tmp_path, hub)), deadline=deadline)
 
 
 @pytest.mark.slow  # imports flwr

@@ -5,7 +5,9 @@ fresh one at every start, whose authority's key is never written.
 """
 
 import ipaddress
+import os
 import ssl
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,7 +21,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fdtr.container import create_private, write_atomically
-from fdtr.errors import InvalidSettings, OutputExists, UnreadableFile
+from fdtr.errors import InvalidSettings, OutputExists, UnreadableFile, UnwritableFile
+from fdtr.exchange.flower.hosts import is_host
 
 TRIAL_DAYS = 90
 _SKEW = timedelta(minutes=5)  # clocks of two machines differ
@@ -41,18 +44,34 @@ class ServerFiles:
 
 def make_certificates(folder: Path, hosts: list[str], days: int = TRIAL_DAYS) -> ServerFiles:
     """An authority and a server certificate for `hosts`, names or addresses. The authority's key is not kept."""
+    strange = [host for host in hosts if not is_host(host)]
+    if strange:
+        raise InvalidSettings(
+            f"{strange[0]!r} is no name or address of a host. Nothing was written. Give one without a port, such as "
+            "hub.example.org or 10.0.0.1."
+        )
     files = ServerFiles.within(folder)
-    there = [path for path in (files.authority, files.certificate, files.key) if path.exists()]
+    there = [path for path in vars(files).values() if os.path.lexists(path)]
     if there:
         raise OutputExists(f"{there[0]} exists already. Nothing was written. Name another folder.")
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority_name = _name(f"fdtr trial authority for {hosts[0]}"[:64])
     authority = _authority(authority_name, authority_key, days)
     server = _server(hosts, authority_name, authority_key, server_key, days)
-    create_private(files.key, server_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    write_atomically(files.certificate, server.public_bytes(Encoding.PEM))
-    write_atomically(files.authority, authority.public_bytes(Encoding.PEM))
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise UnwritableFile(
+            f"The folder {folder} could not be made: {error.strerror}. Nothing was written. Name another."
+        ) from None
+    try:
+        create_private(files.key, server_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        write_atomically(files.certificate, server.public_bytes(Encoding.PEM))
+        write_atomically(files.authority, authority.public_bytes(Encoding.PEM))
+    except BaseException:
+        for path in vars(files).values():  # none was there before
+            path.unlink(missing_ok=True)
+        raise
     return files
 
 
@@ -67,6 +86,7 @@ def certificate_fingerprint(path: Path) -> str:
 
 def require_authority(path: Path) -> None:
     """Refuse what no connection could be checked against."""
+    _require_file("authority", path)
     try:
         ssl.create_default_context(cafile=str(path))
     except FileNotFoundError:
@@ -79,10 +99,21 @@ def require_authority(path: Path) -> None:
         raise InvalidSettings(f"authority: {path} could not be read: {error.strerror}.") from None
 
 
+def _require_file(field: str, path: Path) -> None:
+    """Refuse what is there and no file, before anybody opens it: a pipe would keep them waiting for ever."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return  # whoever opens it says why
+    if not stat.S_ISREG(mode):
+        raise InvalidSettings(f"{field}: {path} is no file.")
+
+
 def require_shown(certificate: Path, key: Path, host: str) -> None:
     """Refuse a certificate under which no site could connect to `host`: a whole handshake, without a network."""
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # whether its authority is believed is for the sites to say
+    _require_file("[tls] certificate", certificate)
     try:
         client.load_verify_locations(certificate)
     except ssl.SSLError:

@@ -1,11 +1,8 @@
 """The hub's own talk with its SuperLink, over loopback: which nodes may connect, and which run to run."""
 
-import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from urllib.error import HTTPError, URLError
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, build_opener
 
 import httpx
 from flwr.cli.build import build_fab_from_files
@@ -25,6 +22,7 @@ from fdtr.errors import NotServed
 from fdtr.exchange.flower.hub_app import JOB
 from fdtr.exchange.flower.node_keys import public_pem
 from fdtr.exchange.flower.processes import LOOPBACK
+from fdtr.exchange.flower.reaching import reachable
 
 _FINISHED = "finished"
 _APP = f"""\
@@ -100,29 +98,3 @@ class Control:
                 raise NotServed(f"The hub's server refused ({error.response.status_code}). Its log says why.") from None
             except httpx.HTTPError:
                 raise NotServed("The hub's server does not answer. Run `fdtr hub serve` again.") from None
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    """An answer that points elsewhere is an error: whoever answers could have this machine call any other."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
-
-
-def reachable(address: str, authority: Path | None, patience: float = 3.0) -> bool:
-    """Whether a server answers at `address`, host and port; an ssl.SSLCertVerificationError where it is another."""
-    local = address.startswith(f"{LOOPBACK}:")
-    try:
-        context = ssl.create_default_context(cafile=str(authority) if authority else None)
-        handlers = [HTTPSHandler(context=context), _NoRedirects(), *([ProxyHandler({})] if local else [])]
-        with build_opener(*handlers).open(f"https://{address}/health", timeout=patience) as answer:
-            return bool(answer.status == 200)
-    except HTTPError as error:
-        error.close()
-        return False
-    except URLError as error:
-        if isinstance(error.reason, ssl.SSLCertVerificationError):
-            raise error.reason from None
-        return False
-    except (OSError, ValueError):
-        return False

@@ -4,10 +4,10 @@ Flower's server answers everything on one port, and whoever reaches its control 
 So it listens on loopback, and sites reach this front alone.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from fdtr.errors import InvalidSettings
-from fdtr.exchange.flower.certificates import ServerFiles
 from fdtr.exchange.flower.processes import LOOPBACK, find_program
 
 INSTALL_NGINX = "apt-get install nginx-light"
@@ -25,6 +25,9 @@ PASSED = (
 )
 """What a supernode asks for. Left out are register-node and unregister-node: only the hub's settings name the nodes."""
 _CONNECTIONS_OF_ONE_ADDRESS = 64
+# A supernode asks every three seconds, and some fifteen times around a message; all sites may share one way out.
+_REQUESTS_A_SECOND = 50
+_REQUESTS_AT_ONCE = 1000
 
 _CONFIGURATION = """\
 # Written by `fdtr hub serve` at every start; changes are lost.
@@ -41,13 +44,18 @@ http {{
     fastcgi_temp_path "{state}/unused";
     uwsgi_temp_path "{state}/unused";
     scgi_temp_path "{state}/unused";
-    client_max_body_size {megabytes}m;
+    client_max_body_size {longest};
     client_header_timeout 20s;
     client_body_timeout 60s;
     send_timeout 60s;
     keepalive_timeout 75s;
     limit_conn_zone $binary_remote_addr zone=peers:1m;
     limit_conn peers {connections};
+    limit_conn_log_level info;
+    limit_req_zone $binary_remote_addr zone=requests:1m rate={rate}r/s;
+    limit_req zone=requests burst={burst} nodelay;
+    limit_req_status 429;
+    limit_req_log_level info;
     proxy_http_version 1.1;
     proxy_request_buffering off;
     proxy_buffering off;
@@ -75,29 +83,37 @@ http {{
 """
 
 
-def write_front(
-    state: Path, listen: str, outside: ServerFiles, inside: ServerFiles, port: int, megabytes: int
-) -> list[str]:
-    """Write nginx's configuration into `state`; the command that runs it.
+@dataclass(frozen=True)
+class Front:
+    """Where sites connect, and the server on loopback that they are passed on to.
 
-    `outside` is shown to the sites, `inside` is what the server on loopback `port` shows to nginx.
+    They see `certificate`, whose private key is `key`; what the server at `port` shows was signed by `authority`. Of a
+    request with more than `longest` bytes nothing is passed on.
     """
+
+    listen: str
+    certificate: Path
+    key: Path
+    port: int
+    authority: Path
+    longest: int
+
+
+def write_front(state: Path, front: Front) -> list[str]:
+    """Write nginx's configuration into `state`; the command that runs it."""
     program = find_program("nginx", INSTALL_NGINX)
-    for path in (state, outside.certificate, outside.key):
+    for path in (state, front.certificate, front.key, front.authority):
         if set(str(path)) & set('"\\$\n{}'):
             raise InvalidSettings(f"{path} has a character that nginx's configuration cannot hold. Use another name.")
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     text = _CONFIGURATION.format(
         state=state,
-        megabytes=megabytes,
         connections=_CONNECTIONS_OF_ONE_ADDRESS,
-        authority=inside.authority,
+        rate=_REQUESTS_A_SECOND,
+        burst=_REQUESTS_AT_ONCE,
         loopback=LOOPBACK,
-        listen=listen,
-        certificate=outside.certificate,
-        key=outside.key,
         passed="|".join(PASSED),
-        port=port,
+        **vars(front),
     )
     path = state / "nginx.conf"
     path.write_text(text)

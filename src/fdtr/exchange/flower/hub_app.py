@@ -14,7 +14,7 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
-from fdtr.errors import UnreadableFile
+from fdtr.errors import FdtrError, UnreadableFile
 from fdtr.exchange.flower.processes import end_with_parent
 from fdtr.exchange.flower.records import read_answer, request_record
 from fdtr.exchange.remote import Answer, Ask, Job, Lost, Phase, Request, Result, conduct
@@ -40,8 +40,15 @@ def main(grid: Grid, context: Context) -> None:
         conduct(job, key, asker(grid, job), {"flwr": version("flwr")})
     except Exception as error:
         log.exception("the federation failed")
-        Result.failed(f"{type(error).__name__}: {error}").save(job.result)
+        Result.failed(_advice(error)).save(job.result)
         raise
+
+
+def _advice(error: Exception) -> str:
+    """What the hub's person reads of it."""
+    if isinstance(error, FdtrError):
+        return str(error)
+    return f"The hub's own program failed ({type(error).__name__}): logs/superlink.log in the state folder has it all."
 
 
 def job_path(name: object) -> Path:

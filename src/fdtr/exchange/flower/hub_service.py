@@ -13,8 +13,10 @@ from fdtr.container import write_atomically
 from fdtr.errors import InvalidSettings, NotServed, ServiceEnded
 from fdtr.exchange.flower.certificates import ServerFiles, make_certificates, require_shown
 from fdtr.exchange.flower.control import Control
-from fdtr.exchange.flower.front import write_front
+from fdtr.exchange.flower.front import Front, write_front
 from fdtr.exchange.flower.hub_app import JOBS
+from fdtr.exchange.flower.lengths import longest_request
+from fdtr.exchange.flower.permissions import private_folder, require_owner, require_private, require_private_folder
 from fdtr.exchange.flower.processes import (
     LOOPBACK,
     Children,
@@ -24,18 +26,16 @@ from fdtr.exchange.flower.processes import (
     spare_loopback,
     stopping,
 )
-from fdtr.exchange.flower.settings import HubSettings, private_folder, require_owner, require_private
+from fdtr.exchange.flower.settings import HubSettings
 from fdtr.exchange.folder.board import read_study
 from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.folder.parts import sites_of
 from fdtr.exchange.remote.desk import require_carriable
-from fdtr.exchange.remote.parcels import largest, phases_of
 from fdtr.signing import HUB, Key, require_own
 from fdtr.study import Study
 
 INSTALL_FLOWER = "pip install 'fdtr[flower]'"
 _PATIENCE = 90.0
-_AROUND_A_MESSAGE = 2**16  # bytes that Flower puts around one
 _TURN = 0.2
 
 
@@ -71,6 +71,7 @@ def require_hub(settings: HubSettings, key: Key) -> Study:
     require_private("The hub's key", settings.key)
     require_private("The certificate's key", settings.tls.key)
     require_shown(settings.tls.certificate, settings.tls.key, settings.address.rpartition(":")[0].strip("[]"))
+    require_private_folder("The study's folder", settings.folder)
     study = read_study(settings.folder)
     require_carriable(study)
     require_own(key, HUB, study.roster)
@@ -84,18 +85,7 @@ def require_hub(settings: HubSettings, key: Key) -> Study:
             f"[nodes] has {len(settings.nodes)} of the {settings.min_sites} sites that min_sites asks for: every round "
             "would be refused. Add the other sites' lines from `fdtr keys node`."
         )
-    _require_room(settings, study)
     return study
-
-
-def _require_room(settings: HubSettings, study: Study) -> None:
-    needed = max(largest(phase.value, study) for phase in phases_of(study)) + _AROUND_A_MESSAGE
-    megabytes = -(-needed // 2**20)
-    if settings.max_request_megabytes < megabytes:
-        raise InvalidSettings(
-            f"max_request_megabytes is {settings.max_request_megabytes}, and a message of the study {study.name} would "
-            f"be turned away: set it to {megabytes} or more."
-        )
 
 
 def _require_free(listen: str) -> None:
@@ -121,17 +111,18 @@ def serve_hub(settings: HubSettings, key: Key, tell: Callable[[HubSettings, Stud
     require_owner(settings.state)
     study = require_hub(settings, key)
     state = private_folder("The state folder", settings.state)
-    lock = locked(state / "serve.lock", "this hub", patience=1.0)
+    lock = locked(state / "serve.lock", f"the service whose state is {state}", patience=1.0)
     with lock, stopping() as stop, Children(state / "logs") as children:
         _require_free(settings.listen)
         try:
             port = free_port()
             serving = Serving(os.getpid(), port, _start_server(children, settings, port))
-            _start_front(children, settings, port)
+            _start_front(children, settings, port, longest_request(study))
             serving.save(state)
             tell(settings, study)
             while not stop.wait(_TURN):
                 _require_running(children)
+                children.bound_logs()
         finally:
             _place(state).unlink(missing_ok=True)
 
@@ -164,12 +155,10 @@ def _fresh_database(state: Path) -> Path:
     return state / "superlink.db"
 
 
-def _start_front(children: Children, settings: HubSettings, port: int) -> None:
-    inside = ServerFiles.within(settings.state / "tls")
-    command = write_front(
-        settings.state / "front", settings.listen, settings.outside, inside, port, settings.max_request_megabytes
-    )
-    children.start("front", command, environment())
+def _start_front(children: Children, settings: HubSettings, port: int, longest: int) -> None:
+    authority = ServerFiles.within(settings.state / "tls").authority
+    front = Front(settings.listen, settings.tls.certificate, settings.tls.key, port, authority, longest)
+    children.start("front", write_front(settings.state / "front", front), environment())
     host, listening = _listening(settings.listen)
     known = LOOPBACK if host in (None, "0.0.0.0") else "::1" if host == "::" else str(host)  # noqa: S104
     _wait_until(children, lambda: _accepts(known, listening))
@@ -197,7 +186,7 @@ def _require_running(children: Children) -> None:
     child = children.ended()
     if child is not None:
         raise ServiceEnded(
-            f"{child.name} ended, and the hub with it: {child.last_line()} See {child.log}. No round is lost."
+            f"{child.name} ended, and the hub with it: {child.last_words()} See {child.log}. No round is lost."
         )
 
 

@@ -16,9 +16,9 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from fdtr.container import write_atomically
 from fdtr.errors import InvalidSettings, ServiceEnded
 from fdtr.exchange.flower import supernode
-from fdtr.exchange.flower.control import reachable
 from fdtr.exchange.flower.node_keys import node_fingerprint, public_line, settings_line
 from fdtr.exchange.flower.processes import LOOPBACK, Child, Children, environment
+from fdtr.exchange.flower.reaching import reachable, resolved
 from fdtr.exchange.flower.settings import SiteSettings
 
 SECRET = "supernode.secret"  # noqa: S105  the name of a file
@@ -30,12 +30,16 @@ Say = Callable[[str], None]
 
 
 class Link:
-    """The supernode: started, and started again when it ends after it was once connected."""
+    """The supernode: started, and started again when it ends after it was once connected.
 
-    def __init__(self, settings: SiteSettings, children: Children, port: int, say: Say) -> None:
+    It serves the worker at `port`, and reads at most `longest` bytes of an answer of the hub.
+    """
+
+    def __init__(self, settings: SiteSettings, children: Children, port: int, longest: int, say: Say) -> None:
         self._settings = settings
         self._children = children
         self._port = port
+        self._longest = longest
         self._say = say
         self._connected = False
         self._ever = False
@@ -52,6 +56,7 @@ class Link:
                 write_atomically(self._settings.state / "node", found[1].encode(), mode=0o600)
                 self._connected = self._ever = True
                 self._say(f"Connected to {self._settings.hub} as {self._settings.site}. Waiting for what the hub asks.")
+        self._children.bound_logs()
         if self._child.process.poll() is None:
             return
         self._connected = False
@@ -83,7 +88,9 @@ class Link:
         command += ["--auth-supernode-private-key", str(settings.node_key), "--isolation", "process"]
         command += ["--superexec-auth-secret-file", str(state / SECRET)]
         command += ["--root-certificates", str(settings.authority)] if settings.authority else []
-        return self._children.start("supernode", command, environment(FLWR_HOME=str(state / "flower")))
+        most = {supernode.LONGEST: str(self._longest)}
+        told = environment(passphrases=False, FLWR_HOME=str(state / "flower"), **most)
+        return self._children.start("supernode", command, told)
 
     def _leave(self) -> None:
         """Sign off the node of a supernode that was killed: for a minute the hub would take us for a second one."""
@@ -109,7 +116,8 @@ class Link:
         hub, authority = self._settings.hub, self._settings.authority
         try:
             if not reachable(hub, authority):
-                self._say(f"{hub} does not answer now; trying on.")
+                doubt = "" if resolved(hub) else ": this machine knows no host of that name"
+                self._say(f"{hub} does not answer now{doubt}; trying on.")
         except ssl.SSLCertVerificationError:
             raise InvalidSettings(
                 f"The certificate of {hub} is not one that {authority or 'an authority of this system'} vouches for. "
@@ -125,6 +133,6 @@ class Link:
                 f"the hub this line for its [nodes]:\n  {settings_line(self._settings.site, line)}"
             )
         return (
-            f"The connection to {self._settings.hub} could not be opened: {self._child.last_line()} See "
+            f"The connection to {self._settings.hub} could not be opened: {self._child.last_words()} See "
             f"{self._child.log}."
         )

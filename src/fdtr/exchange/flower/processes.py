@@ -1,6 +1,7 @@
 """The programs that a service runs beside itself: started, watched, and ended by their process ids."""
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -25,6 +26,9 @@ _STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PATIENCE = 8.0
 _TAIL_BYTES = 65536
 _LARGE_LOG = 2**20
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_ROUTINE = re.compile("INFO|For more information")
+_EXIT = re.compile(r"Exit Code: \d+$")  # Flower's reason is in the lines after it
 _SECRET = ("FDTR_PASSPHRASE", "FDTR_PASSPHRASE_FILE", "FDTR_KEY")
 
 
@@ -73,14 +77,13 @@ def _direct() -> dict[str, str]:
     return {"NO_PROXY": direct, "no_proxy": direct}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Child:
-    """One program: what a person calls it, and where its own words go."""
+    """One program: what a person calls it, and where its own words go, after those of earlier ones."""
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
-
     begins: int = 0
 
     def words(self) -> str:
@@ -92,10 +95,15 @@ class Child:
         except OSError:
             return ""
 
-    def last_line(self) -> str:
-        """The last thing that it said."""
-        lines = [line.strip() for line in self.words().splitlines() if line.strip()]
-        return f"“{lines[-1]}”." if lines else "it said nothing."
+    def last_words(self) -> str:
+        """The last thing that it said; where Flower gave a reason, that, and not its goodbyes."""
+        lines = [_COLOUR.sub("", line).strip() for line in self.words().splitlines()]
+        telling = [line for line in lines if line and not _ROUTINE.match(line)] or [line for line in lines if line]
+        if not telling:
+            return "it said nothing."
+        reasons = [number for number, line in enumerate(telling) if _EXIT.search(line)]
+        told = " ".join(telling[reasons[-1] + 1 :][:2]) if reasons else ""
+        return f"“{told or telling[-1]}”."
 
 
 @dataclass
@@ -110,8 +118,7 @@ class Children:
         self.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         log = self.logs / f"{name}.log"
         leashed = [sys.executable, "-I", str(leash.__file__), str(os.getpid()), *command]
-        if log.exists() and log.stat().st_size > _LARGE_LOG:
-            log.replace(log.with_suffix(".log.1"))
+        _bound(log)
         with log.open("ab") as out:
             begins = out.tell()
             process = subprocess.Popen(  # noqa: S603  the command is ours; no shell reads it
@@ -124,6 +131,12 @@ class Children:
     def ended(self) -> Child | None:
         """The first that is not running any more."""
         return next((child for child in self.running if child.process.poll() is not None), None)
+
+    def bound_logs(self) -> None:
+        """Move the words of those that said much; what strangers make them say must not fill the disk."""
+        for child in self.running:
+            if _bound(child.log):
+                child.begins = 0
 
     def end(self, *meant: Child) -> None:
         """End these, or all: first asked, then, with whatever they started in their session, killed."""
@@ -165,6 +178,22 @@ def stopping() -> Iterator[threading.Event]:
     finally:
         for asked, handler in before.items():
             signal.signal(asked, handler)
+
+
+def _bound(log: Path) -> bool:
+    """Keep the last large part of a log beside it, and begin it anew; whether that was done.
+
+    It is copied and emptied, not renamed: a program goes on writing at the end of the file that it has open.
+    """
+    try:
+        if log.stat().st_size <= _LARGE_LOG:
+            return False
+        with suppress(OSError):  # on a full disk the log is let go
+            shutil.copyfile(log, log.with_suffix(".log.1"))
+        os.truncate(log, 0)
+    except OSError:
+        return False
+    return True
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

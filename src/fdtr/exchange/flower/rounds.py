@@ -8,8 +8,9 @@ from pathlib import Path
 
 from fdtr.errors import InvalidSettings, NotServed, ServiceEnded
 from fdtr.exchange.flower.hub_service import Serving
+from fdtr.exchange.flower.permissions import require_owner
 from fdtr.exchange.flower.processes import spare_loopback
-from fdtr.exchange.flower.settings import HubSettings, require_owner
+from fdtr.exchange.flower.settings import LEAST_DEADLINE, MOST_DEADLINE, HubSettings
 from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.remote import Job, Result
 
@@ -31,6 +32,10 @@ def start_round(
     settings: HubSettings, sites: tuple[str, ...] = (), min_sites: int | None = None, deadline: float | None = None
 ) -> Told:
     """Ask the sites, all or these, and return how it went."""
+    if deadline is not None and not LEAST_DEADLINE <= deadline <= MOST_DEADLINE:  # NaN is neither
+        raise InvalidSettings(
+            f"The deadline is {deadline:g} seconds. Nothing was asked. Give {LEAST_DEADLINE} to {MOST_DEADLINE}."
+        )
     spare_loopback()
     require_owner(settings.state)
     serving = Serving.find(settings.state)

@@ -1,38 +1,51 @@
 """The two settings files: hub.toml and site.toml. Paths in them start at the file's own folder."""
 
-import os
-import pwd
-import stat
+import errno
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 
-from fdtr.errors import Exposed, InvalidSettings, OtherUser
-from fdtr.exchange.flower.certificates import ServerFiles
+from fdtr.errors import InvalidSettings
+from fdtr.exchange.flower.hosts import host_of
 from fdtr.exchange.flower.node_keys import public_pem
 from fdtr.signing import check_site_name
 from fdtr.study.faults import readable
 from fdtr.study.sections import Section, Text, Whole
 
+LEAST_DEADLINE = 5
+MOST_DEADLINE = 86400
 _FOLDER = "folder"
 
 
 def _from_here(path: Path, info: ValidationInfo) -> Path:
     folder: Path = (info.context or {}).get(_FOLDER, Path())
-    return folder / path
+    place = folder / path
+    try:
+        place.lstat()
+    except ValueError:
+        raise ValueError("no path holds a zero byte") from None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise ValueError("no path is as long as this one") from None
+    return place
 
 
 def _host_and_port(text: str) -> str:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536 or set(text) & set(" ;/{}\"'\\"):
-        raise ValueError('give a host and a port, such as "hub.example.org:8443"')
+    if host_of(text) is None:
+        raise ValueError('give a host and a port, such as "hub.example.org:8443" or "[2001:db8::1]:8443"')
+    return text
+
+
+def _listening(text: str) -> str:
+    _host_and_port(text.replace("*", "everywhere") if text.startswith("*:") else text)
     return text
 
 
 Place = Annotated[Path, AfterValidator(_from_here)]
 Endpoint = Annotated[Text, AfterValidator(_host_and_port)]
+Listening = Annotated[Text, AfterValidator(_listening)]
 Port = Annotated[Whole, Field(ge=1, le=65535)]
 
 
@@ -66,13 +79,14 @@ class HubSettings(_Settings):
     folder: Annotated[Place, Field(description="The hub's copy of the study's folder, as `fdtr hub open` makes it.")]
     key: Annotated[Place, Field(description="The hub's private key, whose public half is on the roster.")]
     state: Annotated[Place, Field(description="Where the service keeps its own files.")]
-    listen: Annotated[Endpoint, Field(description="Where the front listens.")] = "0.0.0.0:8443"
+    listen: Annotated[Listening, Field(description="Where the front listens.")] = "0.0.0.0:8443"
     address: Annotated[Endpoint, Field(description="What sites connect to.")]
     tls: Tls
     nodes: Annotated[dict[Text, Text], Field(description="Each site's line from `fdtr keys node`.", min_length=1)]
-    deadline: Annotated[Whole, Field(ge=5, le=86400, description="Seconds that sites have for one message.")] = 600
+    deadline: Annotated[
+        Whole, Field(ge=LEAST_DEADLINE, le=MOST_DEADLINE, description="Seconds that sites have for one message.")
+    ] = 600
     min_sites: Annotated[Whole, Field(ge=3, description="Fewer are refused.")] = 3
-    max_request_megabytes: Annotated[Whole, Field(ge=1, le=4096)] = 64
 
     @field_validator("nodes")
     @classmethod
@@ -89,11 +103,6 @@ class HubSettings(_Settings):
         if shared:
             raise ValueError(f"{' and '.join(shared)} have the same key; each needs one of its own")
         return dict(sorted(nodes.items()))
-
-    @property
-    def outside(self) -> ServerFiles:
-        """What the front shows."""
-        return ServerFiles(self.tls.certificate, self.tls.certificate, self.tls.key)
 
 
 class AcceptedStudy(Section):
@@ -128,51 +137,3 @@ class SiteSettings(_Settings):
     def audit(self) -> Path:
         """Where everything that was asked, checked and sent is written down."""
         return self.state / "audit.jsonl"
-
-
-def require_private(what: str, path: Path) -> None:
-    """Refuse a file that others could read."""
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise InvalidSettings(f"{what} {path} could not be read: {error.strerror}.") from None
-    if not stat.S_ISREG(mode):
-        raise InvalidSettings(f"{what} {path} is no file.")
-    if mode & 0o077:
-        raise Exposed(f"{what} {path} can be read by others. Close it with: chmod 600 {path}")
-
-
-def require_owner(state: Path) -> None:
-    """Refuse to work in the folder of another user's service: it could not use what we leave there, nor replace it."""
-    for folder in (state, *state.parents):
-        try:
-            owner = folder.stat().st_uid
-        except PermissionError:
-            continue  # whoever keeps us out is the owner that we look for
-        except OSError:
-            return  # not there yet
-        if owner != os.geteuid():
-            raise OtherUser(
-                f"{folder} belongs to {_user(owner)}, who runs the service. Nothing was done. Run the "
-                f"same as that user: sudo -u {_user(owner)} fdtr …"
-            )
-        return
-
-
-def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"'#{number}'"  # as sudo takes it
-
-
-def private_folder(what: str, path: Path) -> Path:
-    """A folder of the service's own, made where it is not there; refused where others could look into it."""
-    try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise InvalidSettings(f"{what} {path} could not be made: {error.strerror}.") from None
-    if mode & 0o077:
-        raise Exposed(f"{what} {path} can be read by others. Close it with: chmod 700 {path}")
-    return path

@@ -9,10 +9,12 @@ from fdtr.container import write_atomically
 from fdtr.errors import FdtrError, InvalidSettings, OtherStudy, ServiceEnded
 from fdtr.exchange.flower.certificates import require_authority
 from fdtr.exchange.flower.health import Health, health_endpoint
+from fdtr.exchange.flower.lengths import longest_answer
 from fdtr.exchange.flower.link import SECRET, Link, Say
 from fdtr.exchange.flower.node_keys import public_line
+from fdtr.exchange.flower.permissions import private_folder, require_owner, require_private
 from fdtr.exchange.flower.processes import LOOPBACK, Children, free_port, spare_loopback, stopping
-from fdtr.exchange.flower.settings import AcceptedStudy, SiteSettings, private_folder, require_owner, require_private
+from fdtr.exchange.flower.settings import AcceptedStudy, SiteSettings
 from fdtr.exchange.flower.site_app import SiteApp
 from fdtr.exchange.flower.worker import Worker
 from fdtr.exchange.folder.durable import locked
@@ -99,12 +101,13 @@ def serve_site(settings: SiteSettings, key: Key, say: Say) -> None:
     require_owner(settings.state)
     studies = require_site(settings, key)
     state = private_folder("The state folder", settings.state)
-    with locked(state / "serve.lock", f"site {settings.site!r}", patience=1.0), stopping() as stop:
+    with locked(state / "serve.lock", f"the service whose state is {state}", patience=1.0), stopping() as stop:
         desk = Desk(settings.site, studies, key, Audit(settings.audit), state)
         secret, port = secrets.token_bytes(32), free_port()
         write_atomically(state / SECRET, secret, mode=0o600)
         with Children(state / "logs") as children:
-            link = Link(settings, children, port, say)
+            longest = max(longest_answer(one.study, settings.site) for one in studies)
+            link = Link(settings, children, port, longest, say)
             health = Health(link.connected)
             worker = Worker(f"{LOOPBACK}:{port}", secret, SiteApp(desk), health.answered)
             at_work = threading.Thread(target=worker.run, args=(stop,), daemon=True)

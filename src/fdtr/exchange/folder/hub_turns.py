@@ -1,6 +1,7 @@
 """The hub's turn: open a folder, list the survivors, add up, begin another round."""
 
 import os
+import shlex
 from collections.abc import Collection
 from pathlib import Path
 
@@ -50,10 +51,13 @@ def open_folder(folder: Path, study_file: Path, key: Key | None) -> Turn:
                 )
         post(folder / STUDY, content)
         made = post(begun_path(folder, 1), seal_begun(within, key))
-    done = f"Opened {folder} with round 1. Give every site access to it." if made else ""
+    done = (
+        f"Opened {folder} with round 1. If it is shared, give every site access to it; over the network keep it to "
+        f"yourself (chmod 700 {shlex.quote(str(folder))})."
+    )
     sites = names(sites_of(study.roster)) or "the sites"
-    waits = f"Messages of {sites}: `fdtr site join`, then `fdtr site next`."
-    return Turn(1, (done,) if done else (), waits, (*_unsigned(study), *cautions(study)))
+    waits = f"Messages of {sites}: `fdtr site join`, then `fdtr site next`; over the network, `fdtr hub serve`."
+    return Turn(1, (done,) if made else (), waits, (*_unsigned(study), *cautions(study)))
 
 
 def new_round(folder: Path, key: Key | None) -> Turn:
@@ -74,7 +78,11 @@ def new_round(folder: Path, key: Key | None) -> Turn:
         within = numbered_round(study.fingerprint, study.roster, number)
         post(begun_path(folder, number), seal_begun(within, key))
     done = f"Began round {number}. Sites give round {number - 1} up, with their masks, when they next look."
-    return Turn(number, (done,), "All sites: `fdtr site next`; where the roster changed, `fdtr site join` first.")
+    waits = (
+        "All sites: `fdtr site next`; where the roster changed, `fdtr site join` first. Over the network: `fdtr hub "
+        "start-round`."
+    )
+    return Turn(number, (done,), waits)
 
 
 def take_hub_turn(folder: Path, key: Key | None, close: bool = False, without: Collection[str] = ()) -> Turn:
