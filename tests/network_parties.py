@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,7 +25,6 @@ import tomli_w
 from fdtr.exchange.flower import leash
 from fdtr.exchange.flower.certificates import make_certificates
 from fdtr.exchange.flower.node_keys import new_node_key
-from fdtr.exchange.flower.processes import free_port
 from fdtr.exchange.folder.parts import sites_of
 from fdtr.policy import Policy
 from fdtr.signing import HUB
@@ -31,6 +32,7 @@ from fdtr.study import Study
 from folder_parties import SITES, Parties
 
 PATIENCE = 120.0
+_TAKEN = itertools.count()
 
 
 @dataclass
@@ -69,6 +71,16 @@ class Running:
         if not self.ended:
             self.process.kill()
         self.process.wait()
+
+
+def own_port() -> int:
+    """A port that nobody has: services take theirs from higher ones, and other tests at the same time from other ones."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    while True:
+        port = 10_000 + 1_000 * (worker % 5) + next(_TAKEN) % 1_000
+        with socket.socket() as found, suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 def _links(folder: Path) -> list[Path]:
@@ -120,7 +132,7 @@ class Network:
         self.parties.folder.chmod(0o700)  # over the network it is the hub's own
         files = make_certificates(self.root / "tls", [self.host])
         lines = {site: new_node_key(self.root / f"{site}.node") for site in self.sites}
-        address = f"{self.host}:{free_port()}"
+        address = f"{self.host}:{own_port()}"
         settings = {
             "folder": "shared",
             "key": "hub.key",
@@ -139,7 +151,7 @@ class Network:
 
     def settle(self, site: str, address: str, study: Study, **changes: Any) -> None:
         """Write a site's settings."""
-        self.health[site] = self.health.get(site) or free_port()
+        self.health[site] = self.health.get(site) or own_port()
         settings = {
             "site": site,
             "hub": address,
