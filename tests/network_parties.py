@@ -74,7 +74,7 @@ class Running:
 
 
 def own_port() -> int:
-    """A port that nobody has: services take theirs from higher ones, and other tests at the same time from other ones."""
+    """A port that nobody has: services take theirs from higher ones, and tests that run beside this one from others."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     while True:
         port = 10_000 + 1_000 * (worker % 5) + next(_TAKEN) % 1_000
