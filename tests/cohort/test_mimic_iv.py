@@ -382,7 +382,7 @@ def test_the_target_trial_says_what_looks_ahead_what_is_assumed_and_what_is_plan
     assert "it is known rather" not in eligibility
     assert "a missing step is worth 0.125 after death, 0.75 after discharge" in page
     assert "Death is worth 0.125 and discharge 0.75 for each missing step" in page
-    assert "| Time zero | Randomisation. | onset of sepsis, or admission where onset is earlier or not known |" in page
+    assert "onset of sepsis, or admission where onset is earlier or not known |" in page
     assert "| Strategies | At 5 times, every 4 hours, a dose by" in page
     assert "Levels of the volume given in a step: none, up to 180 ml, above 180 ml." in page
     assert (
