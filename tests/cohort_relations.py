@@ -27,14 +27,14 @@ class Hand:
     def __init__(self, n: int = 2, *, out: float | None = 100.0, died: float | None = None, lactate: bool = True):
         self.stays = [(k, 10 * k, f"unit-{k % 2}", ZERO, out, died) for k in range(n)]
         self.measurements = [(k, at(-1), "lactate", 2.0) for k in range(n)] if lactate else []
-        self.doses: list[tuple[int, str, datetime, datetime, float]] = []
+        self.doses: list[tuple[int, str, datetime, datetime | None, float]] = []
 
     def chart(self, name: str, hours: float, value: float, stay: int = 0) -> "Hand":
         self.measurements.append((stay, at(hours), name, value))
         return self
 
-    def give(self, start: float, end: float, amount: float, name: str = "crystalloid", stay: int = 0) -> "Hand":
-        self.doses.append((stay, name, at(start), at(end), amount))
+    def give(self, start: float, end: float | None, amount: float, name: str = "crystalloid", stay: int = 0) -> "Hand":
+        self.doses.append((stay, name, at(start), None if end is None else at(end), amount))
         return self
 
     def table(self, address: str, settings: Extraction = SETTINGS, sites: int = 2) -> pa.Table:

@@ -26,10 +26,11 @@ UNITS = (
     "Neuro Intermediate",
     "Neuro Surgical Intensive Care Unit (Neuro SICU)",
 )
+NOT_ICUS = (3, 7)
 TRAPS = frozenset(
     {
         "fahrenheit", "litres", "overlap", "rewritten", "edges", "missing_labs", "two_stays", "early_ends", "carriers",
-        "implausible", "late_onset",
+        "implausible", "late_onset", "several_onsets", "ages", "late_sepsis",
     }
 )  # fmt: skip
 SCHEMAS = {
@@ -48,7 +49,22 @@ ITEMS = {
     "weight": [226512, 224639],
 }
 LABS = ("hemoglobin", "potassium", "lactate")
-CRYSTALLOID, COLLOID = (225158, 225828, 225944), (220864, 220862)
+CRYSTALLOID = (225158, 225828, 225944, 225797, 225159, 225823, 225825, 225827, 225941, 226089)
+COLLOID = (220864, 220862, 225174, 225795, 225796)
+SEPTIC_CODES = (
+    ("A400", 10), ("A419", 10), ("R6520", 10), ("R6521", 10), ("0389", 9), ("99591", 9), ("99592", 9), ("78552", 9),
+)  # fmt: skip
+OTHER_CODES = (("A429", 10), ("R651", 10), ("0389", 10), ("A419", 9), ("99593", 9), ("78551", 9))
+"""Not of sepsis, or not in this version of the ICD."""
+
+NOT_SEPTIC, MINOR, SEPTIC_LATER = 1_000_001, 2_000_001, 3_000_001
+"""Where the ids begin of persons who are not in the cohort, though lactate is known of them."""
+
+# As mimic-code's create.sql declares them: FLOAT has 4 bytes in DuckDB, and 8 in PostgreSQL.
+DECLARED = {
+    ("chartevents", "valuenum"): "FLOAT", ("inputevents", "amount"): "FLOAT", ("diagnoses_icd", "icd_code"): "CHAR(7)",
+    ("diagnoses_icd", "icd_version"): "SMALLINT",
+}  # fmt: skip
 LATER = 5_000
 """Minutes between a first stay and a second."""
 
@@ -58,7 +74,10 @@ LOW_HELPS, HIGH_HURTS = 1.5, 0.5
 
 @dataclass
 class World:
-    """The tables of the database, and the `truth`: stay_id → column → values by step (NaN where missing)."""
+    """The tables of the database, and the `truth`: stay_id → column → values by step (NaN where missing).
+
+    `ends` are how stays ended.
+    """
 
     tables: dict[str, pa.Table]
     truth: dict[int, dict[str, list[float]]]
@@ -105,24 +124,42 @@ def make_world(n: int, seed: int, traps: frozenset[str] = TRAPS) -> World:
         charts.add(index, admitted, 224639, rng.choice([0.5, 515.0], n))
     states["weight"] = np.repeat(weight[:, None], STEPS, axis=1)
 
-    doses, volume = _doses(rng, zero, traps)
+    doses, volume = _doses(rng, zero, length, traps)
     action = np.searchsorted([0.0, 180.0], volume, side="left")
-    lactate = _lactate(rng, action, states["sbp"], unit, zero, labs)
+    lactate, measured = _lactate(rng, action, states["sbp"], unit, zero, labs, traps)
+    people = np.concatenate([index + 1, *(first + index for first in (NOT_SEPTIC, MINOR, SEPTIC_LATER))])
+    later = zero + length + LATER
     if "two_stays" in traps:  # the second would be in the cohort, too
-        labs.add(_again(index), (zero + length)[_again(index)] + LATER - 30, 50813, 3.0)
-    truth = {**states, "dose": volume, "action": action.astype(float), "reward": _reward(lactate, length, died)}
+        labs.add(_again(index), later[_again(index)] - 30, 50813, 3.0)
+    for group, when in enumerate((admitted, admitted, later), start=1):  # and so would those who are left out
+        labs.add(group * n + index, when - 30, 50813, 3.0)
+    truth = {
+        **states, "dose": volume, "action": action.astype(float), "reward": _reward(lactate, length, died),
+        "lactate_measured": measured, "site": np.repeat(np.array(UNITS)[unit][:, None], STEPS, axis=1),
+        "no_icu": np.repeat(np.isin(unit, NOT_ICUS).astype(float)[:, None], STEPS, axis=1),
+    }  # fmt: skip
     ends = np.where(length > (STEPS - 1) * MINUTES, None, np.where(died, "death", "discharge"))
     tables = {
         **_stays(index, admitted, zero, onset, length, died, unit, traps),
         "chartevents": _events(charts, "stay_id", index + 1000),
-        "labevents": _events(labs, "subject_id", index + 1),
+        "labevents": _events(labs, "subject_id", people),
         "inputevents": doses,
     }
+    share = _flow(tables["icustays"])
+    truth["flow"] = np.repeat(np.array([share[UNITS[k]] for k in unit])[:, None], STEPS, axis=1)
     return World(
         tables,
         {int(i) + 1000: {k: v[i][present[i]].tolist() for k, v in truth.items()} for i in index},
         {int(i) + 1000: ends[i] for i in index},
     )
+
+
+def _flow(stays: pa.Table) -> dict[str, float]:
+    """Each unit's share of all the time that anybody spent."""
+    hours = dict.fromkeys(UNITS, 0.0)
+    for row in stays.to_pylist():
+        hours[row["first_careunit"]] += (row["outtime"] - row["intime"]).total_seconds() / 3600
+    return {unit: spent / sum(hours.values()) for unit, spent in hours.items()}
 
 
 def _again(index: Array) -> Array:
@@ -161,7 +198,7 @@ def _state(
                 who,
                 minute - offset,
                 np.where(fahrenheit, 223761, item),
-                np.where(fahrenheit, told * 1.8 + 32.0, told),
+                np.where(fahrenheit, told * 1.8 + 32.0, told).round(2),  # as many digits as 4 bytes hold
             )
     return _carried(np.where(kept, value, np.nan))
 
@@ -174,8 +211,8 @@ def _carried(values: Array) -> Array:
     return filled
 
 
-def _doses(rng: np.random.Generator, zero: Array, traps: frozenset[str]) -> tuple[pa.Table, Array]:
-    """Rows of inputevents, and the volume in each step by arithmetic of its own."""
+def _doses(rng: np.random.Generator, zero: Array, length: Array, traps: frozenset[str]) -> tuple[pa.Table, Array]:
+    """Rows of inputevents, and the volume in each step until the stay ends, by arithmetic of its own."""
     n = len(zero)
     volume = np.zeros((n, STEPS))
     listed: list[dict[str, Array]] = []
@@ -197,7 +234,7 @@ def _doses(rng: np.random.Generator, zero: Array, traps: frozenset[str]) -> tupl
         if void:
             return
         for h in range(STEPS):
-            low, high = h * MINUTES, (h + 1) * MINUTES
+            low, high = h * MINUTES, np.minimum((h + 1) * MINUTES, length[who])
             within = (np.minimum(end, high) - np.maximum(start, low)).clip(0) / np.maximum(end - start, 1)
             bolus = (start == end) & (start >= low) & (start < high)
             np.add.at(volume[:, h], who, ml * np.where(start == end, bolus, within))
@@ -221,16 +258,22 @@ def _doses(rng: np.random.Generator, zero: Array, traps: frozenset[str]) -> tupl
     return pa.table(columns | {k: v.astype("datetime64[us]") for k, v in times.items()}), volume
 
 
-def _lactate(rng: np.random.Generator, action: Array, sbp: Array, unit: Array, zero: Array, labs: _Chart) -> Array:
-    """Lactate before step 0 and at the end of each step, charted up to an hour before."""
+def _lactate(
+    rng: np.random.Generator, action: Array, sbp: Array, unit: Array, zero: Array, labs: _Chart, traps: frozenset[str]
+) -> tuple[Array, Array]:
+    """Lactate before step 0 and at the end of each step, charted up to an hour before; and in which steps it was."""
     n = len(zero)
     effect = np.select([action == 1, action == 2], [-LOW_HELPS, HIGH_HURTS], 0.0)
     mean = 4.0 + effect + 0.02 * (110.0 - sbp) + 0.1 * unit[:, None]
     after = (mean + rng.normal(0, 0.5, (n, STEPS))).clip(0.6, 9.5).round(2)
     known = np.column_stack([rng.uniform(1, 6, n).round(2), after])
+    kept = np.ones((n, STEPS + 1), bool)
+    if "missing_labs" in traps:
+        kept[:, 1:] = rng.random((n, STEPS)) < 0.9
     for h in range(STEPS + 1):
-        labs.add(np.arange(n), zero + h * MINUTES - rng.integers(0, 60, n), 50813, known[:, h])
-    return known
+        who = np.flatnonzero(kept[:, h])
+        labs.add(who, (zero + h * MINUTES - rng.integers(0, 60, n))[who], 50813, known[who, h])
+    return _carried(np.where(kept, known, np.nan)), kept[:, 1:].astype(float)
 
 
 def _reward(lactate: Array, length: Array, died: NDArray[np.bool_]) -> Array:
@@ -266,21 +309,24 @@ def _stays(
     out = zero + length
     stays = [(index + 1, index + 1, index + 1000, names[unit], when(admitted), when(out))]
     septic = [(index + 1000, when(onset), np.ones(n, bool))]
-    if "two_stays" in traps:
-        again = _again(index)  # septic too, in another unit
-        later = out[again] + LATER
-        stays.append(
-            (again + 1, again + 1, again + 500_000, names[(unit[again] + 1) % 9], when(later), when(later + 3_000))
-        )
-        septic.append((again + 500_000, when(later), np.ones(len(again), bool)))
-    others = index[: n // 5]  # persons without sepsis
-    stays.append(
-        (
-            others + 1_000_001, others + 1_000_001, others + 1_000_001, names[unit[others]], when(admitted[others]),
-            when(out[others]),
-        )
-    )  # fmt: skip
-    septic.append((others + 1_000_001, when(admitted[others]), np.zeros(len(others), bool)))
+    if "several_onsets" in traps:  # the first counts
+        septic.append((index + 1000, when(onset + 120), np.ones(n, bool)))
+
+    def add(who: Array, person: int, stay: int, begins: Array, flag: bool) -> None:
+        """A stay of each of `who`, in an admission of its own and another unit; `person`, `stay`: the first ids."""
+        units = names[(unit[who] + 1) % 9]
+        stays.append((who + person, who + stay, who + stay, units, when(begins[who]), when(begins[who] + 3_000)))
+        septic.append((who + stay, when(begins[who]), np.full(len(who), flag)))
+
+    if "two_stays" in traps:  # septic too
+        add(_again(index), 1, 500_000, out + LATER, True)
+    others = index[: n // 5]
+    add(others, NOT_SEPTIC, NOT_SEPTIC, admitted, False)
+    if "ages" in traps:
+        add(others, MINOR, MINOR, admitted, True)
+    if "late_sepsis" in traps:  # not in the first stay, but in the second
+        add(others, SEPTIC_LATER, SEPTIC_LATER, admitted, False)
+        add(others, SEPTIC_LATER, SEPTIC_LATER + 500_000, out + LATER, True)
     person, admission, stay, careunit, into, outof = (np.concatenate(x) for x in zip(*stays, strict=True))
     people = np.unique(person)
     death = {int(i) + 1: when(out[i : i + 1])[0] for i in index[died]}
@@ -293,7 +339,7 @@ def _stays(
             }
         ),
         "patients": pa.table(
-            {"subject_id": people, "anchor_age": np.full(len(people), 60), "anchor_year": np.full(len(people), 2150)}
+            {"subject_id": people, "anchor_age": _anchor_ages(people, traps), "anchor_year": np.full(len(people), 2148)}
         ),
         "admissions": pa.table({"hadm_id": np.unique(admission), "deathtime": deaths}),
         "sepsis3": pa.table(
@@ -305,10 +351,42 @@ def _stays(
                 )
             )
         ),
-        "diagnoses_icd": pa.table(
-            {"hadm_id": index + 1, "icd_code": ["A419"] * n, "icd_version": np.full(n, 10)}
-        ),
+        "diagnoses_icd": _codes(index + 1, others + NOT_SEPTIC),
     }  # fmt: skip
+
+
+def _anchor_ages(people: Array, traps: frozenset[str]) -> Array:
+    """Ages two years before admission: some become adults since, and some do not."""
+    if "ages" not in traps:
+        return np.full(len(people), 60)
+    minor = (people >= MINOR) & (people < SEPTIC_LATER)
+    return np.where(minor, 15, np.where((people < NOT_SEPTIC) & (people % 5 == 0), 16, 60))
+
+
+def _codes(septic: Array, others: Array) -> pa.Table:
+    """One code for each admission, every code in turn."""
+    given = [SEPTIC_CODES[k % len(SEPTIC_CODES)] for k in range(len(septic))]
+    given += [OTHER_CODES[k % len(OTHER_CODES)] for k in range(len(others))]
+    codes, versions = zip(*given, strict=True)
+    return pa.table({"hadm_id": np.concatenate([septic, others]), "icd_code": codes, "icd_version": versions})
+
+
+def _declared(table: str, rows: pa.Table) -> str:
+    """The columns of a table as mimic-code declares them, where a test did not put other values there."""
+    from fdtr.cohort.postgres import to_sql
+
+    def kind(field: pa.Field) -> str:
+        known = DECLARED.get((table, field.name))
+        if pa.types.is_integer(field.type):
+            return known or "INTEGER"
+        if pa.types.is_float32(field.type):
+            return "REAL"
+        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
+            return "TIMESTAMPTZ"
+        fits = pa.types.is_floating(field.type) or known == "CHAR(7)"
+        return known if known and fits else to_sql(field.type)
+
+    return ", ".join(f"{field.name} {kind(field)}" for field in rows.schema)
 
 
 def changed(world: World, table: str, rows: pa.Table | None) -> World:
@@ -326,7 +404,8 @@ def write_duckdb(world: World, path: Path) -> str:
             schema = SCHEMAS.get(name, "main")
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
             connection.register("rows_of_world", rows)
-            connection.execute(f"CREATE OR REPLACE TABLE {schema}.{name} AS SELECT * FROM rows_of_world")
+            connection.execute(f"CREATE OR REPLACE TABLE {schema}.{name} ({_declared(name, rows)})")
+            connection.execute(f"INSERT INTO {schema}.{name} SELECT * FROM rows_of_world")
             connection.unregister("rows_of_world")
     return f"duckdb:{path}"
 
@@ -334,8 +413,6 @@ def write_duckdb(world: World, path: Path) -> str:
 def write_postgresql(world: World, address: str, database: str) -> str:
     """The world as a database of the server at `address`; its address."""
     import psycopg
-
-    from fdtr.cohort.postgres import to_sql
 
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(f'DROP DATABASE IF EXISTS "{database}"')
@@ -345,8 +422,7 @@ def write_postgresql(world: World, address: str, database: str) -> str:
         for name, rows in world.tables.items():
             schema = SCHEMAS.get(name, "public")
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-            columns = ", ".join(f"{field.name} {to_sql(field.type)}" for field in rows.schema)
-            connection.execute(f"CREATE TABLE {schema}.{name} ({columns})")
+            connection.execute(f"CREATE TABLE {schema}.{name} ({_declared(name, rows)})")
             with connection.cursor() as cursor, cursor.copy(f"COPY {schema}.{name} FROM STDIN") as copy:
                 for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
                     copy.write_row(row)

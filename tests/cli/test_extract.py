@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from fdtr.cohort.mimic_settings import MimicExtraction
-from mimic_world import make_world, write_duckdb
+from mimic_world import changed, make_world, write_duckdb
 
 pytestmark = pytest.mark.slow  # a process for every command
 
@@ -49,6 +51,19 @@ def test_refusals_are_sentences_and_leave_nothing(tmp_path):
         assert "Traceback" not in done.stderr
         assert "Word7" not in done.stderr
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_without_a_complete_case_the_table_is_written_and_their_folder_is_not(tmp_path):
+    world = make_world(60, seed=0)
+    labs = world.tables["labevents"]
+    rest = labs.filter(pc.invert(pc.is_in(labs["itemid"], pa.array([50971, 50822]))))  # potassium
+    address = write_duckdb(changed(world, "labevents", rest), tmp_path / "m.duckdb")
+    (tmp_path / "s.toml").write_text('may_be_absent = ["potassium"]')
+    done = extract("--db", address, "--settings", "s.toml", "--out", "data", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "There is no folder complete/. No stay is a complete case." in " ".join(done.stderr.split())
+    assert (tmp_path / "data" / "table.parquet").exists()
+    assert not (tmp_path / "data" / "complete").exists()
 
 
 def test_settings_with_further_items_give_further_columns(tmp_path):

@@ -163,7 +163,7 @@ class TestStays:
         made.locate(6.5, 10, "unit-1").locate(10, 12, "ward-1", "ward").locate(12, 40, "unit-1")
         whole = found(made, tmp_path / "a", settings(first_stay=False)).extracted.table.to_pylist()
         mine = {row["patient"]: row["site"] for row in whole if row["patient"].startswith("h0")}
-        assert mine == {"h0-1": "unit-0"}  # the second has no lactate of its own
+        assert mine == {"h0-1": "unit-0", "h0-2": "unit-1"}  # lactate of 13 hours ago is known to the second
         assert column(made, tmp_path / "b", "end")[-1] == "discharge"
         assert len(column(made, tmp_path / "c", "end")) == 3
 

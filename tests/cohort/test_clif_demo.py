@@ -55,7 +55,7 @@ def test_missing_and_implausible_values(everybody):
         "hemoglobin": (100, 352, 0),
         "potassium": (93, 418, 0),
         "dose": (None, 281, 0),
-        "reward": (None, 230, 0),
+        "reward": (346, 230, 0),
     }
 
 

@@ -1,5 +1,6 @@
 """Databases as users have them: what is refused, in which words, and that nothing is left behind."""
 
+import os
 import re
 import subprocess
 import sys
@@ -87,13 +88,15 @@ def test_a_column_of_another_type_is_named(world, written, table, column, values
 
 
 def test_numbers_and_dates_that_mean_the_same_are_taken(world, written):
-    """Ids as fractions, as CSV readers guess them; flags as 0 and 1; times with a zone: the same table."""
+    """Ids as fractions, as CSV readers guess them; numbers in 4 bytes; flags as 0 and 1; times with a zone."""
     plain = extract(written(world)).table
     tables = dict(world.tables)
     for table, column, kind in (
         ("icustays", "hadm_id", pa.float64()),
         ("inputevents", "stay_id", pa.float64()),
         ("labevents", "charttime", pa.timestamp("us", "UTC")),
+        ("labevents", "valuenum", pa.float32()),
+        ("icustays", "intime", pa.timestamp("us", "UTC")),
         ("sepsis3", "sepsis3", pa.int64()),
     ):
         place = tables[table].column_names.index(column)
@@ -358,6 +361,26 @@ def test_a_list_of_stays_is_read_and_its_faults_told(tmp_path):
     file.write_text("id\n1000\n")
     with pytest.raises(UnreadableFile, match="needs a column stay_id"):
         read_stays(file)
+
+
+@pytest.mark.parametrize("onset", ["2150-03-01 08:00:00+02:00", "2150-03-01T08:00:00Z"])
+def test_an_onset_with_an_offset_is_not_moved_but_refused(tmp_path, onset):
+    file = tmp_path / "stays.csv"
+    file.write_text(f"stay_id,onset\n1000,{onset}\n")
+    with pytest.raises(UnreadableFile, match="without an offset or a zone") as told:
+        read_stays(file)
+    assert "08:00:00+" not in str(told.value)
+
+
+def test_times_with_a_zone_do_not_depend_on_the_machine():
+    code = (
+        "from fdtr.cohort.engines import open_database\n"
+        "with open_database('duckdb:') as db:\n"
+        "    print(db.arrow(\"SELECT CAST(TIMESTAMPTZ '2150-03-01 08:00:00+00' AS TIMESTAMP)\")[0][0])"
+    )
+    zone = {**os.environ, "TZ": "America/New_York"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=zone)
+    assert done.stdout.strip() == "2150-03-01 08:00:00"
 
 
 def test_without_the_drivers_the_extra_is_named():

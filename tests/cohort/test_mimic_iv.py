@@ -1,6 +1,7 @@
 """MIMIC-IV: from a generated database with planted traps to the planted truth, on both engines."""
 
 import re
+from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +15,25 @@ from fdtr.cohort.mimic_iv import extract_mimic_iv
 from fdtr.cohort.mimic_settings import AGE, CONCEPTS, FLUIDS, MimicExtraction
 from fdtr.cohort.steps import Extracted
 from fdtr.cohort.target_trial import target_trial
-from fdtr.errors import UnsuitableColumn
-from mimic_world import TRAPS, World, changed, make_world, write_duckdb, write_postgresql
+from fdtr.errors import EmptyCohort, UnsuitableColumn
+from mimic_world import (
+    COLLOID,
+    CRYSTALLOID,
+    OTHER_CODES,
+    SEPTIC_CODES,
+    TRAPS,
+    World,
+    changed,
+    make_world,
+    write_duckdb,
+    write_postgresql,
+)
 
-COLUMNS = ("temperature", "sbp", "hemoglobin", "potassium", "weight", "dose", "action", "reward")
+NUMBERS = (
+    "temperature", "sbp", "hemoglobin", "potassium", "weight", "dose", "action", "reward", "lactate_measured", "no_icu",
+    "flow",
+)  # fmt: skip
+COLUMNS = ("site", *NUMBERS)
 
 
 def extract(address: str, settings: MimicExtraction | None = None, **options) -> Extracted:
@@ -42,13 +58,14 @@ def wrong_columns(table: pa.Table, world: World) -> set[str]:
     if any(len(there[stay]["dose"]) != len(true["dose"]) for stay, true in world.truth.items()):
         return {"steps"}
     return {
-        name
-        for name in COLUMNS
-        if not all(
-            np.allclose(there[s][name], true[name], rtol=0, atol=1e-6, equal_nan=True)
-            for s, true in world.truth.items()
-        )
-    }
+        name for name in COLUMNS if not all(same(there[s][name], true[name]) for s, true in world.truth.items())
+    }  # fmt: skip
+
+
+def same(values: list, true: list) -> bool:
+    if isinstance(true[0], str):
+        return values == true
+    return np.allclose(values, true, rtol=0, atol=1e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize("trap", [*(pytest.param(trap, marks=pytest.mark.slow) for trap in sorted(TRAPS)), "all"])
@@ -60,36 +77,101 @@ def test_the_truth_comes_back_through_each_trap(trap, tmp_path):
     assert ends == {stay: end for stay, end in world.ends.items() if end is not None}
 
 
-MUTATIONS = {
-    "fahrenheit": ("mimic_iv/temperature", "WHEN 223761", "WHEN 0", {"temperature"}),
-    "litres": ("mimic_iv/crystalloid", "* 1000.0", "* 1.0", {"dose", "action"}),
-    "overlap": ("volumes", "sum(CAST(floor", "max(CAST(floor", {"dose", "action"}),
-    "rewritten": ("mimic_iv/crystalloid", "'Rewritten'", "'Stopped'", {"dose", "action"}),
-    "carriers": ("mimic_iv/colloid", "'Mixed solution'", "'Additives'", {"dose", "action"}),
-    "edges": ("volumes", "p.started >= g.begins", "p.started > g.begins", {"dose", "action"}),
-    "missing_labs": ("readings", "g.step >= k.step", "g.step = k.step", {"hemoglobin", "potassium", "weight"}),
-    "two_stays": ("mimic_iv/candidates", "PARTITION BY i.subject_id", "PARTITION BY i.stay_id", {"stays"}),
-    "early_ends": ("presence", "g.begins < t.left_at", "g.begins <= t.left_at", {"steps"}),
-    "implausible": ("readings", "m.value BETWEEN c.lowest AND c.highest", "m.value IS NOT NULL", {"weight"}),
-    "late_onset": ("mimic_iv/stays", "z.time_zero = 'onset'", "z.time_zero = 'never'", None),
+DOSES, CARRIED = {"dose", "action"}, {"hemoglobin", "potassium", "weight", "reward"}
+FLUID_ITEMS = {
+    f"without {item}": ("edges", f"mimic_iv/{kind}", rf"\b{item}\b(?=[^()]*\n    \))", "0", DOSES)
+    for kind, items in {"crystalloid": CRYSTALLOID, "colloid": COLLOID}.items()
+    for item in items
 }
+# What is made wrong: the trap that finds it out, the file, a pattern in it, what stands there instead, and the columns
+# that differ then (None: more than one can say).
+MUTATIONS = {
+    "fahrenheit": ("fahrenheit", "mimic_iv/temperature", "WHEN 223761", "WHEN 0", {"temperature"}),
+    "litres": ("litres", "mimic_iv/crystalloid", r"\* 1000\.0", "* 1.0", DOSES),
+    "overlap": ("overlap", "volumes", r"sum\(CAST\(floor", "max(CAST(floor", DOSES),
+    "rewritten": ("rewritten", "mimic_iv/crystalloid", "'Rewritten'", "'Stopped'", DOSES),
+    "carriers": ("carriers", "mimic_iv/colloid", "'Mixed solution'", "'Additives'", DOSES),
+    "edges": ("edges", "volumes", "p.started >= g.begins", "p.started > g.begins", DOSES),
+    "missing labs": ("missing_labs", "readings", "g.step >= k.step", "g.step = k.step", CARRIED),
+    "all is measured": ("missing_labs", "readings", " AND known_from = step", "", {"lactate_measured"}),
+    "second stays": (
+        "two_stays", "mimic_iv/candidates", "PARTITION BY i.subject_id", "PARTITION BY i.stay_id", {"stays"},
+    ),
+    "first of an admission": (
+        "two_stays", "mimic_iv/candidates", "PARTITION BY i.subject_id", "PARTITION BY i.hadm_id", {"stays"},
+    ),
+    "first with sepsis": (
+        "late_sepsis", "mimic_iv/candidates", "PARTITION BY i.subject_id",
+        "PARTITION BY i.subject_id, s.stay_id IS NULL", {"stays"},
+    ),
+    "leaving": ("early_ends", "presence", "g.begins < o.seen_until", "g.begins <= o.seen_until", {"steps"}),
+    "after leaving": (
+        "early_ends", "volumes", r"least\(p.ended, g.ends, p.seen_until\)", "least(p.ended, g.ends)", DOSES,
+    ),
+    "implausible": ("implausible", "readings", r"m\.value BETWEEN a.lowest AND a.highest", "m.value > 0", {"weight"}),
+    "onset": ("late_onset", "mimic_iv/stays", "z.time_zero = 'onset'", "z.time_zero = 'never'", None),
+    "latest onset": ("several_onsets", "mimic_iv/septic_sepsis3", r"min\(", "max(", None),
+    "without sepsis": ("edges", "mimic_iv/septic_sepsis3", "WHERE sepsis3", "", {"stays"}),
+    "minors": ("ages", "mimic_iv/candidates", ">= 18", ">= 0", {"stays"}),
+    "age at the anchor": (
+        "ages", "mimic_iv/candidates", r"anchor_age \+ EXTRACT\(YEAR FROM i.intime\) - p.anchor_year >=",
+        "anchor_age >=", {"stays"},
+    ),
+    "coronary care": ("edges", "mimic_iv/units", "Coronary Care", "Koronar", {"no_icu"}),
+    "intensive care": ("edges", "mimic_iv/units", "ELSE 1", "ELSE 0", {"no_icu"}),
+    "flow by stays": ("edges", "mimic_iv/units", r"sum\(spent\)", "count(spent)", {"flow"}),
+    "flow of one": (
+        "edges", "mimic_iv/units", r"CAST\(sum\(sum\(spent\)\) OVER \(\)", "CAST(sum(spent)", {"flow"},
+    ),
+    **FLUID_ITEMS,
+}  # fmt: skip
+
+
+def test_every_trap_has_a_rule_that_it_finds_out():
+    assert {trap for trap, *_ in MUTATIONS.values()} == TRAPS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trap", sorted(TRAPS))
-def test_a_wrong_rule_is_found_out_by_its_trap(trap, tmp_path, monkeypatch):
-    file, right, wrong, columns = MUTATIONS[trap]
-    assert right in dialects.statement(file)
+@pytest.mark.parametrize("rule", MUTATIONS)
+def test_a_wrong_rule_is_found_out_by_its_trap(rule, tmp_path, monkeypatch):
+    trap, file, right, wrong, columns = MUTATIONS[rule]
+    assert re.search(right, dialects.statement(file))
 
     def mutated(path: str) -> str:
         sql = dialects.statement(path)
-        return sql.replace(right, wrong) if path == file else sql
+        return re.sub(right, wrong, sql) if path == file else sql
 
     monkeypatch.setattr(steps, "statement", mutated)
     monkeypatch.setattr(mimic_iv, "statement", mutated)
     world = make_world(150, seed=1, traps=frozenset({trap}))
-    differing = wrong_columns(extract(write_duckdb(world, tmp_path / "mimic.duckdb")).table, world)
+    settings = MimicExtraction(may_be_absent=("weight", "crystalloid", "colloid"))
+    differing = wrong_columns(extract(write_duckdb(world, tmp_path / "mimic.duckdb"), settings).table, world)
     assert differing == columns if columns else differing
+
+
+def test_icd_codes_of_both_versions_say_who_has_sepsis(written):
+    """Each person has one code, all of them in turn; those who are not septic have others. Time zero is admission."""
+    world = make_world(60, seed=5, traps=TRAPS - {"late_onset"})
+    given = {(row["icd_code"], row["icd_version"]) for row in world.tables["diagnoses_icd"].to_pylist()}
+    assert given == set(SEPTIC_CODES) | set(OTHER_CODES)
+    assert wrong_columns(extract(written(world), sepsis="icd").table, world) == set()
+
+
+def first_onsets(world: World) -> dict:
+    """When infection was first suspected, of each stay."""
+    rows = sorted(world.tables["sepsis3"].to_pylist(), key=lambda row: row["suspected_infection_time"], reverse=True)
+    return {row["stay_id"]: row["suspected_infection_time"] for row in rows}
+
+
+def test_the_onsets_of_a_list_are_time_zero_and_the_first_counts(written):
+    world = make_world(60, seed=5)
+    onset = first_onsets(world)
+    listed = [(stay, onset[stay] + later) for stay in world.truth for later in (timedelta(), timedelta(hours=3))]
+    stays = pa.table(
+        {"stay_id": [stay for stay, _ in listed], "onset": pa.array([when for _, when in listed], pa.timestamp("us"))}
+    )
+    table = extract(written(world), sepsis="listed", stays=stays).table
+    assert wrong_columns(table, world) == set()
 
 
 @pytest.mark.slow
@@ -106,7 +188,7 @@ def test_both_engines_give_the_same_table_row_for_row_at_5000_stays(tmp_path, po
 
 
 def test_no_millilitre_is_lost_or_made(tmp_path):
-    world = make_world(400, seed=4, traps=TRAPS - {"early_ends"})
+    world = make_world(400, seed=4)
     table = extract(write_duckdb(world, tmp_path / "mimic.duckdb")).table
     given = table.group_by("patient").aggregate([("dose", "sum")])
     volumes = dict(zip(given["patient"].to_pylist(), given["dose_sum"].to_pylist(), strict=True))
@@ -116,18 +198,19 @@ def test_no_millilitre_is_lost_or_made(tmp_path):
 
 
 def clipped_sums(world: World) -> dict[int, float]:
-    """Each stay's doses, clipped to twenty hours from time zero, event by event and without steps."""
-    into = {r["stay_id"]: r["intime"] for r in world.tables["icustays"].to_pylist()}
-    onset = {r["stay_id"]: r["suspected_infection_time"] for r in world.tables["sepsis3"].to_pylist()}
+    """Each stay's doses, clipped to twenty hours from time zero or to its end, event by event and without steps."""
+    into, out = ({r["stay_id"]: r[key] for r in world.tables["icustays"].to_pylist()} for key in ("intime", "outtime"))
+    onset = first_onsets(world)
     sums = dict.fromkeys(world.truth, 0.0)
     for row in world.tables["inputevents"].to_pylist():
         void = row["statusdescription"] == "Rewritten" or row["ordercomponenttypedescription"] == "Mixed solution"
         zero = max(into[row["stay_id"]], onset[row["stay_id"]])
         start, end = ((row[key] - zero).total_seconds() for key in ("starttime", "endtime"))
+        last = min(72_000.0, (out[row["stay_id"]] - zero).total_seconds())
         if end > start:
-            share = max(0.0, min(end, 72_000.0) - max(start, 0.0)) / (end - start)
+            share = max(0.0, min(end, last) - max(start, 0.0)) / (end - start)
         else:
-            share = float(0.0 <= start < 72_000.0)
+            share = float(0.0 <= start < last)
         sums[row["stay_id"]] += 0.0 if void else share * row["amount"] * (1000.0 if row["amountuom"] == "L" else 1.0)
     return sums
 
@@ -135,10 +218,35 @@ def clipped_sums(world: World) -> dict[int, float]:
 def test_complete_cases_have_every_step_and_every_covariate(tmp_path):
     world = make_world(300, seed=6)
     whole = complete_cases(extract(write_duckdb(world, tmp_path / "mimic.duckdb")))
-    true = {s for s, t in world.truth.items() if len(t["dose"]) == 5 and not np.isnan([t[c] for c in COLUMNS]).any()}
+    true = {s for s, t in world.truth.items() if len(t["dose"]) == 5 and not np.isnan([t[c] for c in NUMBERS]).any()}
     assert {int(patient) for patient in whole.table["patient"].to_pylist()} == true
     assert whole.flow.left == len(true) == whole.table.num_rows // 5
     assert "end" not in whole.table.column_names
+
+
+def test_no_complete_case_at_all_is_told(tmp_path):
+    world = make_world(40, seed=6, traps=frozenset())
+    labs = world.tables["labevents"]
+    none = labs.filter(pc.invert(pc.is_in(labs["itemid"], pa.array([50971, 50822]))))
+    settings = MimicExtraction(may_be_absent=("potassium",))
+    found = extract(write_duckdb(changed(world, "labevents", none), tmp_path / "mimic.duckdb"), settings)
+    with pytest.raises(EmptyCohort, match=r"No stay is a complete case.*“every covariate known at every step” \(40\)"):
+        complete_cases(found)
+
+
+def test_complete_cases_know_the_outcome_at_the_end_of_every_step(tmp_path):
+    """Where lactate may be six hours old, some stays have an older one carried on."""
+    settings = MimicExtraction.model_validate({"outcome": {"look_back_hours": 6.0}})
+    found = extract(write_duckdb(make_world(200, seed=6), tmp_path / "mimic.duckdb"), settings)
+    whole = complete_cases(found)
+    assert [removal.rule for removal in whole.flow.removals[-2:]] == [
+        "lactate known at the end of every step", "every covariate known at every step",
+    ]  # fmt: skip
+    gaps = {row["patient"] for row in found.table.to_pylist() if not row["lactate_measured"] and row["end"] != "death"}
+    assert found.carried
+    assert found.carried <= gaps
+    assert whole.flow.removals[-2].removed > 0
+    assert not found.carried & set(whole.table["patient"].to_pylist())
 
 
 def asking(*covariates: dict, **mimic_iv) -> MimicExtraction:
@@ -266,10 +374,21 @@ def test_the_dictionary_names_the_items_that_the_sql_files_read():
 )
 def test_the_target_trial_says_what_looks_ahead_what_is_assumed_and_what_is_planned(tmp_path, sepsis, told):
     address = write_duckdb(make_world(100, seed=5), tmp_path / "mimic.duckdb")
-    page = target_trial(extract(address, sepsis=sepsis), mimic_iv.LOOKS_AHEAD[sepsis])
+    settings = MimicExtraction.model_validate({"ends": {"death": 0.125, "discharge": 0.75}})
+    page = target_trial(extract(address, settings, sepsis=sepsis), mimic_iv.LOOKS_AHEAD[sepsis])
     eligibility = next(line for line in page.splitlines() if line.startswith("| Eligibility"))
     assert told in eligibility
-    assert "Whether lactate is known at the end of every step shows only 20 hours after time zero" in eligibility
+    assert "lactate known when step 0 begins" in eligibility
+    assert "it is known rather" not in eligibility
+    assert "a missing step is worth 0.125 after death, 0.75 after discharge" in page
+    assert "Death is worth 0.125 and discharge 0.75 for each missing step" in page
+    assert "onset of sepsis, or admission where onset is earlier or not known |" in page
+    assert "| Strategies | At 5 times, every 4 hours, a dose by" in page
+    assert "Levels of the volume given in a step: none, up to 180 ml, above 180 ml." in page
+    assert (
+        "lactate, its value at the step's end, the last value carried forward (`lactate_measured` is 0 there)" in page
+    )
+    assert re.search(r"\| Size \| Planned\. \| \d+ of 2\d\d ICU stays", page)
     for word in ("Exchangeability", "Positivity", "Consistency", "No interference", "Measured as charted"):
         assert f"* **{word}.**" in page
     assert "## Analysis plan" in page

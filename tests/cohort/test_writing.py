@@ -56,6 +56,18 @@ def test_a_draft_shares_what_patients_differ_in_and_leaves_out_what_an_intercept
     assert "NOTHING IS LEARNT TOGETHER" not in text
 
 
+def test_a_draft_has_every_digit_of_the_settings():
+    dose = {"cuts": [0, 1234.5678, 2_000_000]}
+    settings = Extraction.model_validate(
+        {"dose": dose, "ends": {"death": 0.12345678}, "covariates": [{"name": "sbp", "range": [60.1234567, 200]}]}
+    )
+    study = Study.parse(draft_study(settings).encode(), "study.toml")
+    assert study.actions.cuts == (0, 1234.5678, 2_000_000)
+    assert study.actions.labels[2] == "above 1234.5678 and up to 2000000 ml"
+    assert study.ends["death"] == 0.12345678
+    assert study.covariates[0].range == (60.1234567, 200)
+
+
 def test_a_draft_that_shares_nothing_says_so_first():
     own = [one.model_copy(update={"effect": "specific"}) for one in Extraction().covariates]
     text = draft_study(Extraction(covariates=tuple(own), site_covariates=()))

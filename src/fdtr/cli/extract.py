@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
@@ -12,7 +13,7 @@ import typer
 
 from fdtr.cli import show
 from fdtr.cli.options import Json
-from fdtr.errors import InvalidSettings
+from fdtr.errors import EmptyCohort, InvalidSettings
 
 if TYPE_CHECKING:
     from fdtr.cohort.mimic_iv import Sepsis as Kind
@@ -127,8 +128,13 @@ def mimic_iv(
     asked = asked.made_with(site=site, one_site=one_site or None, sepsis=kind)
     with open_database(db, memory=limit(memory)) as database, show.progress() as progress:
         found = extract_mimic_iv(database, asked, kind, listed, progress, sites=asked.fewest_sites)
-    whole = parts_of(complete_cases(found), draft_study(asked, ragged=False, teaching=teaching))
-    beside = {f"complete/{name}": whole[name] for name in ("table.parquet", "study.toml", "flow.csv", "flow.svg")}
+    beside: dict[str, bytes] = {}
+    try:
+        whole = parts_of(complete_cases(found), draft_study(asked, ragged=False, teaching=teaching))
+    except EmptyCohort as reason:  # the table itself is not: it is written, without them
+        found = replace(found, notes=(*found.notes, f"There is no folder complete/. {reason}"))
+    else:
+        beside = {f"complete/{name}": whole[name] for name in ("table.parquet", "study.toml", "flow.csv", "flow.svg")}
     trial = target_trial(found, LOOKS_AHEAD[kind])
     write(found, draft_study(asked, teaching=teaching), out, {**beside, "target-trial.md": trial.encode()})
     told(found, out, json)

@@ -8,6 +8,9 @@ import pyarrow as pa
 from fdtr.cohort.settings import Charted, Extraction
 from fdtr.errors import NoValues
 
+STATE = "state_"
+"""What the working tables put before the name of a covariate, so that it may be called as one of their own columns."""
+
 MOSTLY = 0.9
 """Above this share of missing rows a covariate is noted."""
 
@@ -27,9 +30,10 @@ class Counts:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Counted:
-    """What was read for some stays: of each `charted` quantity and each kind of dose; `left_out` as reasons."""
+    """What was read for some stays: of each covariate, the outcome and each kind of dose; `left_out` as reasons."""
 
-    charted: Mapping[str, Counts]
+    states: Mapping[str, Counts]
+    outcome: Counts
     doses: Mapping[str, Counts]
     left_out: pa.Table
 
@@ -43,7 +47,7 @@ class Counted:
 def absent(rows: pa.Table, settings: Extraction, counted: Counted) -> list[str]:
     """Names of covariates, of the outcome and of kinds of dose without any usable value, unless that may be so."""
     outcome = settings.outcome.name
-    columns = [*((one.name, one.name) for one in settings.covariates), (outcome, "outcome_after")]
+    columns = [*((one.name, STATE + one.name) for one in settings.covariates), (outcome, "last_after")]
     empty = [name for name, column in columns if rows[column].null_count == rows.num_rows]
     empty += [name for name in settings.dose.names if not counted.doses.get(name, Counts()).usable]
     return [name for name in dict.fromkeys(empty) if name not in settings.may_be_absent]
@@ -63,10 +67,15 @@ def refusal(names: Sequence[str], settings: Extraction, counted: Counted, hints:
 
 def _found(name: str, settings: Extraction, counted: Counted, hints: Mapping[str, str]) -> list[str]:
     charted = {one.name: one for one in settings.charted}
-    parts = [_of_chart(charted[name], counted.charted.get(name, Counts()))] if name in charted else []
+    parts = [_of_chart(charted[name], _counts(name, settings, counted))] if name in charted else []
     parts += [_of_dose(settings, counted.doses.get(name, Counts()))] if name in settings.dose.names else []
     parts += [f"{r['reason']}: {r['entries']:,}" for r in counted.left_out.to_pylist() if r["name"] == name]
     return parts + ([hints[name]] if hints.get(name) else [])
+
+
+def _counts(name: str, settings: Extraction, counted: Counted) -> Counts:
+    covariates = {one.name for one in settings.covariates}
+    return counted.states.get(name, Counts()) if name in covariates else counted.outcome
 
 
 def _of_chart(one: Charted, counts: Counts) -> str:

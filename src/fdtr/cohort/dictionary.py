@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fdtr.cohort.absent import Counted, Counts
-from fdtr.cohort.settings import MISSING, Charted, Extraction
+from fdtr.cohort.printing import exact
+from fdtr.cohort.settings import MEASURED, MISSING, Charted, Extraction
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ HEADINGS = {
     "plausible": "values outside are errors of charting, and dropped",
     "range": "public bounds of the study; values outside are clipped there when it is run",
     "rows": "rows of the table",
-    "missing": "how many of these rows have no value",
+    "missing": "how many of these rows have no value; of the reward, one that was not measured within the step",
     "charted": "values that were read for the stays of the table, near enough in time to count",
     "dropped": "how many of these values were not plausible, or in no known unit",
 }
@@ -56,10 +57,12 @@ def describe(settings: Extraction, origins: Mapping[str, str], table: pa.Table, 
             for c in settings.site_covariates
         ),
         _dose(settings, origins, counted),
+        Entry("action", f"level of the dose: how many of {', '.join(map(exact, settings.dose.cuts))} ml it exceeds"),
+        _reward(settings, origins, table, counted),
         Entry(
-            "action", f"level of the dose: how many of {', '.join(f'{c:g}' for c in settings.dose.cuts)} ml it exceeds"
+            f"{settings.outcome.name}{MEASURED}",
+            f"1 where {settings.outcome.name} was measured in the step; else the reward is that of {_else(settings)}",
         ),
-        _reward(settings, origins, counted),
         Entry("end", "how a stay ended that has fewer steps than the study, on its last row: death or discharge"),
     ]
     return tuple(replace(entry, rows=table.num_rows) for entry in entries)
@@ -75,7 +78,7 @@ def _zero(settings: Extraction) -> str:
 
 
 def _bounds(pair: tuple[float, float]) -> str:
-    return f"{pair[0]:g} to {pair[1]:g}"
+    return f"{exact(pair[0])} to {exact(pair[1])}"
 
 
 def _state(
@@ -94,7 +97,7 @@ def _state(
         _bounds(covariate.range),
         missing=table[covariate.name].null_count,
     )
-    return _counting(entry, counted.charted.get(covariate.name, Counts()))
+    return _counting(entry, counted.states.get(covariate.name, Counts()))
 
 
 def _dose(settings: Extraction, origins: Mapping[str, str], counted: Counted) -> Entry:
@@ -103,25 +106,37 @@ def _dose(settings: Extraction, origins: Mapping[str, str], counted: Counted) ->
         f"volume given in the step: {', '.join(settings.dose.names)}",
         "ml",
         origins.get("dose", ""),
-        f"above 0, up to {settings.dose.largest:g} a dose, in ml or litres",
+        f"above 0, up to {exact(settings.dose.largest)} a dose, in ml or litres",
     )
     return _counting(entry, counted.dose)
 
 
-def _reward(settings: Extraction, origins: Mapping[str, str], counted: Counted) -> Entry:
+def _else(settings: Extraction) -> str:
+    """What stands for an outcome that was not measured within its step."""
+    outcome = settings.outcome
+    if outcome.unmeasured is None:
+        return "the last value, however old"
+    if outcome.reward == "change":
+        return f"the last value, or of {exact(outcome.unmeasured)} {outcome.unit} before the first"
+    hours = f"{settings.look_back(outcome):g} hours"
+    return f"the last value up to {hours} old, or of {exact(outcome.unmeasured)} {outcome.unit}"
+
+
+def _reward(settings: Extraction, origins: Mapping[str, str], table: pa.Table, counted: Counted) -> Entry:
     outcome = settings.outcome
     low, high = outcome.range
     kind = "at the step's end" if outcome.reward == "level" else "by how much it changed in the step"
     entry = Entry(
         "reward",
-        f"{outcome.meaning} {kind}, mapped from {low:g} to {high:g} {outcome.unit} onto [0, 1]; {outcome.better} is "
-        "better; 0 where the patient died in the step",
+        f"{outcome.meaning} {kind}, mapped from {exact(low)} to {exact(high)} {outcome.unit} onto [0, 1]; "
+        f"{outcome.better} is better; 0 where the patient died in the step",
         "",
         origins.get(outcome.name, ""),
         _bounds(outcome.plausible),
         _bounds((0.0, 1.0)),
+        missing=table.num_rows - pc.sum(table[f"{outcome.name}{MEASURED}"]).as_py(),
     )
-    return _counting(entry, counted.charted.get(outcome.name, Counts()))
+    return _counting(entry, counted.outcome)
 
 
 def _counting(entry: Entry, found: Counts) -> Entry:

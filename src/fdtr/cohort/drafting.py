@@ -7,6 +7,7 @@ covariates are named, and not drafted. How much is taken from the others is each
 
 import json
 
+from fdtr.cohort.printing import exact
 from fdtr.cohort.settings import Extraction, StateCovariate
 
 
@@ -23,7 +24,7 @@ def draft_study(settings: Extraction, *, ragged: bool = True, cluster: bool = Fa
         *([] if any(one.effect == "shared" for one in settings.covariates) else _NOTHING_SHARED),
         "format = 1",
         f"name = {_quoted(settings.name)}",
-        f"horizon = {settings.steps}  # steps of {settings.step_hours:g} hours from time zero",
+        f"horizon = {settings.steps}  # steps of {exact(settings.step_hours)} hours from time zero",
         *(["", "[columns]", 'cluster = "person"  # stays of one person are held out together'] if cluster else []),
         "",
         "[actions]",
@@ -31,7 +32,7 @@ def draft_study(settings: Extraction, *, ragged: bool = True, cluster: bool = Fa
         f"labels = [{', '.join(map(_quoted, dose.labels))}]",
         'basis = "polynomial"',
         f"degree = {min(2, len(levels) - 1)}",
-        f"cuts = [{', '.join(f'{cut:g}' for cut in dose.cuts)}]  # ml a step; public, and the same at every site",
+        f"cuts = [{', '.join(map(exact, dose.cuts))}]  # ml a step; public, and the same at every site",
     ]
     for covariate in settings.covariates:
         lines += ["", *_covariate(covariate, ragged)]
@@ -45,7 +46,7 @@ def draft_study(settings: Extraction, *, ragged: bool = True, cluster: bool = Fa
     lines += ["", "[reward]", "range = [0, 1]  # mapped by the extraction"]
     if ragged:
         lines += ["", "[ends]  # what each missing step is worth on [0, 1]"]
-        lines += [f"{name} = {worth:g}" for name, worth in settings.ends.items()]
+        lines += [f"{name} = {exact(worth)}" for name, worth in settings.ends.items()]
     lines += ["", "[learning]  # chosen at each site by its own held-out patients"]
     lines += ['ridge = "auto"', 'sharing = "auto"  # how much is taken from the other sites; 0: nothing']
     lines.append('share = "auto"  # what the covariates do to values, as in the paper, or to rewards alone')
@@ -79,7 +80,7 @@ def _covariate(covariate: StateCovariate, gaps: bool) -> list[str]:
         "[[covariates]]",
         f"name = {_quoted(covariate.name)}  # {covariate.meaning}, {covariate.unit}",
         f"effect = {_quoted(covariate.effect)}",
-        f"range = [{low:g}, {high:g}]",
+        f"range = [{exact(low)}, {exact(high)}]",
     ]
     if gaps:
         lines.append(f'missing = "range-middle"  # {covariate.name}_missing tells where; it may be a covariate too')

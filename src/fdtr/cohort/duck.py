@@ -47,6 +47,7 @@ class DuckDb(Database):
             self.close()
             raise Unreachable(_not_opened(path or "DuckDB", error)) from None
         self._connection = self._closing.enter_context(opened)
+        self.run("SET TimeZone = 'UTC'")  # else times with a zone would be read by this machine's own
 
     def put(self, name: str, rows: pa.Table) -> None:
         """Bring `rows` into the session as the temporary table `name`."""

@@ -80,13 +80,19 @@ def _taken(column: str, kind: Kind, found: pa.DataType) -> str | None:
         case "whole":
             return column if whole else f"CAST({column} AS BIGINT)" if number else None
         case "number":
-            return column if number else None
+            return _as_written(column, found) if number else None
         case "time":
             return _as_time(column, found)
         case "flag":
             return column if pa.types.is_boolean(found) else f"({column} <> 0)" if number else None
         case "text":
             return f"CAST({column} AS VARCHAR)"
+
+
+def _as_written(column: str, found: pa.DataType) -> str:
+    # FLOAT, as MIMIC-IV's tables are declared, has 4 bytes in DuckDB and 8 in PostgreSQL: 67.9 would become 67.9000015.
+    # The shortest decimal of the 4 bytes is what was written into them.
+    return f"CAST(CAST({column} AS VARCHAR) AS DOUBLE PRECISION)" if pa.types.is_float32(found) else column
 
 
 def _as_time(column: str, found: pa.DataType) -> str | None:

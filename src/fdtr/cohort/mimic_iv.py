@@ -177,9 +177,11 @@ def read_stays(path: str | Path) -> pa.Table:
     try:
         ids = [int(row["stay_id"]) for row in rows]
         onsets = [datetime.fromisoformat(row["onset"]) if row.get("onset") else None for row in rows]
+        if any(onset is not None and onset.tzinfo is not None for onset in onsets):
+            raise ValueError  # MIMIC-IV's times are in no zone that an offset could refer to
     except (KeyError, TypeError, ValueError):
         raise UnreadableFile(
             f"The list of stays {path} needs a column stay_id with whole numbers, and may have a column onset with "
-            "times such as 2150-03-01 08:00:00. Nothing was written."
+            "times such as 2150-03-01 08:00:00, without an offset or a zone. Nothing was written."
         ) from None
     return pa.table({"stay_id": pa.array(ids, pa.int64()), "onset": pa.array(onsets, pa.timestamp("us"))})

@@ -20,7 +20,7 @@ _FROM_SQL = {
     "int2": pa.int64(),
     "int4": pa.int64(),
     "int8": pa.int64(),
-    "float4": pa.float64(),
+    "float4": pa.float32(),
     "float8": pa.float64(),
     "numeric": pa.float64(),
     "date": pa.date32(),

@@ -14,6 +14,15 @@ _WIDTH = 118
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
+def exact(number: float) -> str:
+    """A number in all its digits, and no more.
+
+    >>> exact(180.0), exact(1234.5678), exact(2_000_000.0)
+    ('180', '1234.5678', '2000000')
+    """
+    return str(int(number)) if float(number).is_integer() and abs(number) < 1e15 else repr(float(number))
+
+
 class Setting(Section):
     """A table of the settings."""
 

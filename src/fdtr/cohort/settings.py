@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fdtr import __version__, container
-from fdtr.cohort.printing import Setting, as_toml
+from fdtr.cohort.printing import Setting, as_toml, exact
 from fdtr.errors import InvalidSettings
 from fdtr.study import Study
 from fdtr.study.faults import readable
@@ -27,6 +27,9 @@ Bounds = tuple[Number, Number]
 MOST_BYTES = 2**20
 MISSING = "_missing"
 """What the column of a missingness indicator adds to its covariate's name."""
+
+MEASURED = "_measured"
+"""What the column adds to the outcome's name that tells whether it was measured within the step."""
 
 RESERVED = ("site", "patient", "person", "step", "dose", "action", "reward", "end", "cluster")
 """Names of the other columns of the table."""
@@ -106,7 +109,7 @@ class Outcome(Charted):
     better: Annotated[Literal["low", "high"], Field(description="Which end of the range is worth 1.")] = "low"
     unmeasured: Annotated[
         Number | None,
-        Field(description="Taken for the value where none was measured. Left out: such stays leave the cohort."),
+        Field(description="Taken for the value where none was measured. Left out: who has none at time zero leaves."),
     ] = None
 
 
@@ -138,7 +141,7 @@ class Dose(Setting):
             )
         for label in self.labels:
             if any(float(ml) not in self.cuts for ml in _ML.findall(label)):
-                cuts = ", ".join(f"{cut:g}" for cut in self.cuts)
+                cuts = ", ".join(map(exact, self.cuts))
                 raise ValueError(f"the label “{label}” names no cut ({cuts} ml): correct it, or leave the labels out")
         return self
 
@@ -158,8 +161,9 @@ def labels_of(cuts: Sequence[float]) -> tuple[str, ...]:
     """
     if list(cuts) == [0.0]:
         return ("none", "any")
-    inner = [f"above {low:g} and up to {high:g} ml" if low else f"up to {high:g} ml" for low, high in pairwise(cuts)]
-    return ("none" if cuts[0] == 0 else f"up to {cuts[0]:g} ml", *inner, f"above {cuts[-1]:g} ml")
+    told = [exact(cut) for cut in cuts]
+    inner = [f"above {low} and up to {high} ml" if low != "0" else f"up to {high} ml" for low, high in pairwise(told)]
+    return ("none" if told[0] == "0" else f"up to {told[0]} ml", *inner, f"above {told[-1]} ml")
 
 
 class Options(Setting):
@@ -261,10 +265,16 @@ class Extraction(Setting):
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         names = [c.name for c in self.covariates] + [c.name for c in self.site_covariates]
-        taken = [*RESERVED, *(f"{c.name}{MISSING}" for c in self.covariates)]
+        taken = [*RESERVED, *(f"{c.name}{MISSING}" for c in self.covariates), f"{self.outcome.name}{MEASURED}"]
         wrong = [n for i, n in enumerate(names) if n in names[:i] or n in taken]
         if wrong:
             raise ValueError(f"two columns would be called {wrong[0]!r}: rename a covariate")
+        other_unit = [c.unit for c in self.covariates if c.name == self.outcome.name and c.unit != self.outcome.unit]
+        if other_unit:
+            raise ValueError(
+                f"{self.outcome.name!r} is a covariate in {other_unit[0]} and the outcome in {self.outcome.unit}: give "
+                "both the same unit"
+            )
         if set(self.ends) != {"death", "discharge"}:
             raise ValueError("ends says what death and discharge are worth, both and no other")
         known = [*names, self.outcome.name, *self.dose.names]
@@ -289,7 +299,7 @@ class Extraction(Setting):
 
     @property
     def charted(self) -> tuple[Charted, ...]:
-        """Everything that is read from charts, the outcome last; it may be a covariate too."""
+        """Everything that is read from charts, each name once, the outcome last; it may be a covariate too."""
         return (*self.covariates, *(() if self.outcome.name in {c.name for c in self.covariates} else (self.outcome,)))
 
     def look_back(self, charted: Charted) -> float:
@@ -299,7 +309,7 @@ class Extraction(Setting):
     @property
     def longest_look_back(self) -> float:
         """How many hours before time zero a source has to read."""
-        return max(self.look_back(charted) for charted in self.charted)
+        return max(self.look_back(charted) for charted in (*self.covariates, self.outcome))
 
     def agreeing_with(self, study: Study) -> Self:
         """These settings with the number of steps, and the cuts of doses, that a study has."""

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fdtr.cohort.absent import Counted, Counts, absent, refusal, sparse
+from fdtr.cohort.absent import STATE, Counted, Counts, absent, refusal, sparse
 from fdtr.cohort.database import Database
 from fdtr.cohort.dialects import quoted, statement
 from fdtr.cohort.dictionary import Entry, describe
 from fdtr.cohort.flow import Flow
-from fdtr.cohort.settings import MISSING, Extraction, Outcome
+from fdtr.cohort.settings import MEASURED, MISSING, Charted, Extraction, Outcome
 from fdtr.errors import EmptyCohort, NoValues, OneSite
 from fdtr.progress import Progress, ignore_progress
 
@@ -26,7 +26,7 @@ HOUR = 3_600_000_000
 NONE_LEFT_OUT = pa.table(
     {"reason": pa.array([], pa.string()), "name": pa.array([], pa.string()), "entries": pa.array([], pa.int64())}
 )
-PARTS = ("presence", "readings", "volumes")
+PARTS = ("observed", "presence", "readings", "volumes")
 
 
 def _nothing_more(_: str) -> str:
@@ -54,8 +54,9 @@ class Extracted:
     """The long `table`, and what has to be known about it.
 
     Columns: site, patient, person, step, each covariate, each covariate's `_missing` indicator, site covariates, dose
-    (ml), action, reward, end. `missing` counts gaps by site, step and column; `left_out` counts entries that could not
-    be used, by reason and name; `notes` are sentences that a person has to read.
+    (ml), action, reward, the outcome's `_measured` indicator, end. `missing` counts gaps by site, step and column;
+    `left_out` counts entries that could not be used, by reason and name; `notes` are sentences that a person has to
+    read. `carried` are the stays, by `patient`, whose outcome was carried beyond its look-back at some step.
     """
 
     table: pa.Table
@@ -65,6 +66,7 @@ class Extracted:
     missing: pa.Table
     left_out: pa.Table
     notes: tuple[str, ...] = ()
+    carried: frozenset[str] = frozenset()
 
 
 def make_table(
@@ -88,11 +90,11 @@ def make_table(
     _refuse_absent(before, rows, settings, source, counted)
     _refuse_small(rows, flow, sites)
     table = _columns(rows, settings, _site_values(db, settings))
-    missing = _missing(table, settings)
+    missing = count_missing(table, settings)
     notes = (*source.notes, *sparse(table, settings))
     progress("table", len(PARTS) + 2, len(PARTS) + 2)
     described = describe(settings, source.origins, table, counted)
-    return Extracted(table, settings, flow, described, missing, counted.left_out, notes)
+    return Extracted(table, settings, flow, described, missing, counted.left_out, notes, _carried(rows, settings))
 
 
 def put_settings(db: Database, settings: Extraction) -> None:
@@ -101,29 +103,39 @@ def put_settings(db: Database, settings: Extraction) -> None:
     at = np.arange(steps + 1) * length
     grid = {"step": np.arange(steps + 1), "begins": at, "ends": at + length}
     db.put("grid", pa.table({**grid, "horizon": [steps] * len(at), "window_end": [steps * length] * len(at)}))
-    charted = settings.charted
+    charted: list[Charted] = [*settings.covariates, settings.outcome]
+    look_backs = [round(settings.look_back(one) * HOUR) for one in charted]
     db.put(
-        "charted",
+        "asked",
         pa.table(
             {
-                "name": [c.name for c in charted],
-                "lowest": [c.plausible[0] for c in charted],
-                "highest": [c.plausible[1] for c in charted],
-                "look_back": [round(settings.look_back(c) * HOUR) for c in charted],
+                "role": ["state"] * len(settings.covariates) + ["outcome"],
+                "name": [one.name for one in charted],
+                "lowest": [one.plausible[0] for one in charted],
+                "highest": [one.plausible[1] for one in charted],
+                "look_back": look_backs,
                 "step_length": [length] * len(charted),
                 "window_end": [steps * length] * len(charted),
             }
         ),
     )
+    # What sources have to read: a covariate that is the outcome too is read once, for the longer look-back.
+    longest: dict[str, int] = {}
+    for one, look_back in zip(charted, look_backs, strict=True):
+        longest[one.name] = max(look_back, longest.get(one.name, 0))
+    windows = {"look_back": list(longest.values()), "window_end": [steps * length] * len(longest)}
+    db.put("charted", pa.table({"name": list(longest), **windows}))
     db.put("dose_names", pa.table({"name": list(settings.dose.names)}))
-    chosen = {"outcome": [settings.outcome.name], "largest_dose": [settings.dose.largest]}
-    db.put("chosen", pa.table({**chosen, "window_end": [steps * length]}))
+    db.put("chosen", pa.table({"largest_dose": [settings.dose.largest], "window_end": [steps * length]}))
 
 
 def _pivot(names: list[str]) -> str:
     # Names of covariates are small letters, digits and underscores: the settings take no others.
-    columns = ", ".join(f"max(CASE WHEN name = '{name}' THEN value END) AS {quoted(name)}" for name in names)
-    return f"SELECT stay_id AS state_of, step AS state_at, {columns} FROM readings GROUP BY stay_id, step"
+    columns = ", ".join(f"max(CASE WHEN name = '{name}' THEN value END) AS {quoted(STATE + name)}" for name in names)
+    return (
+        f"SELECT stay_id AS stay_of_state, step AS step_of_state, {columns} FROM readings "
+        "WHERE role = 'state' AND fresh = 1 GROUP BY stay_id, step"
+    )
 
 
 def _count(stays: pa.ChunkedArray) -> int:
@@ -140,11 +152,12 @@ def _counted(db: Database, source: Source, rows: pa.Table) -> Counted:
     """What was read for the stays of `rows`."""
     db.put("table_stays", pa.table({"stay_id": pc.unique(rows["stay_id"])}))
     found = db.arrow(statement("dropped")).to_pylist()
-    charted, doses = (
+    states, outcomes, doses = (
         {r["name"]: Counts(int(r["charted"]), int(r["dropped"])) for r in found if r["kind"] == kind}
-        for kind in ("charted", "dose")
+        for kind in ("state", "outcome", "dose")
     )
-    return Counted(charted, doses, db.arrow(source.left_out) if source.left_out else NONE_LEFT_OUT)
+    outcome = next(iter(outcomes.values()), Counts())
+    return Counted(states, outcome, doses, db.arrow(source.left_out) if source.left_out else NONE_LEFT_OUT)
 
 
 def _refuse_absent(before: pa.Table, rows: pa.Table, settings: Extraction, source: Source, counted: Counted) -> None:
@@ -155,15 +168,23 @@ def _refuse_absent(before: pa.Table, rows: pa.Table, settings: Extraction, sourc
 
 
 def _with_outcome(rows: pa.Table, settings: Extraction, flow: Flow) -> tuple[pa.Table, Flow]:
-    """With the column `reward`; stays that lack it at some step leave, unless a value is agreed for them."""
-    reward = rewards(rows, settings.outcome)
-    rows = rows.append_column("reward", pa.array(reward, from_pandas=True))
+    """With the column `reward`; stays whose outcome is not known at time zero leave, unless a value is agreed for them.
+
+    What comes later removes nobody: it would be asked more often of those who live than of those who die.
+    """
+    if settings.outcome.unmeasured is None:
+        known = pc.and_(pc.equal(rows["step"], 0), pc.is_valid(rows["outcome_before"]))
+        rows = rows.filter(pc.is_in(rows["stay_id"], pc.unique(rows.filter(known)["stay_id"])))
+        flow = flow.then(f"{settings.outcome.name} known when step 0 begins", left=_count(rows["stay_id"]))
+    return rows.append_column("reward", pa.array(rewards(rows, settings.outcome), from_pandas=True)), flow
+
+
+def _carried(rows: pa.Table, settings: Extraction) -> frozenset[str]:
+    """The stays whose outcome is older than its look-back at the end of some step, and no value is agreed instead."""
     if settings.outcome.unmeasured is not None:
-        return rows, flow
-    lacking = pc.unique(rows.filter(pc.is_null(rows["reward"]))["stay_id"])
-    kept = rows.filter(pc.invert(pc.is_in(rows["stay_id"], lacking)))
-    rule = f"{settings.outcome.name} known at the end of every step"
-    return kept, flow.then(rule, left=_count(kept["stay_id"]))
+        return frozenset()
+    old = pc.and_(pc.is_null(rows["outcome_after"]), pc.equal(rows["died"], 0))
+    return frozenset(rows.filter(old)["patient"].to_pylist())
 
 
 def rewards(rows: pa.Table, outcome: Outcome) -> Array:
@@ -171,9 +192,14 @@ def rewards(rows: pa.Table, outcome: Outcome) -> Array:
 
     level: (high − x)/(high − low) of the value x at the step's end; change: ½ + (x₀ − x)/2(high − low). Both are
     clipped, and mirrored where high values are the better ones. A step in which the patient died is worth 0.
+
+    x is the last value. Where a value is agreed for what nobody measured, it takes the place of a level older than its
+    look-back. A change goes by the last value all the same: not to measure would look like recovery.
     """
     low, high = outcome.range
-    before, after = (_numbers(rows[name], outcome.unmeasured) for name in ("outcome_before", "outcome_after"))
+    replaced = outcome.reward == "level" and outcome.unmeasured is not None
+    names = ("outcome_before", "outcome_after") if replaced else ("last_before", "last_after")
+    before, after = (_numbers(rows[name], outcome.unmeasured) for name in names)
     worth = (high - after) / (high - low) if outcome.reward == "level" else 0.5 + (before - after) / (2 * (high - low))
     worth = worth if outcome.better == "low" else 1 - worth
     died = rows["died"].to_numpy() == 1
@@ -225,33 +251,39 @@ def _columns(rows: pa.Table, settings: Extraction, by_site: dict[str, dict[str, 
     columns: dict[str, Any] = {name: rows[name] for name in ("site", "patient", "person")}
     columns["step"] = rows["step"].cast(pa.int64())
     for covariate in settings.covariates:
-        columns[covariate.name] = rows[covariate.name].cast(pa.float64())
+        columns[covariate.name] = rows[STATE + covariate.name].cast(pa.float64())
     for covariate in settings.covariates:
-        columns[f"{covariate.name}{MISSING}"] = pc.is_null(rows[covariate.name]).cast(pa.int64())
+        columns[f"{covariate.name}{MISSING}"] = pc.is_null(columns[covariate.name]).cast(pa.int64())
     for site_covariate in settings.site_covariates:
         values = [float(by_site[site][site_covariate.name]) for site in sites.dictionary.to_pylist()]
         columns[site_covariate.name] = np.array(values)[codes]
     columns["dose"] = volume
     columns["action"] = np.searchsorted(settings.dose.cuts, volume, side="left").astype(np.int64)
-    columns |= {"reward": rows["reward"], "end": rows["ending"].cast(pa.string())}
+    columns["reward"] = rows["reward"]
+    columns[f"{settings.outcome.name}{MEASURED}"] = rows["measured"].cast(pa.int64())
+    columns["end"] = rows["ending"].cast(pa.string())
     return pa.table(columns).sort_by([("site", "ascending"), ("patient", "ascending"), ("step", "ascending")])
 
 
-def _missing(table: pa.Table, settings: Extraction) -> pa.Table:
-    """One row a site, step and covariate: rows, and how many of them lack it."""
-    names = [covariate.name for covariate in settings.covariates]
-    sums = [(f"{name}{MISSING}", "sum") for name in names]
-    found = table.group_by(["site", "step"]).aggregate([("patient", "count"), *sums])
+def count_missing(table: pa.Table, settings: Extraction) -> pa.Table:
+    """One row a site, step and covariate: rows, and how many of them lack it.
+
+    And one for the reward: how many rows have an outcome that was not measured within the step.
+    """
+    gaps = {f"{one.name}{MISSING}": table[f"{one.name}{MISSING}"] for one in settings.covariates}
+    gaps[f"reward{MISSING}"] = pc.subtract(1, table[f"{settings.outcome.name}{MEASURED}"])
+    counted = pa.table({**{key: table[key] for key in ("site", "step", "patient")}, **gaps})
+    found = counted.group_by(["site", "step"]).aggregate([("patient", "count"), *((gap, "sum") for gap in gaps)])
     parts = [
         pa.table(
             {
                 "site": found["site"],
                 "step": found["step"],
-                "column": pa.array([name] * found.num_rows),
+                "column": pa.array([gap.removesuffix(MISSING)] * found.num_rows),
                 "rows": found["patient_count"],
-                "missing": found[f"{name}{MISSING}_sum"],
+                "missing": found[f"{gap}_sum"],
             }
         )
-        for name in names
+        for gap in gaps
     ]
     return pa.concat_tables(parts).sort_by([(key, "ascending") for key in ("site", "step", "column")])

@@ -4,7 +4,8 @@ After M. A. Hernán and J. M. Robins, *Using Big Data to Emulate a Target Trial 
 Available*, American Journal of Epidemiology 183 (2016).
 """
 
-from fdtr.cohort.settings import Extraction, Outcome
+from fdtr.cohort.printing import exact
+from fdtr.cohort.settings import MEASURED, Extraction, Outcome
 from fdtr.cohort.steps import Extracted
 
 PAGE = """# Target trial
@@ -31,7 +32,7 @@ No data can show that these hold. Where one does not, values and rules are wrong
   measured often was often sicker.
 * **Markov states.** The state holds what of the past matters for the next state and reward. Fluids of earlier steps are
   not in it unless you add them.
-* **Worth of ends.** Death is worth {death:g} and discharge {discharge:g} for each missing step. That is a judgement,
+* **Worth of ends.** Death is worth {death} and discharge {discharge} for each missing step. That is a judgement,
   and rules follow it.
 
 ## Analysis plan
@@ -59,14 +60,14 @@ def target_trial(extracted: Extracted, looks_ahead: str = "") -> str:
     return PAGE.format(
         elements="\n".join(f"| {' | '.join(row)} |" for row in _elements(extracted, looks_ahead)),
         names=_names(settings),
-        cuts=", ".join(f"{cut:g}" for cut in settings.dose.cuts),
-        **settings.ends,
+        cuts=", ".join(map(exact, settings.dose.cuts)),
+        **{end: exact(worth) for end, worth in settings.ends.items()},
     )
 
 
 def _elements(extracted: Extracted, looks_ahead: str) -> list[tuple[str, str, str]]:
     settings, flow = extracted.settings, extracted.flow
-    ends = settings.ends
+    ends = {end: exact(worth) for end, worth in settings.ends.items()}
     levels = ", ".join(settings.dose.labels)
     zero = "onset of sepsis, or admission where onset is earlier or not known"
     return [
@@ -86,7 +87,7 @@ def _elements(extracted: Extracted, looks_ahead: str) -> list[tuple[str, str, st
         (
             "Follow-up",
             f"{settings.window_hours:g} hours, death or discharge.",
-            f"The same; a missing step is worth {ends['death']:g} after death, {ends['discharge']:g} after discharge.",
+            f"The same; a missing step is worth {ends['death']} after death, {ends['discharge']} after discharge.",
         ),
         ("Contrast", "Value of a strategy against practice.", "The same, among patients like those of each unit."),
         ("Missing values", "None.", "The last value within the look-back; else missing, and marked in a column."),
@@ -95,16 +96,9 @@ def _elements(extracted: Extracted, looks_ahead: str) -> list[tuple[str, str, st
 
 
 def _eligibility(extracted: Extracted, looks_ahead: str) -> str:
-    settings, flow = extracted.settings, extracted.flow
+    flow = extracted.flow
     rules = f"{flow.what}: {'; '.join(removal.rule for removal in flow.removals)}."
-    ahead = [looks_ahead] if looks_ahead else []
-    if settings.outcome.unmeasured is None:
-        ahead.append(
-            f"Whether {settings.outcome.name} is known at the end of every step shows only {settings.window_hours:g} "
-            "hours after time zero, and it is known rather of those who were watched closely; unmeasured under "
-            "[outcome] keeps the others."
-        )
-    return f"{rules} Looks ahead: {' '.join(ahead)}" if ahead else rules
+    return f"{rules} Looks ahead: {looks_ahead}" if looks_ahead else rules
 
 
 def _names(settings: Extraction) -> str:
@@ -114,6 +108,11 @@ def _names(settings: Extraction) -> str:
 def _outcome(outcome: Outcome) -> str:
     kind = "its value at the step's end" if outcome.reward == "level" else "its change within the step"
     unknown = (
-        "stays without one leave" if outcome.unmeasured is None else f"{outcome.unmeasured:g} where nobody measured it"
+        "stays without one at time zero leave"
+        if outcome.unmeasured is None
+        else f"{exact(outcome.unmeasured)} where nobody measured it"
     )
-    return f"{outcome.meaning}, {kind}, the last value carried forward; {unknown}; 0 in the step of a death."
+    return (
+        f"{outcome.meaning}, {kind}, the last value carried forward (`{outcome.name}{MEASURED}` is 0 there); "
+        f"{unknown}; 0 in the step of a death."
+    )
