@@ -42,6 +42,10 @@ def clif(
     time_zone: Annotated[
         str | None, typer.Option(help="Of times that state none, such as America/Chicago; else UTC.")
     ] = None,
+    onsets: Annotated[
+        Path | None,
+        typer.Option(help="When step 0 begins, and of whom: a CSV file with hospitalization_id and onset."),
+    ] = None,
     memory: Memory = None,
     teaching: Teaching = False,
     print_settings: PrintSettings = False,
@@ -64,7 +68,14 @@ def clif(
     chosen = chosen.made_with(one_site=one_site or None)
     with show.progress() as progress:
         found = extract(
-            place, chosen, site=site, file_type=file_type, zone=time_zone, memory=limit(memory), progress=progress
+            place,
+            chosen,
+            site=site,
+            file_type=file_type,
+            zone=time_zone,
+            onsets=onsets,
+            memory=limit(memory),
+            progress=progress,
         )
     written(found, out, teaching, json)
 

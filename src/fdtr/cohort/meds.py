@@ -99,6 +99,7 @@ def map_events(
         flow,
         _origins(settings.meds),
         left_out=statement("meds/left_out"),
+        smallest_site=settings.meds.smallest_site,
         hint=lambda name: _hint(db, name, unmatched),
         notes=tuple(
             f"No event has the code {code}, which the map uses for {name}: is it written as in the dataset?"
@@ -168,7 +169,7 @@ def _keep(db: Database, chosen: Meds) -> Flow:
     rules = [("at a site with a name", "site IS NOT NULL")]
     rules += [("the first stay of each person", "place = 1")] if chosen.first_stay else []
     rules += [(f"{chosen.youngest} years or older", f"age >= {chosen.youngest}")] if chosen.youngest else []
-    return keep_cohort(db, "all_stays", "stays", rules, chosen.smallest_site)
+    return keep_cohort(db, "all_stays", "stays", rules)
 
 
 def _origins(chosen: Meds) -> dict[str, str]:

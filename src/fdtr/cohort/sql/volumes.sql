@@ -12,7 +12,18 @@ WITH placed AS (
     FROM doses AS d
     INNER JOIN stays AS s ON s.stay_id = d.stay_id
     INNER JOIN dose_names AS n ON n.name = d.name
-    WHERE d.amount > 0 AND d.amount <= (SELECT largest_dose FROM chosen)
+    WHERE d.amount > 0
+),
+
+-- What a step's time can hold of a dose is asked for its size: a modest rate that is held for a day is no error.
+plausible AS (
+    SELECT p.*
+    FROM placed AS p
+    CROSS JOIN (SELECT max(ends - begins) AS step_length FROM grid) AS l
+    WHERE
+        p.amount
+        * CASE WHEN p.ended - p.started > l.step_length THEN CAST(l.step_length AS DOUBLE PRECISION) / (p.ended - p.started) ELSE 1 END
+        <= (SELECT largest_dose FROM chosen)
 ),
 
 parts AS (
@@ -26,7 +37,7 @@ parts AS (
                 * CAST(least(p.ended, g.ends) - greatest(p.started, g.begins) AS DOUBLE PRECISION)
                 / CAST(p.ended - p.started AS DOUBLE PRECISION)
         END AS part
-    FROM placed AS p
+    FROM plausible AS p
     INNER JOIN grid AS g
         ON p.started < g.ends AND (p.ended > g.begins OR (p.ended <= p.started AND p.started >= g.begins))
 )
