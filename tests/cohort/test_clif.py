@@ -429,6 +429,8 @@ class TestTimeZero:
         [
             (["h0,yesterday"], "times such as"),
             (["h0"], "times such as"),
+            (["h0,0001-01-01 00:00:00+14:00"], "times such as"),
+            ([], "in every line"),
             (["h0,2024-02-10 13:00", "h0,2024-02-10 14:00"], "in two lines"),
         ],
     )

@@ -32,8 +32,20 @@ VOLUMES = {
 }
 """What a dose in each unit is multiplied by, to be in ml, or in ml an hour."""
 
-LOOKS_AHEAD = "Diagnoses are coded at discharge, so that a stay may be eligible by what came after time zero."
-"""Where the settings ask for diagnoses."""
+CODED_LATER = "Diagnoses are coded at discharge, so that a stay may be eligible by what came after time zero."
+ALIVE_IN_THE_UNIT = "Who died before reaching the unit is not in the table, though step 0 begins with the hospital."
+LISTED_LATER = "Whether the list of onsets looks beyond time zero is for its maker to say."
+
+
+def looks_ahead(settings: ClifExtraction) -> str:
+    """How who is eligible is known later than a trial would know it; empty where it is not.
+
+    >>> looks_ahead(ClifExtraction())
+    ''
+    """
+    later = {"unit": "", "hospital": ALIVE_IN_THE_UNIT, "onset": LISTED_LATER}[settings.begin]
+    return " ".join(text for text in (CODED_LATER if settings.clif.diagnoses else "", later) if text)
+
 
 TABLES = (
     "patient",

@@ -24,15 +24,17 @@ def read_onsets(path: Path, zone: str) -> pa.Table:
         raise UnreadableFile(
             f"The list of onsets {path} could not be read. Nothing was written. Is it a CSV file in UTF-8?"
         ) from None
-    rows = list(csv.DictReader(text.splitlines()))
     try:
+        rows = list(csv.DictReader(text.splitlines()))
         ids = [row["hospitalization_id"].strip() for row in rows]
         times = [_instant(row["onset"], zone) for row in rows]
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+    except (AttributeError, KeyError, OverflowError, ValueError, csv.Error):
+        rows = []
+    if not rows:
         raise UnreadableFile(
             f"The list of onsets {path} needs a column hospitalization_id and a column onset with times such as "
             "2150-03-01 08:00:00 in every line. Nothing was written."
-        ) from None
+        )
     if len(set(ids)) < len(ids):
         raise UnreadableFile(
             f"The list of onsets {path} has a hospitalization_id in two lines. Nothing was written. Keep one of them."
