@@ -340,6 +340,8 @@ class TestDeaths:
     def test_who_expired_without_a_time_died_when_the_hospitalization_ended(self, tmp_path):
         made = Clif().leave(9).die(None).hospitalize(-2, 14)
         assert column(made, tmp_path / "a", "end") == [None, None, "death"]
+        made.hospitalize(-2, -6)  # a date without a time: the stay tells more
+        assert column(made, tmp_path / "d", "end") == [None, None, "death"]
         made.hospitalize(-2, None).locate(9, 13, "ward-1", "ward")
         assert column(made, tmp_path / "b", "end") == [None, None, "death"]
         assert column(made.die(None, category="Home"), tmp_path / "c", "end") == [None, None, "discharge"]
@@ -366,6 +368,7 @@ class TestDeaths:
     def test_a_date_of_death_is_the_end_of_that_day_or_of_the_stay(self, tmp_path):
         """Step 0 begins at 06:00: midnight was six hours before, and the day has 18 hours left."""
         assert column(Clif().leave(9).die(-6), tmp_path / "a", "end") == [None, None, "death"]
+        assert column(Clif().leave(9).die(-6), tmp_path / "a", "reward")[-1] == 0.0  # within the stay
         rewards = column(Clif().die(-6), tmp_path / "b", "reward")
         assert rewards[-1] == 0.0 < rewards[-2]
         assert found(Clif(3).die(-7), tmp_path / "c").extracted.flow.left == 2  # a time, before step 0

@@ -74,6 +74,12 @@ def test_a_code_that_stops_a_rate_sets_none_though_a_prefix_matches_it(tmp_path)
     assert column(shards, tmp_path, "dose", doses=[infusion]) == [100, 0, 0, 50, 0]
 
 
+def test_a_rate_may_stop_the_infusion_of_another_line(tmp_path):
+    doses = [MAP["doses"][0], MAP["doses"][1] | {"stop": ["SALINE//rate"]}, MAP["doses"][2]]
+    shards = two().add(0, 0, "RINGER//rate//L", 0.25).add(0, 1, "SALINE//rate", 100).add(0, 3, "SALINE//stop")
+    assert column(shards, tmp_path, "dose", doses=doses)[0] == 450
+
+
 def test_of_several_lines_that_match_a_code_the_first_counts(tmp_path):
     charted = [{"name": "sbp", "codes": ["BP//*"], "factor": 2.0}, *MAP["charted"]]
     assert column(two().add(0, -1, "BP//systolic", 50), tmp_path, "sbp", charted=charted)[0] == 100

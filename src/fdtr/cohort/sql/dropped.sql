@@ -24,7 +24,9 @@ SELECT
                 AND d.amount
                 * CASE
                     WHEN {{microseconds(d.start_time, d.end_time)}} > l.step_length
-                        THEN CAST(l.step_length AS DOUBLE PRECISION) / {{microseconds(d.start_time, d.end_time)}}
+                        THEN
+                            CAST(l.step_length AS DOUBLE PRECISION)
+                            / CAST({{microseconds(d.start_time, d.end_time)}} AS DOUBLE PRECISION)
                     ELSE 1
                 END
                 <= c.largest_dose

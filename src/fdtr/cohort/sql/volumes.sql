@@ -22,7 +22,11 @@ plausible AS (
     CROSS JOIN (SELECT max(ends - begins) AS step_length FROM grid) AS l
     WHERE
         p.amount
-        * CASE WHEN p.ended - p.started > l.step_length THEN CAST(l.step_length AS DOUBLE PRECISION) / (p.ended - p.started) ELSE 1 END
+        * CASE
+            WHEN p.ended - p.started > l.step_length
+                THEN CAST(l.step_length AS DOUBLE PRECISION) / CAST(p.ended - p.started AS DOUBLE PRECISION)
+            ELSE 1
+        END
         <= (SELECT largest_dose FROM chosen)
 ),
 

@@ -1,9 +1,10 @@
--- One row per entry of a fluid in the medication tables: a rate that was set, in ml an hour, or a volume that was given.
+-- One row per entry of a fluid in the medication tables: a rate that was set, in ml an hour, or a volume that was
+-- given.
 --
--- An entry may stand under several categories (5% dextrose under two); it is one entry. An order gives a bolus once at an
--- instant. Without an order, rows of one category that are alike are as many boluses: `copy` numbers them. `amount` is NULL
--- where the dose is not charted or its unit is no volume. A stop sets the rate to 0, and an entry that only confirms an
--- infusion sets none; what was not given is no entry. A fluid that carries a drug is marked.
+-- An entry may stand under several categories (5% dextrose under two); it is one entry. An order gives a bolus once at
+-- an instant. Without an order, rows of one category that are alike are as many boluses: `copy` numbers them. `amount`
+-- is NULL where the dose is not charted or its unit is no volume. A stop sets the rate to 0, and an entry that only
+-- confirms an infusion sets none; what was not given is no entry. A fluid that carries a drug is marked.
 SELECT DISTINCT
     'rate' AS kind,
     m.hospitalization_id,

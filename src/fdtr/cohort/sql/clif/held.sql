@@ -1,8 +1,8 @@
 -- One row per entry of an infusion: its rate, and until when it held, NULL where nothing of the order follows.
 --
 -- CLIF charts when a rate was set, not what flowed: a rate holds until the next entry of the same order, and no longer
--- than the settings say. An entry that only confirms the infusion goes on with the rate. Where an order was stopped and set
--- again at the same instant, the stop came first.
+-- than the settings say. An entry that only confirms the infusion goes on with the rate. Where an order was stopped and
+-- set again at the same instant, the stop came first.
 WITH ordered AS (
     SELECT
         *,

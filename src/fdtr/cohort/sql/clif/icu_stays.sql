@@ -1,9 +1,9 @@
 -- One row per stay: locations of one hospitalization that the settings count, one right after the other.
 --
--- A transfer from one unit to the next begins no new stay unless more than the settings' gap lies between them, nor does
--- a trip to a theatre and back, however long; time on a ward does. The site is the first unit. A location that ends when
--- it begins is none, unless there is no other. Where a beginning or an end is not charted, `timed` is 0: how long the stay
--- was is not known.
+-- A transfer from one unit to the next begins no new stay unless more than the settings' gap lies between them, nor
+-- does a trip to a theatre and back, however long; time on a ward does. The site is the first unit. A location that
+-- ends when it begins is none, unless there is no other. Where a beginning or an end is not charted, `timed` is 0: how
+-- long the stay was is not known.
 WITH placed AS (
     SELECT
         a.hospitalization_id,
@@ -19,7 +19,9 @@ WITH placed AS (
             WHEN o.unit = 'hospital_id' THEN a.hospital_id
         END AS unit,
         CASE WHEN a.out_dttm > a.in_dttm THEN 1 ELSE 0 END AS timed,
-        max(CASE WHEN a.out_dttm <= a.in_dttm THEN 0 ELSE c.counted END) OVER (PARTITION BY a.hospitalization_id) AS others
+        max(CASE WHEN a.out_dttm <= a.in_dttm THEN 0 ELSE c.counted END) OVER (
+            PARTITION BY a.hospitalization_id
+        ) AS others
     FROM clif_adt AS a
     INNER JOIN clif_locations AS c ON c.category = a.location_category
     CROSS JOIN clif_options AS o
@@ -34,7 +36,7 @@ followed AS (
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS there_until
     FROM placed
-    WHERE CASE WHEN counted = 1 THEN others = 0 OR out_dttm > in_dttm OR out_dttm IS NULL OR in_dttm IS NULL ELSE timed = 1 END
+    WHERE timed = 1 OR (counted = 1 AND (others = 0 OR out_dttm IS NULL OR in_dttm IS NULL))
 ),
 
 chained AS (
@@ -100,9 +102,9 @@ timed AS (
     GROUP BY r.hospitalization_id, r.number, h.patient_id
 ),
 
--- Step 0 begins with the unit, with the hospital, or with an onset that the user lists if that is later than the unit; and
--- later by the settings' delay. Hospital admission begins only the first stay in the hospital, an onset the first one that is
--- not over by then: `begins` is 1.
+-- Step 0 begins with the unit, with the hospital, or with an onset that the user lists if that is later than the unit;
+-- and later by the settings' delay. Hospital admission begins only the first stay in the hospital, an onset the first
+-- one that is not over by then: `begins` is 1.
 begun AS (
     SELECT
         t.*,
@@ -116,8 +118,11 @@ begun AS (
             WHEN 'hospital' THEN CASE WHEN t.number = 1 AND t.admission_time IS NOT NULL THEN 1 ELSE 0 END
             WHEN 'onset'
                 THEN CASE
-                    WHEN t.out_time > t.onset
-                    AND row_number() OVER (PARTITION BY t.hospitalization_id, t.out_time > t.onset ORDER BY t.number) = 1
+                    WHEN
+                        t.out_time > t.onset
+                        AND row_number() OVER (
+                            PARTITION BY t.hospitalization_id, t.out_time > t.onset ORDER BY t.number
+                        ) = 1
                         THEN 1
                     ELSE 0
                 END
@@ -126,9 +131,10 @@ begun AS (
     CROSS JOIN clif_options AS o
 ),
 
--- Who expired without a time of death died when the hospitalization ended. A death on the day of time zero, at midnight,
--- is a date without a time: it means the end of that day, or of the stay if that is earlier. The day is a local one, of the
--- session's time zone. Deaths after the last step are none of the stay's: no later rule looks at them.
+-- Who expired without a time of death died when the hospitalization ended, and not before the stay did: some sites chart
+-- only the date of a discharge. A death on the day of time zero, at midnight, is a date without a time: it means the
+-- end of that day, or of the stay if that is earlier. The day is a local one, of the session's time zone. Deaths after
+-- the last step are none of the stay's: no later rule looks at them.
 ended AS (
     SELECT
         *,
@@ -136,7 +142,7 @@ ended AS (
             WHEN date_trunc('day', time_zero AT TIME ZONE 'UTC') = charted_death AT TIME ZONE 'UTC'
                 THEN least(charted_death + INTERVAL 1 DAY, out_time)
             WHEN charted_death IS NOT NULL THEN charted_death
-            WHEN expired = 1 THEN discharge_time
+            WHEN expired = 1 THEN greatest(discharge_time, out_time)
         END AS death_time
     FROM begun
 )

@@ -1,8 +1,8 @@
 -- One row per stay: from an event that begins one to the first that ends it.
 --
 -- Where none ends it before the next begins, it lasts until then; the last one may not be over. Two beginnings at the
--- same instant are one. A death on the day of time zero, at midnight, is a date without a time: it means the end of that
--- day, or of the stay if that is earlier.
+-- same instant are one. A death on the day of time zero, at midnight, is a date without a time: it means the end of
+-- that day, or of the stay if that is earlier.
 WITH began AS (
     SELECT subject_id, time, min(coalesce(o.site, unit)) AS site
     FROM events

@@ -1,8 +1,8 @@
 -- One row per event and what the map takes it for, with its number converted.
 --
--- Codes are matched once each, not once an event. Where several lines of the map match a code for the same use, the first
--- one counts. A code that stops a rate sets none in the same line, though a prefix may match it. An event without a time
--- tells of no moment, and is left out.
+-- Codes are matched once each, not once an event. Where several lines of the map match a code for the same use, the
+-- first one counts. A code that stops a rate sets none in the same line, though a prefix may match it. An event without
+-- a time tells of no moment, and is left out.
 WITH candidates AS (
     SELECT d.code, m.role, m.use, m.name, m.thread, m.factor, m.shift, m.line
     FROM meds_codes AS d
