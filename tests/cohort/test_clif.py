@@ -399,6 +399,8 @@ class TestTimeZero:
 
     def test_admission_to_the_hospital_begins_one_stay_and_has_to_be_known(self, tmp_path):
         made = Clif(4).leave(6).locate(30, 60, "unit-1").hospitalize(None, 100, stay=1)
+        for stay in range(4):
+            made.lab("lactate", -3, 2.0, stay=stay)
         chosen = settings(admission="hospital", first_stay=False)
         flow = found(made, tmp_path, chosen).extracted.flow
         assert {one.rule: one.removed for one in flow.removals}[
