@@ -61,9 +61,20 @@ class Clif:
         self.rows["adt"].append((f"h{stay}", "north", at(begin), at(end), unit, category))
         return self
 
-    def die(self, hours: float, stay: int = 0, category: str = "Expired") -> Clif:
+    def die(self, hours: float | None, stay: int = 0, category: str | None = "Expired") -> Clif:
         self.rows["patient"][stay] = (f"p{stay}", at(hours))
         self.rows["hospitalization"][stay] = (*self.rows["hospitalization"][stay][:-1], category)
+        return self
+
+    def leave(self, hours: float, stay: int = 0) -> Clif:
+        """The unit, for good."""
+        self.rows["adt"][stay] = (*self.rows["adt"][stay][:3], at(hours), *self.rows["adt"][stay][4:])
+        return self
+
+    def hospitalize(self, begin: float | None, end: float | None, stay: int = 0) -> Clif:
+        """When the hospitalization began and ended, around the unit."""
+        row = self.rows["hospitalization"][stay]
+        self.rows["hospitalization"][stay] = (*row[:2], at(begin), at(end), *row[4:])
         return self
 
     def vital(self, category: str, hours: float, value: float, stay: int = 0) -> Clif:
@@ -75,16 +86,18 @@ class Clif:
         return self
 
     def rate(
-        self, hours: float, ml: float, action: str = "start", *, order: str | None = "1", unit: str = "mL/hour",
-        category: str = "sodium_chloride", name: str | None = None, route: str | None = None, stay: int = 0,
+        self, hours: float, ml: float | None, action: str | None = "start", *, order: str | None = "1",
+        unit: str = "mL/hour", category: str = "sodium_chloride", name: str | None = None,
+        route: str | None = None, stay: int = 0,
     ) -> Clif:  # fmt: skip
         entry = (f"h{stay}", order, name, category, at(hours), action, ml, unit, route)
         self.rows["medication_admin_continuous"].append(entry)
         return self
 
     def bolus(
-        self, hours: float, amount: float, action: str = "given", *, unit: str = "mL", order: str | None = "9",
-        category: str = "sodium_chloride", name: str | None = None, route: str | None = None, stay: int = 0,
+        self, hours: float, amount: float | None, action: str | None = "given", *, unit: str = "mL",
+        order: str | None = "9", category: str = "sodium_chloride", name: str | None = None,
+        route: str | None = None, stay: int = 0,
     ) -> Clif:  # fmt: skip
         entry = (f"h{stay}", order, name, category, at(hours), action, amount, unit, route)
         self.rows["medication_admin_intermittent"].append(entry)

@@ -58,6 +58,25 @@ def test_steps_and_cuts_of_an_agreed_study_are_used(tmp_path):
     assert {row["action"] for row in rows if row["dose"]} == {2}
 
 
+def test_a_list_of_onsets_begins_the_steps(tmp_path):
+    Clif(6).full().write(tmp_path / "clif")
+    lines = ["hospitalization_id,onset", *(f"h{k},2024-02-10 06:30:00" for k in range(4))]
+    (tmp_path / "onsets.csv").write_text("\n".join(lines))
+    done = fdtr("extract", "clif", "clif", "--out", "data", "--onsets", "onsets.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert pq.read_table(tmp_path / "data" / "table.parquet").num_rows == 20
+    page = (tmp_path / "data" / "target-trial.md").read_text()
+    assert "| the listed onset, or admission" in page
+    assert "Looks ahead: Whether the list of onsets looks beyond time zero" in page
+    again = ("extract", "clif", "clif", "--out", "again", "--settings", "data/settings.toml")
+    done = fdtr(*again, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "--onsets FILE" in done.stderr
+    done = fdtr(*again, "--onsets", "onsets.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "again" / "settings.toml").read_text() == (tmp_path / "data" / "settings.toml").read_text()
+
+
 def test_persons_with_several_stays_are_held_out_together(tmp_path):
     made = Clif(4).full().admit(4, "unit-0", begin=500, end=600, person=0).lab("lactate", 499, 2.0, stay=4)
     made.write(tmp_path / "clif")
@@ -96,6 +115,8 @@ def test_settings_that_are_printed_are_those_that_load(tmp_path):
         (("clif", "clif", "--out", "data"), "one site"),
         (("clif", "clif", "--out", "data", "--time-zone", "Chicago"), "no time zone"),
         (("clif", "clif", "--out", "data", "--settings", "gone.toml"), "gone.toml does not exist"),
+        (("clif", "clif", "--out", "data", "--onsets", "gone.csv"), "gone.csv could not be read"),
+        (("clif", "clif", "--out", "data", "--onsets", "clif.toml"), "needs a column hospitalization_id"),
         (("meds", ".", "--map", "clif.toml", "--out", "data"), "meds: is required"),
         (("minari", "a=clif", "--out", "data"), "no Minari dataset"),
         (("clif", "clif", "--out", "clif.toml/data"), "clif.toml/data cannot be written"),

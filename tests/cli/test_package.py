@@ -253,6 +253,13 @@ def test_a_study_that_no_site_could_run_is_refused_when_the_package_is_made(repl
 
 
 @pytest.mark.quick
+def test_settings_that_need_a_list_are_refused_when_the_package_is_made():
+    chosen = SETTINGS.model_copy(update={"time_zero": "onset"})
+    with pytest.raises(InvalidSettings, match="a package carries no list"):
+        check_fits(Study.parse(draft_study(chosen).encode(), "study.toml"), chosen)
+
+
+@pytest.mark.quick
 def test_a_config_that_is_no_json_is_said(tmp_path):
     (tmp_path / "config.json").write_text('{"tables_path": "C:\\data"}')
     with pytest.raises(InvalidSettings, match="not valid JSON"):

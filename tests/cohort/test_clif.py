@@ -13,7 +13,7 @@ from cohort_relations import SPARSE
 from fdtr import __version__
 from fdtr.cohort.clif import extract
 from fdtr.cohort.clif_settings import ClifExtraction
-from fdtr.errors import EmptyCohort, InvalidSettings, MissingColumn, MissingTable, NoValues, OneSite
+from fdtr.errors import EmptyCohort, InvalidSettings, MissingColumn, MissingTable, NoValues, OneSite, UnreadableFile
 
 pytestmark = pytest.mark.slow  # a database for every case
 MAP = {"name": "map", "meaning": "mean pressure", "unit": "mmHg", "plausible": [20, 200], "range": [40, 140]}
@@ -92,6 +92,60 @@ class TestFluids:
     def test_what_was_not_given_does_not_count(self, tmp_path):
         assert column(Clif().bolus(1, 500, "not_given"), tmp_path, "dose")[0] == 0.0
 
+    def test_what_was_given_without_a_word_about_it_counts(self, tmp_path):
+        made = Clif().bolus(1, 500, None).rate(4, 100, None).rate(6, 0, "stop")
+        assert column(made, tmp_path, "dose")[:2] == [500.0, 200.0]
+
+    def test_a_bolus_at_time_zero_counts(self, tmp_path):
+        assert column(Clif().bolus(0, 500).bolus(-0.01, 70, order="2"), tmp_path, "dose")[0] == 500.0
+
+    @pytest.mark.parametrize("action", ["verify", "going"])
+    def test_an_entry_that_only_confirms_an_infusion_goes_on_with_its_rate(self, tmp_path, action):
+        made = Clif().rate(0, 100).rate(1, None, action).rate(2, None, action).rate(3, 0, "stop").rate(4, None, action)
+        assert column(made, tmp_path / "a", "dose", settings(longest_hours=1.0)) == [300.0, 0.0, 0.0, 0.0, 0.0]
+        assert found(made, tmp_path / "b").left_out.num_rows == 0
+
+    def test_a_confirmation_tells_no_rate_where_none_is_known(self, tmp_path):
+        made = Clif().rate(0, None, "verify").rate(1, 100).rate(2, 5, "dose_change", unit="mcg/min")
+        made.rate(3, None, "verify").rate(3.5, None, "dose_change").rate(4, 0, "stop")
+        assert column(made, tmp_path / "a", "dose")[0] == 100.0
+        assert {row["reason"]: row["entries"] for row in found(made, tmp_path / "b").left_out.to_pylist()} == {
+            "confirmation of a rate that is not known": 2,
+            "fluid in a unit that is no volume": 1,
+            "fluid without a dose": 1,
+        }
+
+    def test_albumin_under_both_of_its_categories_is_one_entry(self, tmp_path):
+        made = Clif()
+        for category in ("albumin", "albumin_infusion"):
+            made.bolus(1, 250, category=category, order=None)
+            made.rate(4, 50, category=category, order=None).rate(5, 0, "stop", category=category, order=None)
+        assert column(made, tmp_path, "dose")[:2] == [250.0, 50.0]
+
+    def test_boluses_alike_are_two_without_an_order_and_one_within_it(self, tmp_path):
+        made = Clif().bolus(1, 500, order=None).bolus(1, 500, order=None).bolus(5, 300).bolus(5, 300)
+        assert column(made, tmp_path, "dose")[:2] == [1000.0, 300.0]
+
+    def test_two_fluids_without_names_run_beside_each_other(self, tmp_path):
+        made = Clif().bolus(1, 500, order=None).bolus(1, 500, order=None, category="plasma_lyte")
+        for begin, category in ((4, "sodium_chloride"), (5, "plasma_lyte")):
+            made.rate(begin, 100, order=None, category=category)
+            made.rate(begin + 2, 0, "stop", order=None, category=category)
+        assert column(made, tmp_path, "dose")[:2] == [1000.0, 400.0]
+
+    def test_a_modest_rate_may_be_held_for_long(self, tmp_path):
+        whole = found(Clif().rate(-3, 450).rate(20, 0, "stop").rate(0, 9000, order="2").rate(7, 0, order="2"), tmp_path)
+        mine = [row["dose"] for row in whole.extracted.table.to_pylist() if row["patient"] == "h0-1"]
+        assert mine == [1800.0] * 5  # 36 litres in four hours are an error
+        assert next((e.charted, e.dropped) for e in whole.extracted.dictionary if e.column == "dose") == (2, 1)
+
+    @pytest.mark.parametrize(
+        ("unit", "ml"), [("L/hour", 1000), ("l/hr", 1000), ("L/h", 1000), ("mL/hr", 1), ("mL/h", 1), ("mL/min", 60)]
+    )
+    def test_rates_become_ml_an_hour(self, tmp_path, unit, ml):
+        made = Clif().rate(0, 0.5, unit=unit).rate(2, 0, "stop", unit=unit)
+        assert column(made, tmp_path, "dose")[0] == ml
+
     def test_units_become_ml(self, tmp_path):
         made = Clif().bolus(1, 0.5, unit="L").rate(0, 2, unit="mL / min").rate(1, 0, "stop", unit="mL / min")
         assert column(made, tmp_path, "dose")[0] == 620.0
@@ -130,6 +184,40 @@ class TestCharts:
         made = Clif().lab("hemoglobin", -1, 120, "g/L").lab("potassium", -1, 4.1, "mEq/L")
         assert column(made, tmp_path, "hemoglobin")[0] == 12.0
         assert column(made, tmp_path, "potassium")[0] == 4.1
+
+    @pytest.mark.parametrize(
+        ("category", "value", "unit", "expected"),
+        [
+            ("hemoglobin", 7.5, "mmol/L", 7.5 * 1.6114),  # 64.458 g/mol of the monomer, ×4 hemes: 16.114 g/L per mmol/L
+            ("potassium", 4.1, "mmol/L", 4.1),
+        ],
+    )
+    def test_usual_conversions(self, tmp_path, category, value, unit, expected):
+        assert column(Clif().lab(category, -1, value, unit), tmp_path, category)[0] == pytest.approx(expected)
+
+    @pytest.mark.parametrize(("unit", "mmol"), [("mg/dL", 4.995), ("mEq/L", 45.0), ("mmol/L", 45.0)])
+    def test_lactate_becomes_mmol(self, tmp_path, unit, mmol):
+        made = Clif().lab("lactate", -0.5, 45.0, unit)
+        chosen = ClifExtraction.model_validate(
+            {"may_be_absent": SPARSE, "outcome": {"plausible": [0, 100], "range": [0, 100]}}
+        )
+        assert column(made, tmp_path, "reward", chosen)[0] == pytest.approx(1 - mmol / 100)
+
+    def test_a_changed_unit_is_the_one_that_results_are_converted_to(self, tmp_path):
+        made = Clif().lab("lactate", -0.5, 45.0, "mg/dL").lab("lactate", -0.5, 5.0, "mmol/L", stay=1)
+        changed = {"unit": "mg/dL", "plausible": [1, 400], "range": [0, 90]}
+        chosen = ClifExtraction.model_validate({"may_be_absent": SPARSE, "outcome": changed})
+        assert column(made, tmp_path / "a", "reward", chosen)[0] == 0.5
+        assert column(made, tmp_path / "b", "reward", chosen, "h1-1")[0] == pytest.approx(1 - 5 / 0.111 / 90)
+
+    def test_a_unit_of_ones_own_has_no_usual_conversions(self, tmp_path):
+        made = Clif().lab("hemoglobin", -1, 120, "g/L").lab("hemoglobin", -1, 74, "percent", stay=1)
+        hemoglobin = {"name": "hemoglobin", "unit": "percent", "plausible": [0, 200], "range": [0, 200]}
+        given = {"covariates": [hemoglobin], "may_be_absent": ["lactate", "crystalloid", "colloid"]}
+        whole = found(made, tmp_path / "a", ClifExtraction.model_validate(given))
+        assert whole.left_out.to_pylist() == [{"reason": "result in another unit", "name": "hemoglobin", "entries": 1}]
+        given["clif"] = {"conversions": {"hemoglobin": {"g/L": 0.625}}}
+        assert column(made, tmp_path / "b", "hemoglobin", ClifExtraction.model_validate(given))[0] == 75.0
 
     def test_a_result_in_another_unit_is_left_out_and_counted(self, tmp_path):
         whole = found(Clif().lab("hemoglobin", -1, 12, "furlongs"), tmp_path)
@@ -174,6 +262,26 @@ class TestStays:
         assert len(column(made, tmp_path / "a", "step")) == 2
         assert len(column(made, tmp_path / "b", "step", settings(gap_hours=2.0))) == 5
 
+    def test_a_gap_as_long_as_the_settings_let_it_be_begins_no_other(self, tmp_path):
+        assert len(column(Clif().leave(6).locate(7, 30, "unit-1"), tmp_path / "a", "step")) == 5
+        assert len(column(Clif().leave(6).locate(7.01, 30, "unit-1"), tmp_path / "b", "step")) == 2
+
+    def test_a_unit_within_another_ends_nothing(self, tmp_path):
+        made = Clif().leave(10).locate(2, 4, "unit-1").locate(10.5, 40, "unit-0")
+        assert len(column(made, tmp_path, "step")) == 5
+
+    def test_a_trip_to_the_theatre_ends_no_stay(self, tmp_path):
+        made = Clif().leave(6).locate(6, 9, "theatre", "procedural").locate(9, 40, "unit-1")
+        assert column(made, tmp_path / "a", "end") == [None] * 5
+        assert column(made, tmp_path / "b", "end", settings(trips=[])) == [None, "discharge"]
+
+    def test_a_trip_begins_no_stay_and_ends_none(self, tmp_path):
+        made = Clif().leave(6).locate(-3, 0, "theatre", "Procedural").locate(6, 9, "x-ray", "radiology")
+        made.locate(-40, -30, "theatre", "procedural").vital("sbp", 0, 100)
+        assert column(made, tmp_path / "a", "sbp") == [100.0, 100.0]  # step 0 begins with the unit
+        assert column(made, tmp_path / "b", "site")[0] == "unit-0"
+        assert column(made.locate(12, 40, "unit-1"), tmp_path / "c", "end") == [None, "discharge"]
+
     def test_only_the_first_stay_of_a_person_counts(self, tmp_path):
         made = Clif().admit(2, "unit-0", begin=500, end=600, person=0).lab("lactate", 499, 2.0, stay=2)
         flow = found(made, tmp_path / "a").extracted.flow
@@ -193,9 +301,11 @@ class TestStays:
         table = found(made, tmp_path, settings(smallest_site=2)).extracted.table
         assert set(table["site"].to_pylist()) == {"unit-0", "unit-1"}
 
-    def test_a_death_in_hospital_ends_the_stay_and_a_later_one_does_not(self, tmp_path):
-        assert column(Clif().die(9), tmp_path / "a", "end") == [None, None, "death"]
-        assert column(Clif().die(9, category="Home"), tmp_path / "b", "end") == [None] * 5
+    def test_sites_that_later_rules_make_small_leave_too(self, tmp_path):
+        made = Clif(4).admit(4, "tiny").admit(5, "tiny").lab("lactate", -1, 2.0, stay=5)  # 4 has no lactate
+        flow = found(made, tmp_path, settings(smallest_site=2)).extracted.flow
+        assert (flow.removals[-1].rule, flow.removals[-1].removed) == ("at a site with 2 of them or more", 1)
+        assert flow.left == 4
 
     def test_flow_is_the_units_share_of_all_time(self, tmp_path):
         made = Clif().admit(2, "unit-0", end=200, age=10)  # a child's time is the unit's time too
@@ -215,6 +325,133 @@ class TestStays:
         whole = found(Clif(), tmp_path, site="north").extracted
         assert set(whole.table["site"].to_pylist()) == {"north"}
         assert "flow" not in whole.table.column_names
+
+
+class TestDeaths:
+    @pytest.mark.parametrize("category", ["Expired", "Hospice", "Deceased", "Home", None])
+    def test_a_time_of_death_counts_whatever_the_discharge_was_called(self, tmp_path, category):
+        assert column(Clif().die(9, category=category), tmp_path / "a", "end") == [None, None, "death"]
+        assert column(Clif().leave(9).die(12, category=category), tmp_path / "b", "end") == [None, None, "death"]
+
+    def test_a_death_after_the_last_step_is_none_of_the_stays(self, tmp_path):
+        assert column(Clif().die(30), tmp_path / "a", "end") == [None] * 5
+        assert column(Clif().leave(9).die(30), tmp_path / "b", "end") == [None, None, "discharge"]
+
+    def test_who_expired_without_a_time_died_when_the_hospitalization_ended(self, tmp_path):
+        made = Clif().leave(9).die(None).hospitalize(-2, 14)
+        assert column(made, tmp_path / "a", "end") == [None, None, "death"]
+        made.hospitalize(-2, -6)  # a date without a time: the stay tells more
+        assert column(made, tmp_path / "d", "end") == [None, None, "death"]
+        made.hospitalize(-2, None).locate(9, 13, "ward-1", "ward")
+        assert column(made, tmp_path / "b", "end") == [None, None, "death"]
+        assert column(made.die(None, category="Home"), tmp_path / "c", "end") == [None, None, "discharge"]
+
+    def test_the_reward_of_a_last_step_is_that_of_a_death(self, tmp_path):
+        assert column(Clif().leave(9).die(None).hospitalize(-2, 9), tmp_path, "reward")[-1] == 0.0
+
+    def test_what_the_tables_contradict_is_counted(self, tmp_path):
+        made = Clif(6).die(None).die(None, stay=1).die(9, stay=2, category="Home").die(200, stay=3, category="Home")
+        notes = found(made.die(-6, stay=4), tmp_path).extracted.notes
+        told = [note for note in notes if note.startswith("Stays with")]
+        assert [(note.split(";")[0], note.split(": ")[-1]) for note in told] == [
+            ("Stays with discharge_category expired and no death_dttm", "2."),
+            (
+                "Stays with a death_dttm before the hospitalization ended and another discharge_category than expired",
+                "1.",
+            ),
+            (
+                "Stays with a death_dttm at midnight of the day on which step 0 begins, which is a date without a time",
+                "1.",
+            ),
+        ]
+
+    def test_a_date_of_death_is_the_end_of_that_day_or_of_the_stay(self, tmp_path):
+        """Step 0 begins at 06:00: midnight was six hours before, and the day has 18 hours left."""
+        assert column(Clif().leave(9).die(-6), tmp_path / "a", "end") == [None, None, "death"]
+        assert column(Clif().leave(9).die(-6), tmp_path / "a", "reward")[-1] == 0.0  # within the stay
+        rewards = column(Clif().die(-6), tmp_path / "b", "reward")
+        assert rewards[-1] == 0.0 < rewards[-2]
+        assert found(Clif(3).die(-7), tmp_path / "c").extracted.flow.left == 2  # a time, before step 0
+
+    def test_midnight_is_that_of_the_hospital(self, tmp_path):
+        made = Clif(3).leave(9).die(0)  # 06:00 in UTC is midnight in Chicago
+        assert column(made, tmp_path / "a", "end", zone="America/Chicago") == [None, None, "death"]
+        assert found(made, tmp_path / "b").extracted.flow.left == 2
+
+
+def onsets(folder, *lines: str):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "onsets.csv").write_text("\n".join(["hospitalization_id,onset", *lines, ""]))
+    return folder / "onsets.csv"
+
+
+class TestTimeZero:
+    def test_admission_to_the_hospital(self, tmp_path):
+        made = Clif().hospitalize(-8, 100).vital("sbp", -9, 90).vital("sbp", -5, 100).bolus(-7, 300)
+        chosen = settings(admission="hospital")
+        whole = found(made.lab("lactate", -9, 2.0).lab("lactate", -9, 2.0, stay=1), tmp_path / "a", chosen).extracted
+        mine = [row for row in whole.table.to_pylist() if row["patient"] == "h0-1"]
+        assert [row["sbp"] for row in mine][:2] == [90.0, 100.0]
+        assert [row["dose"] for row in mine] == [300.0, 0.0, 0.0, 0.0, 0.0]
+        assert mine[0]["flow"] == 0.5  # the unit's time, not the hospital's
+        step = next(entry for entry in whole.dictionary if entry.column == "step")
+        assert step.meaning.endswith("from admission to the hospital")
+
+    def test_admission_to_the_hospital_begins_one_stay_and_has_to_be_known(self, tmp_path):
+        made = Clif(4).leave(6).locate(30, 60, "unit-1").hospitalize(None, 100, stay=1)
+        for stay in range(4):
+            made.lab("lactate", -3, 2.0, stay=stay)
+        chosen = settings(admission="hospital", first_stay=False)
+        flow = found(made, tmp_path, chosen).extracted.flow
+        assert {one.rule: one.removed for one in flow.removals}[
+            "the first in a hospitalization with a time of admission"
+        ] == 2
+
+    def test_a_delay(self, tmp_path):
+        made = Clif(4).vital("sbp", 2.5, 100).leave(2, stay=1)
+        whole = found(made, tmp_path, settings(delay_hours=3.0)).extracted
+        assert next(row["sbp"] for row in whole.table.to_pylist() if row["patient"] == "h0-1") == 100.0
+        assert {one.rule: one.removed for one in whole.flow.removals}["there when step 0 begins"] == 1
+        assert any("from 3 hours after admission to the unit" in entry.meaning for entry in whole.dictionary)
+
+    def test_a_list_of_onsets_says_who_and_when(self, tmp_path):
+        made = Clif(4).vital("sbp", 2.5, 100).vital("sbp", -0.5, 90, stay=1)
+        listed = onsets(tmp_path, "h0,2024-02-10 03:00:00", "h1,2024-02-10T01:00:00+00:00", "h9,2024-02-10 01:00")
+        whole = found(made, tmp_path / "a", onsets=listed, zone="America/Chicago").extracted  # 03:00 is three hours in
+        first = {row["patient"]: row["sbp"] for row in whole.table.to_pylist() if row["step"] == 0}
+        assert first == {"h0-1": 100.0, "h1-1": 90.0}  # an onset before the unit: step 0 begins with the unit
+        assert "Lines of the list of onsets whose hospitalization_id stands nowhere in adt: 1." in whole.notes
+        assert whole.settings.time_zero == "onset"
+
+    def test_an_onset_begins_the_first_stay_that_is_not_over(self, tmp_path):
+        made = Clif(3).leave(6).locate(30, 60, "unit-0").lab("lactate", 29, 2.0).lab("lactate", 3, 2.0, stay=1)
+        listed = onsets(tmp_path, *(f"h{k},2024-02-10 {hour}:00:00Z" for k, hour in ((0, 13), (1, 10))))
+        table = found(made, tmp_path / "a", onsets=listed).extracted.table.to_pylist()
+        assert {row["patient"] for row in table} == {"h0-2", "h1-1"}
+
+    @pytest.mark.parametrize(
+        ("lines", "says"),
+        [
+            (["h0,yesterday"], "times such as"),
+            (["h0"], "times such as"),
+            (["h0,0001-01-01 00:00:00+14:00"], "times such as"),
+            ([], "in every line"),
+            (["h0,2024-02-10 13:00", "h0,2024-02-10 14:00"], "in two lines"),
+        ],
+    )
+    def test_lists_that_cannot_be(self, tmp_path, lines, says):
+        with pytest.raises(UnreadableFile, match=says) as told:
+            found(Clif(), tmp_path / "a", onsets=onsets(tmp_path, *lines))
+        assert "h0" not in str(told.value)
+        assert "yesterday" not in str(told.value)
+
+    def test_a_list_that_is_needed_or_not_there(self, tmp_path):
+        with pytest.raises(InvalidSettings, match="--onsets FILE"):
+            found(Clif(), tmp_path, ClifExtraction(time_zero="onset"))
+        with pytest.raises(UnreadableFile, match="could not be read"):
+            found(Clif(), tmp_path, onsets=tmp_path / "gone.csv")
+        with pytest.raises(EmptyCohort, match="listed onset"):
+            found(Clif(), tmp_path, onsets=onsets(tmp_path, "h7,2024-02-10 13:00"))
 
 
 class TestFiles:
@@ -317,7 +554,9 @@ class TestRefusals:
         [
             ({"clif": {"fluid": {}}}, 'did you mean "fluids"'),
             ({"covariates": [MAP]}, "names no category for 'map'"),
-            ({"time_zero": "onset"}, "no onset of sepsis"),
+            ({"clif": {"locations": ["icu", "procedural"]}}, "under locations and under trips"),
+            ({"clif": {"admission": "ward"}}, "admission"),
+            ({"clif": {"delay_hours": -1}}, "delay_hours"),
             ({"site_covariates": [{"name": "beds", "meaning": "beds"}]}, "no site covariate 'beds'"),
         ],
     )

@@ -1,5 +1,7 @@
 """MEDS shards: a planted truth comes back, and each rule of the map has a case of its own."""
 
+from datetime import datetime
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -65,6 +67,35 @@ def test_a_code_that_two_lines_match_is_given_once(tmp_path):
     assert column(two().add(0, 1, "ALBUMIN//ml", 70), tmp_path, "dose", doses=doses)[0] == 70
 
 
+def test_a_code_that_stops_a_rate_sets_none_though_a_prefix_matches_it(tmp_path):
+    infusion = {"name": "crystalloid", "codes": ["INF//saline*"], "kind": "rate", "stop": ["INF//saline//END"]}
+    shards = two().add(0, 0, "INF//saline", 100).add(0, 1, "INF//saline//END", 100)
+    shards.add(0, 12, "INF//saline", 50).add(0, 13, "INF//saline//END", 50)
+    assert column(shards, tmp_path, "dose", doses=[infusion]) == [100, 0, 0, 50, 0]
+
+
+def test_a_rate_may_stop_the_infusion_of_another_line(tmp_path):
+    doses = [MAP["doses"][0], MAP["doses"][1] | {"stop": ["SALINE//rate"]}, MAP["doses"][2]]
+    shards = two().add(0, 0, "RINGER//rate//L", 0.25).add(0, 1, "SALINE//rate", 100).add(0, 3, "SALINE//stop")
+    assert column(shards, tmp_path, "dose", doses=doses)[0] == 450
+
+
+def test_of_several_lines_that_match_a_code_the_first_counts(tmp_path):
+    charted = [{"name": "sbp", "codes": ["BP//*"], "factor": 2.0}, *MAP["charted"]]
+    assert column(two().add(0, -1, "BP//systolic", 50), tmp_path, "sbp", charted=charted)[0] == 100
+
+
+def test_a_code_without_an_asterisk_means_itself_alone(tmp_path):
+    shards = two().add(0, -2, "BP//systolic", 100).add(0, -1, "BP//systolic//manual", 70)
+    assert column(shards, tmp_path, "sbp")[0] == 100
+
+
+def test_a_rate_is_held_no_longer_than_the_map_says(tmp_path):
+    shards = two().add(0, 0, "SALINE//rate", 100).add(0, 20, "SALINE//stop")
+    assert column(shards, tmp_path / "a", "dose", longest_hours=6.0) == [400, 200, 0, 0, 0]
+    assert sum(column(shards, tmp_path / "b", "dose")) == 2000
+
+
 def test_a_stop_comes_before_a_rate_at_the_same_instant(tmp_path):
     shards = two().add(0, 0, "SALINE//rate", 100).add(0, 2, "SALINE//rate", 60).add(0, 2, "SALINE//stop")
     assert column(shards.add(0, 4, "SALINE//stop"), tmp_path, "dose")[0] == 320.0
@@ -91,6 +122,49 @@ def test_deaths_and_discharges_end_stays(tmp_path):
     shards = two().add(0, 9, "MEDS_DEATH").stay(2, end=6)
     assert column(shards, tmp_path / "a", "end") == [None, None, "death"]
     assert column(shards, tmp_path / "b", "end", "2-1") == [None, "discharge"]
+
+
+def test_who_left_at_the_instant_of_a_beginning_left_an_earlier_stay(tmp_path):
+    assert len(column(two().add(0, 0, "ICU_OUT"), tmp_path, "step")) == 5
+
+
+def test_of_several_deaths_the_first_counts(tmp_path):
+    shards = two().add(0, 30, "MEDS_DEATH").add(0, 5, "MEDS_DEATH")
+    assert column(shards, tmp_path, "end") == [None, "death"]
+
+
+def test_a_date_of_death_is_the_end_of_that_day_or_of_the_stay(tmp_path):
+    """Stays begin at 08:00: midnight was eight hours before, and the day has 16 hours left."""
+    shards = two().stay(2, begin=8, end=17).add(2, 0, "MEDS_DEATH").stay(4, begin=8).add(4, 0, "MEDS_DEATH")
+    whole = found(shards.stay(6, begin=8).add(6, 1, "MEDS_DEATH"), tmp_path).extracted
+    ends = {key: [row["end"] for row in whole.table.to_pylist() if row["patient"] == key] for key in ("2-1", "4-1")}
+    assert ends == {"2-1": [None, None, "death"], "4-1": [None, None, None, "death"]}
+    assert whole.flow.left == 4  # 01:00 is a time, and before the stay
+    assert [note.split(": ")[-1] for note in whole.notes if "midnight" in note] == ["2."]
+
+
+def test_flow_is_the_sites_share_of_all_time(tmp_path):
+    shards = two().stay(2, end=300)
+    given = settings() | {"site_covariates": [{"name": "flow"}]}
+    table = extract(shards.write(tmp_path), MedsExtraction.model_validate(given)).extracted.table.to_pylist()
+    assert {row["site"]: row["flow"] for row in table} == {"north": 400 / 500, "south": 100 / 500}
+
+
+def test_age_counts_birthdays(tmp_path):
+    """Stays begin on 1 May 2130: who was born on 2 May 2112 is 17 on that day."""
+    shards = two().stay(2).stay(4)
+    shards.events = [e for e in shards.events if e[2] != "MEDS_BIRTH" or e[0] < 2]
+    shards.events += [(2, datetime(2112, 5, 2), "MEDS_BIRTH", None), (4, datetime(2112, 5, 1), "MEDS_BIRTH", None)]
+    table = found(shards, tmp_path).extracted.table
+    assert set(table["patient"].to_pylist()) == {"0-1", "1-1", "4-1"}
+
+
+def test_sites_that_later_rules_make_small_leave_too(tmp_path):
+    shards = two().stay(2).stay(3, "south").stay(4, "tiny").stay(5, "tiny")
+    shards.events = [e for e in shards.events if e[0] != 4 or "lactate" not in e[2]]
+    whole = found(shards, tmp_path, smallest_site=2).extracted
+    assert set(whole.table["site"].to_pylist()) == {"north", "south"}
+    assert whole.flow.removals[-1].removed == 1
 
 
 def test_children_leave_and_so_do_those_of_unknown_age(tmp_path):

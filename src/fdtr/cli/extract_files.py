@@ -42,6 +42,10 @@ def clif(
     time_zone: Annotated[
         str | None, typer.Option(help="Of times that state none, such as America/Chicago; else UTC.")
     ] = None,
+    onsets: Annotated[
+        Path | None,
+        typer.Option(help="When step 0 begins, and of whom: a CSV file with hospitalization_id and onset."),
+    ] = None,
     memory: Memory = None,
     teaching: Teaching = False,
     print_settings: PrintSettings = False,
@@ -64,7 +68,14 @@ def clif(
     chosen = chosen.made_with(one_site=one_site or None)
     with show.progress() as progress:
         found = extract(
-            place, chosen, site=site, file_type=file_type, zone=time_zone, memory=limit(memory), progress=progress
+            place,
+            chosen,
+            site=site,
+            file_type=file_type,
+            zone=time_zone,
+            onsets=onsets,
+            memory=limit(memory),
+            progress=progress,
         )
     written(found, out, teaching, json)
 
@@ -160,7 +171,7 @@ def _sites(given: list[str]) -> dict[str, Path]:
 
 def written(found: Read, out: Path, teaching: bool, json: bool) -> None:
     """Write what was extracted, and say what it is and what to do next."""
-    from fdtr.cohort.clif import LOOKS_AHEAD
+    from fdtr.cohort.clif import looks_ahead
     from fdtr.cohort.clif_settings import ClifExtraction
     from fdtr.cohort.drafting import draft_study
     from fdtr.cohort.target_trial import target_trial
@@ -168,7 +179,7 @@ def written(found: Read, out: Path, teaching: bool, json: bool) -> None:
 
     settings, beside = found.extracted.settings, {"left-out.csv": found.left_out_as_csv()}
     if isinstance(settings, ClifExtraction):  # what begins a stay in MEDS events, only the map's author can say
-        trial = target_trial(found.extracted, LOOKS_AHEAD if settings.clif.diagnoses else "")
+        trial = target_trial(found.extracted, looks_ahead(settings))
         beside["target-trial.md"] = trial.encode()
     write(found.extracted, draft_study(settings, cluster=found.repeats, teaching=teaching), out, beside)
     told(found.extracted, out, json)

@@ -11,7 +11,14 @@ from fdtr.errors import InvalidSettings, MissingColumn, MissingTable
 TIME = "_dttm"
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "patient": ("patient_id", "death_dttm"),
-    "hospitalization": ("hospitalization_id", "patient_id", "age_at_admission", "discharge_category"),
+    "hospitalization": (
+        "hospitalization_id",
+        "patient_id",
+        "admission_dttm",
+        "discharge_dttm",
+        "age_at_admission",
+        "discharge_category",
+    ),
     "adt": ("hospitalization_id", "in_dttm", "out_dttm", "location_category"),
     "vitals": ("hospitalization_id", "recorded_dttm", "vital_category", "vital_value"),
     "labs": ("hospitalization_id", "lab_collect_dttm", "lab_category", "lab_value_numeric"),

@@ -11,11 +11,15 @@ from fdtr.study.sections import Flag, Number, Text, Whole
 
 VITALS = {"weight": "weight_kg", "temperature": "temp_c", "sbp": "sbp"}
 LABS = {"hemoglobin": "hemoglobin", "potassium": "potassium", "lactate": "lactate"}
+STANDARD = {"hemoglobin": "g/dL", "potassium": "mEq/L", "lactate": "mmol/L"}
 CONVERSIONS = {
     "hemoglobin": {"g/L": 0.1, "mmol/L": 1.6114},  # mmol of the monomer
     "potassium": {"mmol/L": 1.0},
     "lactate": {"mEq/L": 1.0, "mg/dL": 0.1110},
 }
+"""What a result is multiplied by, to be in the STANDARD unit of its category."""
+
+TRIPS = ("procedural", "radiology", "dialysis")
 FLUIDS = {
     "sodium_chloride": "crystalloid",
     "lactated_ringers_solution": "crystalloid",
@@ -37,6 +41,15 @@ class Clif(Setting):
         Field(description="The column of the ADT table that names a stay's site."),
     ] = "location_name"
     gap_hours: Annotated[Hours, Field(description="Between two units of one stay, at most.")] = 1.0
+    trips: Annotated[
+        tuple[Text, ...], Field(description="location_category of trips from a unit and back, which end no stay.")
+    ] = TRIPS
+    admission: Annotated[
+        Literal["unit", "hospital"], Field(description='With time_zero = "admission": to the unit, or to the hospital.')
+    ] = "unit"
+    delay_hours: Annotated[
+        Number, Field(ge=0, le=100_000, description="Step 0 begins so long after admission, or after the onset.")
+    ] = 0.0
     youngest: Annotated[Whole, Field(ge=0, description="Years at admission.")] = 18
     first_stay: Annotated[Flag, Field(description="Only the first stay of each person.")] = True
     smallest_site: Annotated[Whole, Field(ge=1, description="Sites with fewer stays leave the cohort.")] = 1
@@ -95,10 +108,11 @@ class ClifExtraction(Extraction):
     SOURCE: ClassVar[Literal["mimic-iv", "clif", "meds"]] = "clif"
 
     name: Annotated[Text, Field(description="Of the drafted study.")] = "icu-fluids"
-    # CLIF has no onset of sepsis: steps begin with the stay.
-    time_zero: Annotated[Literal["onset", "admission"], Field(description="When step 0 begins: admission.")] = (
-        "admission"
-    )
+    # CLIF has no onset of sepsis: a list has to give it.
+    time_zero: Annotated[
+        Literal["onset", "admission"],
+        Field(description="When step 0 begins: admission, or the onset on a list (--onsets), if that is later."),
+    ] = "admission"
     # Every unit is an ICU unless [clif] locations says otherwise, and then no_icu tells nothing.
     site_covariates: Annotated[
         tuple[SiteCovariate, ...], Field(description="What is the same for all stays of a site: flow, no_icu.")
@@ -107,8 +121,9 @@ class ClifExtraction(Extraction):
 
     @model_validator(mode="after")
     def _check_clif(self) -> Self:
-        if self.time_zero != "admission":
-            raise ValueError('CLIF tables have no onset of sepsis: time_zero must be "admission"')
+        both = [one for one in self.clif.trips if one in self.clif.locations]
+        if both:
+            raise ValueError(f"[clif] has {both[0]!r} under locations and under trips: leave it out of one of them")
         charted = {*self.clif.vitals, *self.clif.labs}
         lost = [one.name for one in self.charted if one.name not in charted]
         if lost:
@@ -117,3 +132,16 @@ class ClifExtraction(Extraction):
         if unknown:
             raise ValueError(f"CLIF tables give no site covariate {unknown[0]!r}; no_icu and flow can be had")
         return self
+
+    @property
+    def begin(self) -> Literal["unit", "hospital", "onset"]:
+        """What step 0 begins with, or the delay before it."""
+        return "onset" if self.time_zero == "onset" else self.clif.admission
+
+    @property
+    def zero(self) -> str:
+        """When step 0 begins, in words."""
+        delay = f"{self.clif.delay_hours:g} hours after " if self.clif.delay_hours else ""
+        if self.begin == "onset":
+            return f"{delay}the listed onset, or admission to the unit where that is later"
+        return f"{delay}admission to the {self.begin}"

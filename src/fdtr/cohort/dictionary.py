@@ -49,7 +49,7 @@ def describe(settings: Extraction, origins: Mapping[str, str], table: pa.Table, 
         Entry("site", "where the stay began", source=origins.get("site", "")),
         Entry("patient", "the stay: one trajectory", source=origins.get("patient", "")),
         Entry("person", f"the person; {_repeats(table)}", source=origins.get("person", "")),
-        Entry("step", f"number of the step, from 0; each has {settings.step_hours:g} hours from {_zero(settings)}"),
+        Entry("step", f"number of the step, from 0; each has {settings.step_hours:g} hours from {settings.zero}"),
         *(_state(c, settings, origins, table, counted) for c in settings.covariates),
         *(Entry(f"{c.name}{MISSING}", f"1 where {c.name} is missing") for c in settings.covariates),
         *(
@@ -71,10 +71,6 @@ def describe(settings: Extraction, origins: Mapping[str, str], table: pa.Table, 
 def _repeats(table: pa.Table) -> str:
     stays, persons = (len(pc.unique(table[name])) for name in ("patient", "person"))
     return "some have several stays" if persons < stays else "each has one stay here"
-
-
-def _zero(settings: Extraction) -> str:
-    return "the onset of sepsis, or admission where that is later" if settings.time_zero == "onset" else "admission"
 
 
 def _bounds(pair: tuple[float, float]) -> str:

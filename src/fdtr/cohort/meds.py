@@ -100,12 +100,8 @@ def map_events(
         _origins(settings.meds),
         left_out=statement("meds/left_out"),
         hint=lambda name: _hint(db, name, unmatched),
-        notes=tuple(
-            f"No event has the code {code}, which the map uses for {name}: is it written as in the dataset?"
-            for name, codes in unmatched.items()
-            for code in codes
-            if (name, code) not in OWN_CODES
-        ),
+        notes=(*_unmatched_notes(unmatched), *_death_notes(db)),
+        smallest_site=settings.meds.smallest_site,
     )
 
 
@@ -124,6 +120,22 @@ def _unmatched(db: Database, chosen: Meds) -> dict[str, list[str]]:
         _, _, name, _, code, *_ = lines[line]
         unmatched.setdefault(name, []).append(code)
     return unmatched
+
+
+def _unmatched_notes(unmatched: dict[str, list[str]]) -> Iterator[str]:
+    for name, codes in unmatched.items():
+        for code in codes:
+            if (name, code) not in OWN_CODES:
+                yield f"No event has the code {code}, which the map uses for {name}: is it written as in the dataset?"
+
+
+def _death_notes(db: Database) -> Iterator[str]:
+    dated = db.number("SELECT count(*) FROM stays WHERE death_time <> charted_death")
+    if dated:
+        yield (
+            "Stays with a death at midnight of the day on which step 0 begins, which is a date without a time; the end "
+            f"of that day, or of the stay if that is earlier, is taken for the death: {dated:,}."
+        )
 
 
 def _hint(db: Database, name: str, unmatched: dict[str, list[str]]) -> str:
@@ -168,7 +180,7 @@ def _keep(db: Database, chosen: Meds) -> Flow:
     rules = [("at a site with a name", "site IS NOT NULL")]
     rules += [("the first stay of each person", "place = 1")] if chosen.first_stay else []
     rules += [(f"{chosen.youngest} years or older", f"age >= {chosen.youngest}")] if chosen.youngest else []
-    return keep_cohort(db, "all_stays", "stays", rules, chosen.smallest_site)
+    return keep_cohort(db, "all_stays", "stays", rules)
 
 
 def _origins(chosen: Meds) -> dict[str, str]:

@@ -104,6 +104,11 @@ class MedsExtraction(Extraction):
             )
         return self
 
+    @property
+    def zero(self) -> str:
+        """When step 0 begins, in words."""
+        return f"{self.time_zero}: the event that begins the stay"
+
 
 EXAMPLE: dict[str, Any] = {
     "begin": ["ICU_ADMISSION//*"],

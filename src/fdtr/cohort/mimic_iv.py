@@ -137,7 +137,7 @@ def _keep(db: Database, sepsis: Sepsis) -> Flow:
         (RULES[sepsis], "septic = 1"),
         ("the person's first ICU stay", "stay_number = 1"),
     ]
-    return keep_cohort(db, "candidates", "ICU stays", rules, 1)
+    return keep_cohort(db, "candidates", "ICU stays", rules)
 
 
 def _refuse_unknown_flow(db: Database, settings: MimicExtraction) -> None:

@@ -2,23 +2,31 @@
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from fdtr.cohort.database import Database
 from fdtr.cohort.flow import Flow
 
 
-def keep_cohort(db: Database, stays: str, what: str, rules: Sequence[tuple[str, str]], smallest_site: int) -> Flow:
-    """Make `cohort` of the relation `stays`, whose column `site` counts, by rules as (text, condition in SQL).
-
-    Sites that are then left with fewer than `smallest_site` stays go last.
-    """
+def keep_cohort(db: Database, stays: str, what: str, rules: Sequence[tuple[str, str]]) -> Flow:
+    """Make `cohort` of the relation `stays` by rules as (text, condition in SQL)."""
     db.make("cohort", f"SELECT * FROM {stays}")
     flow = Flow(what, _count(db))
     for rule, condition in rules:
         flow = _keep(db, flow, rule, condition)
+    return flow
+
+
+def keep_large_sites(rows: pa.Table, flow: Flow, smallest_site: int) -> tuple[pa.Table, Flow]:
+    """The `rows` of sites with `smallest_site` stays or more: the last rule, because others make sites smaller."""
     if smallest_site == 1:
-        return flow
-    large = f"SELECT site FROM cohort GROUP BY site HAVING count(*) >= {smallest_site}"
-    return _keep(db, flow, f"at a site with {smallest_site} of them or more", f"site IN ({large})")
+        return rows, flow
+    found = rows.group_by("site").aggregate([("stay_id", "count_distinct")])
+    large = found.filter(pc.greater_equal(found["stay_id_count_distinct"], smallest_site))["site"]
+    kept = rows.filter(pc.is_in(rows["site"], large.combine_chunks()))
+    left = int(pc.count_distinct(kept["stay_id"]).as_py())
+    return kept, flow.then(f"at a site with {smallest_site} of them or more", left=left)
 
 
 def _keep(db: Database, flow: Flow, rule: str, condition: str) -> Flow:

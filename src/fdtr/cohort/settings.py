@@ -124,7 +124,7 @@ class Dose(Setting):
         tuple[Annotated[Number, Field(ge=0)], ...],
         Field(min_length=1, description="ml a step: the level is how many of these the volume exceeds."),
     ] = (0.0, 180.0)
-    largest: Annotated[Number, Field(gt=0, description="ml: a larger single dose is an error of charting.")] = 10_000.0
+    largest: Annotated[Number, Field(gt=0, description="ml: more of one dose in a step's time is an error.")] = 10_000.0
     labels: Annotated[
         tuple[Text, ...], Field(description="Names of the levels. Left out: they follow from the cuts.")
     ] = ()
@@ -286,6 +286,13 @@ class Extraction(Setting):
                 f"these settings were made with `fdtr extract {self.options.source}`, not {self.SOURCE}: use them there"
             )
         return self
+
+    @property
+    def zero(self) -> str:
+        """When step 0 begins, in words."""
+        if self.time_zero == "onset":
+            return "the onset of sepsis, or admission where onset is earlier or not known"
+        return "admission to the unit"
 
     @property
     def fewest_sites(self) -> int:

@@ -14,6 +14,7 @@ from fdtr.cohort.database import Database
 from fdtr.cohort.dialects import quoted, statement
 from fdtr.cohort.dictionary import Entry, describe
 from fdtr.cohort.flow import Flow
+from fdtr.cohort.rules import keep_large_sites
 from fdtr.cohort.settings import MEASURED, MISSING, Charted, Extraction, Outcome
 from fdtr.errors import EmptyCohort, NoValues, OneSite
 from fdtr.progress import Progress, ignore_progress
@@ -39,7 +40,8 @@ class Source:
 
     `origins` maps names of covariates, of the outcome and "dose" to a text such as "chartevents 220179, 220050".
     `left_out` is the SQL that counts entries of `table_stays` that no relation holds: reason, name, entries. `hint`
-    says of a name that has no value what the source holds of it instead. `notes` are sentences for the user.
+    says of a name that has no value what the source holds of it instead. `notes` are sentences for the user. Sites with
+    fewer than `smallest_site` stays of the table leave it.
     """
 
     flow: Flow
@@ -47,6 +49,7 @@ class Source:
     left_out: str | None = None
     hint: Callable[[str], str] = _nothing_more
     notes: tuple[str, ...] = ()
+    smallest_site: int = 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,6 +88,7 @@ def make_table(
     before = _of_one_site(db.arrow(statement("steps")), settings.options.site)
     flow = source.flow.then("there when step 0 begins", left=_count(before["stay_id"]))
     rows, flow = _with_outcome(before, settings, flow)
+    rows, flow = keep_large_sites(rows, flow, source.smallest_site)
     progress("counts", len(PARTS) + 1, len(PARTS) + 2)
     counted = _counted(db, source, rows if rows.num_rows else before)
     _refuse_absent(before, rows, settings, source, counted)

@@ -69,10 +69,9 @@ def _elements(extracted: Extracted, looks_ahead: str) -> list[tuple[str, str, st
     settings, flow = extracted.settings, extracted.flow
     ends = {end: exact(worth) for end, worth in settings.ends.items()}
     levels = ", ".join(settings.dose.labels)
-    zero = "onset of sepsis, or admission where onset is earlier or not known"
     return [
         ("Eligibility", "Met, and known, at time zero.", _eligibility(extracted, looks_ahead)),
-        ("Time zero", "Randomisation.", zero if settings.time_zero == "onset" else "admission to the unit"),
+        ("Time zero", "Randomisation.", settings.zero),
         (
             "Strategies",
             f"At {settings.steps} times, every {settings.step_hours:g} hours, a dose by the patient's state.",

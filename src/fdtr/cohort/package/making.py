@@ -117,6 +117,11 @@ def write_package(folder: Path, study: Path, settings: ClifExtraction) -> Packag
 def check_fits(study: Study, settings: ClifExtraction) -> None:
     """Refuse a study that the table of these settings cannot be read with; better here than at every site."""
     study.require_shared()
+    if settings.time_zero == "onset":
+        raise InvalidSettings(
+            "The settings begin steps at listed onsets, and a package carries no list. Nothing was written. Set "
+            'time_zero = "admission" in the settings, or let each site run fdtr extract clif with --onsets.'
+        )
     names = [covariate.name for covariate in settings.covariates]
     columns = {*names, *(f"{name}{MISSING}" for name in names), "dose"}
     lacking = [c.name for c in study.covariates if study.columns.of(c.name) not in columns]

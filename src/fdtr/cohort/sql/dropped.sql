@@ -17,13 +17,30 @@ SELECT
     'dose' AS kind,
     d.name,
     count(*) AS charted,
-    count(CASE WHEN d.amount > 0 AND d.amount <= c.largest_dose THEN NULL ELSE 1 END) AS dropped
+    count(
+        CASE
+            WHEN
+                d.amount > 0
+                AND d.amount
+                * CASE
+                    WHEN {{microseconds(d.start_time, d.end_time)}} > l.step_length
+                        THEN
+                            CAST(l.step_length AS DOUBLE PRECISION)
+                            / CAST({{microseconds(d.start_time, d.end_time)}} AS DOUBLE PRECISION)
+                    ELSE 1
+                END
+                <= c.largest_dose
+                THEN NULL
+            ELSE 1
+        END
+    ) AS dropped
 FROM doses AS d
 INNER JOIN dose_names AS n ON n.name = d.name
 INNER JOIN stays AS s ON s.stay_id = d.stay_id
 INNER JOIN table_stays AS t ON t.stay_id = s.stay_id
 INNER JOIN observed AS o ON o.stay_id = s.stay_id
 CROSS JOIN chosen AS c
+CROSS JOIN (SELECT max(ends - begins) AS step_length FROM grid) AS l
 WHERE
     {{microseconds(s.time_zero, d.start_time)}} < o.seen_until
     AND (

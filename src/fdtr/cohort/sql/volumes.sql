@@ -15,7 +15,22 @@ WITH placed AS (
     INNER JOIN stays AS s ON s.stay_id = d.stay_id
     INNER JOIN observed AS o ON o.stay_id = d.stay_id
     INNER JOIN dose_names AS n ON n.name = d.name
-    WHERE d.amount > 0 AND d.amount <= (SELECT largest_dose FROM chosen)
+    WHERE d.amount > 0
+),
+
+-- What a step's time can hold of a dose is asked for its size: a modest rate that is held for a day is no error.
+plausible AS (
+    SELECT p.*
+    FROM placed AS p
+    CROSS JOIN (SELECT max(ends - begins) AS step_length FROM grid) AS l
+    WHERE
+        p.amount
+        * CASE
+            WHEN p.ended - p.started > l.step_length
+                THEN CAST(l.step_length AS DOUBLE PRECISION) / CAST(p.ended - p.started AS DOUBLE PRECISION)
+            ELSE 1
+        END
+        <= (SELECT largest_dose FROM chosen)
 ),
 
 parts AS (
@@ -29,7 +44,7 @@ parts AS (
                 * CAST(least(p.ended, g.ends, p.seen_until) - greatest(p.started, g.begins) AS DOUBLE PRECISION)
                 / CAST(p.ended - p.started AS DOUBLE PRECISION)
         END AS part
-    FROM placed AS p
+    FROM plausible AS p
     INNER JOIN grid AS g
         ON
             p.started < least(g.ends, p.seen_until)

@@ -1,24 +1,47 @@
--- One row per entry that set a rate: until when it held, NULL where nothing of the order follows.
+-- One row per entry of an infusion: its rate, and until when it held, NULL where nothing of the order follows.
 --
 -- CLIF charts when a rate was set, not what flowed: a rate holds until the next entry of the same order, and no longer
--- than the settings say. Where an order was stopped and set again at the same instant, the stop came first.
-WITH followed AS (
+-- than the settings say. An entry that only confirms the infusion goes on with the rate. Where an order was stopped and
+-- set again at the same instant, the stop came first.
+WITH ordered AS (
     SELECT
         *,
-        lead(time) OVER (PARTITION BY hospitalization_id, med_order, product, name ORDER BY time, amount) AS next_time
+        row_number() OVER (
+            PARTITION BY hospitalization_id, med_order, product, name ORDER BY time, confirms, amount
+        ) AS number
     FROM entries
     WHERE kind = 'rate' AND NOT carrier
+),
+
+followed AS (
+    SELECT
+        *,
+        lead(time) OVER (PARTITION BY hospitalization_id, med_order, product, name ORDER BY number) AS next_time,
+        max(CASE WHEN confirms THEN NULL ELSE number END) OVER (
+            PARTITION BY hospitalization_id, med_order, product, name ORDER BY number
+        ) AS set_by
+    FROM ordered
+),
+
+rated AS (
+    SELECT
+        *,
+        first_value(amount) OVER (
+            PARTITION BY hospitalization_id, med_order, product, name, set_by ORDER BY number
+        ) AS rate
+    FROM followed
 )
 
 SELECT
-    f.hospitalization_id,
-    f.name,
-    f.amount AS rate,
-    f.time AS start_time,
+    r.hospitalization_id,
+    r.name,
+    r.rate,
+    r.confirms,
+    r.time AS start_time,
     -- least() alone would skip the NULL of a last entry.
     CASE
-        WHEN f.next_time IS NOT NULL
-            THEN f.time + to_microseconds(least({{microseconds(f.time, f.next_time)}}, o.longest))
+        WHEN r.next_time IS NOT NULL
+            THEN r.time + to_microseconds(least({{microseconds(r.time, r.next_time)}}, o.longest))
     END AS end_time
-FROM followed AS f
+FROM rated AS r
 CROSS JOIN clif_options AS o

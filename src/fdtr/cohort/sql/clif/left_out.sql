@@ -39,8 +39,25 @@ GROUP BY c.name
 UNION ALL
 SELECT 'fluid in a unit that is no volume' AS reason, name, count(*) AS entries
 FROM timely
-WHERE amount IS NULL AND NOT carrier
+WHERE amount IS NULL AND NOT unstated AND NOT carrier
 GROUP BY name
+UNION ALL
+SELECT 'fluid without a dose' AS reason, name, count(*) AS entries
+FROM timely
+WHERE amount IS NULL AND unstated AND NOT confirms AND NOT carrier
+GROUP BY name
+UNION ALL
+SELECT 'confirmation of a rate that is not known' AS reason, h.name, count(*) AS entries
+FROM held AS h
+WHERE
+    h.confirms
+    AND h.rate IS NULL
+    AND EXISTS (
+        SELECT 1
+        FROM mine AS s
+        WHERE s.hospitalization_id = h.hospitalization_id AND h.start_time < s.read_until AND h.start_time >= s.set_from
+    )
+GROUP BY h.name
 UNION ALL
 SELECT 'fluid that carries a drug' AS reason, name, count(*) AS entries
 FROM timely

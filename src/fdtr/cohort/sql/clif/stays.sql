@@ -2,8 +2,8 @@
 WITH units AS (
     SELECT
         site,
-        CAST(sum({{microseconds(time_zero, out_time)}}) AS DOUBLE PRECISION)
-        / CAST((SELECT sum({{microseconds(time_zero, out_time)}}) FROM icu_stays WHERE timed = 1) AS DOUBLE PRECISION) AS flow
+        CAST(sum({{microseconds(in_time, out_time)}}) AS DOUBLE PRECISION)
+        / CAST((SELECT sum({{microseconds(in_time, out_time)}}) FROM icu_stays WHERE timed = 1) AS DOUBLE PRECISION) AS flow
     FROM icu_stays
     WHERE timed = 1
     GROUP BY site
@@ -17,6 +17,9 @@ SELECT
     i.time_zero,
     i.out_time,
     i.death_time,
+    i.charted_death,
+    i.expired,
+    i.discharge_time,
     i.no_icu,
     u.flow,
     i.time_zero - to_microseconds(o.look_back) AS read_from,

@@ -15,6 +15,7 @@ SELECT
     c.site,
     c.time_zero,
     c.out_time,
+    c.charted_death,
     c.death_time,
     s.flow,
     c.time_zero - to_microseconds(o.look_back) AS read_from,
