@@ -26,7 +26,7 @@ def evaluation_folds(study: Study, rows: Trajectories, n_folds: int) -> Folds:
         return _without_gaps(rows, folds)
     if len(np.unique(folds)) < n_folds:
         raise TooFewPatients(
-            f"Site {rows.site!r} has {rows.n_patients} patients, too few to hold out one fold of {n_folds} after "
+            f"Site {rows.site!r} has {rows.n_patients} patient{'s' * (rows.n_patients != 1)}, too few to hold out one fold of {n_folds} after "
             "another. Its policies cannot be valued on its own patients."
         )
     return folds
