@@ -25,9 +25,10 @@ def evaluation_folds(study: Study, rows: Trajectories, n_folds: int) -> Folds:
     if rows.clusters is not None:
         return _without_gaps(rows, folds)
     if len(np.unique(folds)) < n_folds:
+        n = rows.n_patients
         raise TooFewPatients(
-            f"Site {rows.site!r} has {rows.n_patients} patient{'s' * (rows.n_patients != 1)}, too few to hold out one fold of {n_folds} after "
-            "another. Its policies cannot be valued on its own patients."
+            f"Site {rows.site!r} has {n} patient{'s' * (n != 1)}, too few to hold out one fold of {n_folds} after another. "
+            "Its policies cannot be valued on its own patients."
         )
     return folds
 
