@@ -27,8 +27,8 @@ def evaluation_folds(study: Study, rows: Trajectories, n_folds: int) -> Folds:
     if len(np.unique(folds)) < n_folds:
         n = rows.n_patients
         raise TooFewPatients(
-            f"Site {rows.site!r} has {n} patient{'s' * (n != 1)}, too few to hold out one fold of {n_folds} after another. "
-            "Its policies cannot be valued on its own patients."
+            f"Site {rows.site!r} has {n} patient{'s' * (n != 1)}, too few to hold out one fold of {n_folds} after "
+            "another. Its policies cannot be valued on its own patients."
         )
     return folds
 
