@@ -31,7 +31,7 @@ def test_each_study_has_its_shape_and_the_defaults_of_the_extraction(name):
     assert {c.name: c.range for c in study.covariates if c.name in ranges} == ranges
 
 
-@pytest.mark.quick
+@pytest.mark.slow
 def test_a_table_that_was_made_with_other_cuts_is_refused_before_any_study_is_fitted(tmp_path):
     (tmp_path / "data").mkdir()
     settings = Extraction()

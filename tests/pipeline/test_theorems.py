@@ -32,6 +32,8 @@ from fdtr.simulation.smooth import SmoothSpec
 from fdtr.study import Study
 from fdtr.summary import combine
 
+pytestmark = pytest.mark.slow
+
 SPEC = WorldSpec(n_sites=3, n_shared=2, n_specific=3, n_actions=3, horizon=4)
 TINY = WorldSpec(n_sites=2, n_shared=2, n_specific=2, n_actions=2, horizon=3)
 PESSIMISMS = (0.0, 0.0005, 0.002, 0.005, 0.01, 0.02, 0.05, 0.2)

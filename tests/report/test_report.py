@@ -25,7 +25,7 @@ from fdtr.report.record import Choice, Example, KnownValue, Record, Refusal
 from fdtr.report.render import SECTIONS, render
 from worlds import make_study, make_table
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.slow
 
 ATTACK = "</script><script>alert(1)</script>\"'&"
 ATTACK_SHOWN = "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#x27;&amp;"

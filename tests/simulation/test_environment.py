@@ -20,7 +20,7 @@ from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.simulation.worlds import Act, Stepwise, constant
 from tiny_icu import tiny_arrays
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.slow
 
 
 def generator(*seed: int) -> np.random.Generator:

@@ -11,7 +11,7 @@ from fdtr.simulation import sepsis
 from fdtr.simulation.sepsis import HORIZON, MEASURES, SHARED, SPECIFIC, Act, Hospital, rollout
 from fdtr.study import Study
 
-pytestmark = pytest.mark.quick
+pytestmark = pytest.mark.slow
 
 Array = NDArray[np.float64]
 HOSPITALS = sepsis.hospitals()

@@ -45,6 +45,8 @@ from fdtr.study.roster import set_roster
 from fdtr.summary import combine
 from folder_parties import Parties, key_of, study_of
 
+pytestmark = pytest.mark.slow
+
 
 def ready(root: Path, sites: str = "abc", *, masked: bool, **options) -> Parties:
     parties = Parties(root, tuple(sites)).set_up(study_of(tuple(sites), masked=masked, **options))
