@@ -48,10 +48,10 @@ TEXTS = {
     "study.aim": "Each decision chooses between {actions}. A rule is to make the sum of the rewards large, one for "
     "each of {steps} decisions; each reward is mapped from {low} to {high} onto 0 to 1, so that a value lies "
     "between 0 and {steps}.",
-    "study.shared": "All sites have in common the effects of {covariates} (shared). The effects of all else are "
-    "each site's own: {own}.",
-    "study.nothing-shared": "No effect is shared: every site learns its own effects of {own}.",
-    "study.nothing-own": "nothing else",
+    "study.shared": "All sites have in common the effects of {covariates} (shared).",
+    "study.own": "The effects of {covariates} are each site's own.",
+    "study.own-level": "A site's own is its level for each action, and no more.",
+    "study.nothing-shared": "No effect is shared: every site learns on its own.",
     "study.exchange": "Every site sends one message of sums over its patients and gets one message of totals back; "
     "no patient's row leaves it. Here all rows lay in one table, and each message was computed as it would be sent.",
     "study.short": "In short",

@@ -12,10 +12,12 @@ def study(found: Record, asked: Study) -> list[Html]:
     """What is decided, for what, with what in common; then the findings."""
     low, high = asked.reward.range
     shared = [c.name for c in asked.covariates if c.effect == "shared"]
-    own = enumerated([c.name for c in asked.covariates if c.effect != "shared"]) or say("study.nothing-own")
-    common = (
-        say("study.shared", covariates=enumerated(shared), own=own) if shared else say("study.nothing-shared", own=own)
-    )
+    own = [c.name for c in asked.covariates if c.effect != "shared"]
+    common = say("study.shared", covariates=enumerated(shared)) if shared else say("study.nothing-shared")
+    if own:
+        common += " " + say("study.own", covariates=enumerated(own))
+    elif asked.features.intercept == "specific":
+        common += " " + say("study.own-level")
     aim = say(
         "study.aim", actions=enumerated(asked.actions.labels), steps=asked.horizon, low=number(low), high=number(high)
     )
