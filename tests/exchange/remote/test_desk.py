@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from fdtr.errors import FdtrError, OtherKey, TooFewPatients
+from fdtr.errors import Busy, Exposed, FdtrError, NotJoined, OtherKey, TooFewPatients
 from fdtr.exchange.folder.layout import file_name
 from fdtr.exchange.folder.parts import seal_begun
 from fdtr.exchange.remote import Answer, Audit, Desk, DeskStudy, Outcome, Phase, Posting, Request, verify
 from fdtr.exchange.remote import desk as desks
+from fdtr.exchange.remote.desk import outcome_of
 from fdtr.exchange.remote.mirror import Mirror
 from fdtr.exchange.remote.parcels import carried_to, largest
 from fdtr.signing import HUB, Key, numbered_round
@@ -281,3 +282,9 @@ def test_a_desk_whose_log_was_changed_sends_nothing_and_says_why_at_home(tmp_pat
     net.log("a").write_bytes(net.log("a").read_bytes().replace(b"done", b"none"))
     assert net.desks["a"].answer(first(net)) == Answer("a", Outcome.FAILED)
     assert "ends with a line that was changed" in caplog.text
+
+
+@pytest.mark.parametrize("error", [Busy("x"), NotJoined("x"), Exposed("x")], ids=lambda error: type(error).__name__)
+def test_what_is_wrong_at_home_is_not_told_as_the_hubs_fault(error):
+    assert outcome_of(error) is Outcome.FAILED
+    assert outcome_of(OtherKey("x")) is Outcome.REFUSED
