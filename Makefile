@@ -3,6 +3,7 @@
 #   make test PYTHON=python3.11 WORKERS=4
 #   make fuzz SECONDS=600
 #   make sepsis DB=duckdb:mimic.duckdb SEPSIS=~/sepsis-study
+#   make reproduce WHAT="figure2 --world authors --quick"
 
 PYTHON  ?= python3
 WORKERS ?= 2
@@ -16,7 +17,7 @@ NETWORK_PROGRAMS := nginx=nginx-light ip=iproute2 nft=nftables
 QUICK := quick or not (slow or browser or database or network)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo sepsis test test-quick test-network lint fuzz bench docs agree-scope-rl lock release bundle sbom clean
+.PHONY: help setup demo sepsis reproduce test test-quick test-network lint fuzz bench docs agree-scope-rl lock release bundle sbom clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +33,9 @@ sepsis: setup ## run the paper's sepsis study on your MIMIC-IV: DB=duckdb:FILE o
 	@test -z "$(DB)" || ! test -d $(SEPSIS)/data || { echo "$(SEPSIS)/data was extracted before, perhaps from another database. To analyse it again: make sepsis SEPSIS=$(SEPSIS). To extract anew, name another folder: make sepsis DB=… SEPSIS=…" >&2; exit 1; }
 	@test -z "$(DB)" || $(BIN)/fdtr extract mimic-iv --db '$(DB)' --study examples/sepsis/paper.toml --out $(SEPSIS)/data
 	@$(BIN)/python examples/sepsis/analyse.py $(SEPSIS)
+
+reproduce: setup ## repeat an experiment of reproductions/: WHAT=figure2, or WHAT="figure2 --quick"; without WHAT, list them
+	@PYTHONPATH=reproductions $(BIN)/python -m experiments $(or $(WHAT),--help)
 
 test: lint ## lint, type-check and test; what breaks networks at length is in test-network
 	@scripts/system-packages $(PYTHON) $(TEST_PROGRAMS)
@@ -55,7 +59,7 @@ fuzz: setup ## feed the reader of messages what nobody sends, for SECONDS (60)
 	$(BIN)/python scripts/fuzz.py $(SECONDS)
 
 bench: setup ## measure the figures in benchmarks/RESULTS.md on this machine
-	$(BIN)/python benchmarks/run.py
+	PYTHONPATH=reproductions $(BIN)/python benchmarks/run.py
 
 docs: setup ## run the examples in docs/ and follow every relative link
 	$(BIN)/python -m pytest tests/test_docs.py $(wildcard docs)
@@ -79,7 +83,7 @@ sbom: setup ## list what fdtr runs with, versions and licences, in dist/sbom.jso
 
 clean: ## remove .venv, .scope-rl, dist and caches (fdtr-demo/ stays: it may hold your edits)
 	rm -rf .venv .scope-rl dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	find src tests scripts benchmarks -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests scripts benchmarks reproductions -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp holds the folder .venv was made for: in a copied or moved one it would run the code of the old.
 MADE_FOR := $(shell cat $(READY) 2>/dev/null)

@@ -26,6 +26,7 @@ import reference
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import fdtr
+from experiments.figure2 import Plan, run_figure2
 from fdtr import masking
 from fdtr.algebra.pessimism import LowerBound, Penalty, penalty_roots
 from fdtr.algebra.ridge import factor
@@ -36,7 +37,6 @@ from fdtr.evaluation.statistic import weighted_means
 from fdtr.exchange.wire import message_size, total_size
 from fdtr.learners.local import fit_local as fit_alone
 from fdtr.learners.sweep import sweep
-from fdtr.pipeline.reproduce.figure2 import Plan, run_figure2
 from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.site import fit_federated, fit_local, message_settings, read_trajectories, rules_of
 from fdtr.study import Study
@@ -217,7 +217,7 @@ def figure2_panel() -> Figure:
     run_figure2(plan)
     seconds = time.perf_counter() - start
     return Figure(
-        "`fdtr reproduce figure2 --panel 1`: 20 replications × 5 sample sizes, all methods",
+        "`make reproduce WHAT=\"figure2 --panel 1\"`: 20 replications × 5 sample sizes, all methods",
         f"{seconds:.0f} s on {thread_count()} cores", "under 180 s", seconds < 180,
     )  # fmt: skip
 

@@ -173,7 +173,7 @@ def choose(scores: Scores) -> Candidate:
     """The candidate with the least sum of both criteria.
 
     Held-out error alone gives what a policy acts by no more weight than what it does not; the contrast alone is noise
-    where actions differ little, and then asks for far too much ridge. `fdtr reproduce tuning` compares the three.
+    where actions differ little, and then asks for far too much ridge. `make reproduce WHAT=tuning` compares the three.
     """
     return _least(scores, scores.error + scores.contrast)
 

@@ -13,10 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from fdtr.cli.experiments import PANELS, Figure2World
-from fdtr.pipeline.reproduce.figure2 import WORLDS
 from fdtr.policy import Policy
-from fdtr.simulation.authors import FIGURE_2
 from fdtr.site import read_trajectories
 from fdtr.study import Study
 from worlds import make_study, make_table
@@ -317,22 +314,6 @@ def test_simulate_writes_a_table_and_its_study(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def test_reproduce_shows_what_it_found_and_where(tmp_path):
-    done = fdtr("reproduce", "figure2", "--quick", "--panel", 3, "--seed", 4, "--out", "found", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "2/2 Figure 2, valid" in done.stderr
-    assert "Figure 2 on a valid linear MDP" in done.stdout
-    page = (tmp_path / "found" / "figure2-valid.md").read_text()
-    assert page.startswith("`fdtr reproduce figure2 --world valid --panel 3 --quick --seed 4`")
-    assert "(20,2,5,5)" in (tmp_path / "found" / "figure2-valid.csv").read_text()
-    refused(fdtr("reproduce", "theorems", "--out", "found/figure2-valid.csv", cwd=tmp_path), "Name another folder")
-
-
-def test_panels_are_those_of_the_paper():
-    assert tuple(FIGURE_2) == PANELS
-    assert {world.value for world in Figure2World} == set(WORLDS)
-
-
 def test_init_drafts_a_study_that_reads_its_table(place):
     done = fdtr("init", "table.csv", "--out", "draft.toml", "--name", "trial", cwd=place)
     assert done.returncode == 0, done.stderr
@@ -531,10 +512,8 @@ def test_an_unforeseen_error_shows_its_kind_alone(place, monkeypatch):
 @pytest.mark.parametrize("command", [
     [], ["demo"], ["init"], ["check"], ["tune"], ["simulate"], ["run"], ["report"], ["site"], ["site", "summarize"],
     ["site", "fit"], ["hub", "combine"], ["policy", "recommend"], ["study", "schema"],
-    ["reproduce"], ["reproduce", "figure2"], ["reproduce", "worlds"], ["reproduce", "tuning"],
-    ["reproduce", "theorems"], ["reproduce", "evaluation"], ["reproduce", "effects"], ["site", "evaluate"],
-    ["hub", "pool"], ["keys"], ["keys", "new"], ["keys", "show"], ["roster"], ["roster", "add"], ["roster", "remove"],
-    ["roster", "replace"], ["roster", "show"], ["message", "show"],
+    ["site", "evaluate"], ["hub", "pool"], ["keys"], ["keys", "new"], ["keys", "show"], ["roster"], ["roster", "add"],
+    ["roster", "remove"], ["roster", "replace"], ["roster", "show"], ["message", "show"],
 ])  # fmt: skip
 def test_every_command_has_help(command, tmp_path):
     result = fdtr(*command, "--help", cwd=tmp_path)

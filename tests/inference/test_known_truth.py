@@ -1,5 +1,5 @@
 """Inference where the truth is known: size and power of Q, coverage of intervals and bands; the long form is
-`fdtr.pipeline.reproduce.common_effects`."""
+`reproductions/experiments/effects.py`."""
 
 from dataclasses import replace
 from functools import cache
@@ -7,9 +7,9 @@ from functools import cache
 import numpy as np
 import pytest
 
+from experiments.replications import seeds_of
+from experiments.reward_draws import Observed, Setting, Trial, observe
 from fdtr.inference import sidak
-from fdtr.pipeline.reproduce.replications import seeds_of
-from fdtr.pipeline.reproduce.reward_draws import Observed, Setting, Trial, observe
 from fdtr.simulation.linear import WorldSpec
 
 SPEC = WorldSpec(n_sites=4, horizon=2)

@@ -7,7 +7,7 @@ import typer
 
 from fdtr import __version__
 from fdtr.cli import show, show_checks, show_results, studies
-from fdtr.cli.experiments import reproduce_app, simulate
+from fdtr.cli.experiments import simulate
 from fdtr.cli.extract import extract_app
 from fdtr.cli.extract_files import clif, meds, minari
 from fdtr.cli.folder import status
@@ -38,7 +38,6 @@ app.add_typer(message_app, name="message")
 app.add_typer(keys_app, name="keys")
 app.add_typer(roster_app, name="roster")
 app.add_typer(audit_app, name="audit")
-app.add_typer(reproduce_app, name="reproduce")
 app.add_typer(extract_app, name="extract")
 
 DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="A table: CSV, Parquet, or a folder of Parquet files.")]

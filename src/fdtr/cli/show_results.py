@@ -1,4 +1,4 @@
-"""What the commands print of all that they learnt or wrote: messages, totals, policies, curves and findings."""
+"""What the commands print of all that they learnt or wrote: messages, totals, policies and curves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
     from fdtr.disclosure import Cost, Message
     from fdtr.inference import Suspicion
     from fdtr.pipeline.curves import Curves, Judged
-    from fdtr.pipeline.reproduce.finding import Finding
     from fdtr.policy import Explanation, Policy
     from fdtr.study import Study
     from fdtr.summary import SiteSummary, Total
@@ -182,13 +181,3 @@ def coefficients_table(title: str, names: Sequence[str], values: NDArray[np.floa
         steps = range(start, min(start + _STEPS_ABREAST, len(values)))
         rows = [[label, *(f"{values[h, j]:.3f}" for h in steps)] for j, label in enumerate(labels)]
         table(title, ["feature", *(f"step {h}" for h in steps)], rows)
-
-
-def findings(found: Sequence[Finding], folder: Path) -> None:
-    """What experiments show, and where the rest lies."""
-    for finding in found:
-        line(finding.title)
-        for sentence in finding.shows:
-            line(f"  {sentence}")
-        line()
-    line(f"Pages, tables and figures: {folder}/")

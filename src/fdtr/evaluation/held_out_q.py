@@ -13,7 +13,7 @@ with Q of π_k from the other folds, and κ the weights that the linear model im
 Where the model holds, the second term takes away whatever Q is wrong by, however it came to be wrong. Λ and C know no
 reward, and come from all patients: of Λ without fold k the inverse is too large by a factor of about 1/(1 − d/n), and
 so would the correction be. Standard errors take κ from the other folds, which does not let a patient's own leverage
-shrink its share. Intervals covered 94 to 95% of 500 worlds (`fdtr reproduce evaluation`).
+shrink its share. Intervals covered 94 to 95% of 500 worlds (`make reproduce WHAT=evaluation`).
 """
 
 from collections.abc import Sequence

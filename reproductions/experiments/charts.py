@@ -1,0 +1,190 @@
+"""Charts of experiments. Series differ in shape or dash as well as in colour; imported only to draw."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, cast
+
+import altair as alt
+
+from experiments.comparison import METHODS
+
+# fmt: off
+METHOD_COLOURS = ("#00664b", "#2459a6", "#5f8fd0", "#b34700", "#e08a3c", "#7a2da0", "#46a279", "#93b7e3")
+METHOD_SHAPES = (
+    "circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right", "triangle-left"
+)
+# fmt: on
+
+LINE_COLOURS = ("#00664b", "#2459a6", "#b34700", "#7a2da0", "#444444")
+LINE_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
+LINE_DASHES = ([1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [4, 4])
+
+Rows = Sequence[Mapping[str, Any]]
+
+REFERENCES = {"optimum": [1, 0], "best constant action": [4, 3], "behaviour": [1, 3]}
+
+
+def beside(charts: Iterable[Any]) -> alt.HConcatChart:
+    """Charts side by side, each with its own vertical axis and one legend for all."""
+    return alt.hconcat(*charts)
+
+
+def values_by_size(rows: Sequence[Any], methods: Sequence[str]) -> alt.HConcatChart:
+    """Value by patients at a site, with intervals, a chart for each panel; references as grey lines."""
+    styles = series("method:N", methods, "method")
+    names, dashes = list(REFERENCES), list(REFERENCES.values())
+    dash = alt.StrokeDash("method:N", scale=alt.Scale(domain=names, range=dashes), title="for comparison")
+    charts = []
+    for panel in dict.fromkeys(row.panel for row in rows):
+        records = [vars(row) for row in rows if row.panel == panel]
+        x, y = _sizes(records), alt.Y("value:Q", scale=alt.Scale(zero=False), title="value")
+        lines = alt.Chart(alt.InlineData(values=[r for r in records if r["method"] in methods]))
+        flat = alt.Chart(alt.InlineData(values=[r for r in records if r["method"] in REFERENCES]))
+        layers = alt.layer(
+            flat.mark_line(color="#444444", strokeWidth=1.5).encode(x, y, strokeDash=dash),
+            lines.mark_rule().encode(x, alt.Y("low:Q"), alt.Y2("high:Q"), color=styles["color"]),
+            lines.mark_line(strokeWidth=1.5).encode(x, y, color=styles["color"]),
+            lines.mark_point(size=50, filled=True, opacity=1).encode(x, y, **styles),
+        )
+        charts.append(layers.properties(width=250, height=320, title=f"(d, |A|, H, K) = {panel}"))
+    return beside(charts)
+
+
+def differences_by_size(rows: Sequence[Any], rivals: Sequence[str]) -> alt.HConcatChart:
+    """Paired differences with intervals by patients at a site, a chart for each panel; above 0 is ahead."""
+    styles = series("against:N", rivals, "against")
+    charts = []
+    for panel in dict.fromkeys(row.panel for row in rows):
+        records = [vars(row) for row in rows if row.panel == panel]
+        base, offset = alt.Chart(alt.InlineData(values=records)), alt.XOffset("against:N", sort=list(rivals))
+        x = alt.X("n:O", title="patients at a site", axis=alt.Axis(labelAngle=0))
+        zero = alt.Chart(alt.InlineData(values=[{"at": 0.0}])).mark_rule().encode(alt.Y("at:Q"))
+        bars = base.mark_rule().encode(
+            x, alt.Y("low:Q", title="difference in value"), alt.Y2("high:Q"), xOffset=offset, color=styles["color"]
+        )
+        points = base.mark_point(size=45, filled=True, opacity=1)
+        points = points.encode(x, alt.Y("difference:Q"), xOffset=offset, **styles)
+        charts.append(
+            alt.layer(zero, bars, points).properties(width=260, height=300, title=f"(d, |A|, H, K) = {panel}")
+        )
+    return beside(charts)
+
+
+def _sizes(records: Sequence[dict[str, Any]]) -> alt.X:
+    ticks = sorted({record["n"] for record in records})
+    scale = alt.Scale(type="log", nice=False, padding=12)
+    return alt.X("n:Q", scale=scale, title="patients at a site", axis=alt.Axis(values=ticks, grid=False))
+
+
+def series(field: str, names: Sequence[str], title: str) -> dict[str, Any]:
+    """Colour and shape of each of `names`, in one legend; a method looks the same in every figure."""
+    domain, places = list(names), [METHODS.index(name) if name in METHODS else j for j, name in enumerate(names)]
+    colour = alt.Scale(domain=domain, range=[METHOD_COLOURS[place % len(METHOD_COLOURS)] for place in places])
+    shape = alt.Scale(domain=domain, range=[METHOD_SHAPES[place % len(METHOD_SHAPES)] for place in places])
+    return {
+        "color": alt.Color(field, scale=colour, title=title),
+        "shape": alt.Shape(field, scale=shape, title=title),
+    }
+
+
+def differences_by_world(rows: Sequence[Any], rivals: Sequence[str], allowed: float) -> alt.HConcatChart:
+    """A row for each world and shape, intervals of the difference from each rival; a dashed line at what is allowed."""
+    records = [{**vars(row), "case": f"{row.world}, {row.shape}"} for row in rows]
+    order = list(dict.fromkeys(record["case"] for record in records))
+    sizes = sorted({row.n for row in rows})
+    return beside(_differences([r for r in records if r["n"] == n], order, rivals, allowed, n) for n in sizes)
+
+
+def _differences(records: list[Any], order: list[str], rivals: Sequence[str], allowed: float, n: int) -> Any:
+    base = alt.Chart(alt.InlineData(values=records))
+    y = alt.Y("case:N", sort=order, title=None, axis=alt.Axis(labelLimit=260))
+    offset = alt.YOffset("against:N", sort=list(rivals))
+    styles = series("against:N", rivals, "against")
+    marks = [
+        alt.Chart(alt.InlineData(values=[{"at": at}])).mark_rule(strokeDash=dash).encode(alt.X("at:Q"))
+        for at, dash in ((0.0, [1, 0]), (allowed, [4, 3]))
+    ]
+    x = alt.X("low:Q", title="difference, % of (optimum − behaviour)")
+    return alt.layer(
+        *marks,
+        base.mark_rule().encode(x, y, x2="high:Q", yOffset=offset, color=styles["color"]),
+        base.mark_point(filled=True, size=40, opacity=1).encode(alt.X("difference:Q"), y, yOffset=offset, **styles),
+    ).properties(width=300, height=alt.Step(14), title=f"{n} patients at a site")
+
+
+def rules_by_world(rows: Sequence[Any]) -> alt.HConcatChart:
+    """The chosen rule less each criterion alone: a row for each world and shape, one chart a criterion."""
+    criteria = {"less held-out error alone": "less_error", "less contrast alone": "less_contrast"}
+    records = [{**vars(row), "case": f"{row.world}, {row.shape}", "patients": str(row.n)} for row in rows]
+    order, sizes = list(dict.fromkeys(r["case"] for r in records)), list(dict.fromkeys(r["patients"] for r in records))
+    styles = series("patients:N", sizes, "patients at a site")
+    offset = alt.YOffset("patients:N", sort=sizes)
+    charts = []
+    for title, field in criteria.items():
+        base = alt.Chart(alt.InlineData(values=records))
+        y = alt.Y("case:N", sort=order, title=None, axis=alt.Axis(labelLimit=260))
+        x = alt.X(f"{field}_low:Q", title="% of (optimum − behaviour)")
+        bars = base.mark_rule().encode(x, y, x2=f"{field}_high:Q", yOffset=offset, color=styles["color"])
+        points = base.mark_point(filled=True, size=40, opacity=1)
+        points = points.encode(alt.X(f"{field}:Q"), y, yOffset=offset, **styles)
+        zero = alt.Chart(alt.InlineData(values=[{"at": 0.0}])).mark_rule().encode(alt.X("at:Q"))
+        charts.append(alt.layer(zero, bars, points).properties(width=300, height=alt.Step(10), title=title))
+    return beside(charts)
+
+
+def lines(
+    rows: Rows,
+    x: alt.X,
+    y: alt.Y,
+    names: Sequence[str],
+    panels: int = 2,
+    reference: float | None = None,
+    own_axis: Literal["x", "y"] | None = None,
+    joined: bool = True,
+) -> alt.FacetChart:
+    """A line with points for each of `names`, which rows call `series`; intervals from `low` to `high`.
+
+    Rows with the same `panel` are drawn together, `panels` in a row; `reference` is a grey line across; `own_axis`
+    gives each panel its own; points that are not `joined` have no line.
+    """
+    colour, shape, dash = styles("series:N", names)
+    base = alt.Chart().encode(x=x)
+    layers: list[Any] = [
+        base.mark_rule(strokeWidth=1.2).encode(alt.Y("low:Q"), alt.Y2("high:Q"), color=colour),
+        base.mark_point(size=45, filled=True, opacity=1).encode(y=y, color=colour, shape=shape),
+    ]
+    if joined:
+        layers.insert(1, base.mark_line(strokeWidth=1.6).encode(y=y, color=colour, strokeDash=dash))
+    if reference is not None:
+        layers.insert(0, alt.Chart().mark_rule(color="#777777").encode(y=alt.datum(reference)))
+    order = list(dict.fromkeys(row["panel"] for row in rows))
+    header = alt.Header(title=None, labelFontSize=12, labelFontWeight="bold", labelLimit=400)
+    layered = alt.layer(*layers, data=alt.InlineData(values=[dict(row) for row in rows])).properties(
+        width=330, height=230
+    )
+    chart = layered.facet(alt.Facet("panel:N", header=header, sort=order), columns=panels)
+    if own_axis is not None:
+        return cast(alt.FacetChart, chart.resolve_scale(**{own_axis: "independent"}))  # type: ignore[arg-type]
+    return chart
+
+
+def styles(field: str, names: Sequence[str]) -> tuple[alt.Color, alt.Shape, alt.StrokeDash]:
+    """Colour, shape and dash of each of `names`; a legend below shows the first two."""
+    domain, n = list(names), len(names)
+    legend = alt.Legend(title=None, orient="bottom", labelLimit=400, columns=3, symbolSize=90, symbolStrokeWidth=0)
+    return (
+        alt.Color(field, legend=legend, scale=alt.Scale(domain=domain, range=list(LINE_COLOURS[:n]))),
+        alt.Shape(field, legend=legend, scale=alt.Scale(domain=domain, range=list(LINE_SHAPES[:n]))),
+        alt.StrokeDash(field, legend=None, scale=alt.Scale(domain=domain, range=list(LINE_DASHES[:n]))),
+    )
+
+
+def by_pessimism(order: Sequence[float]) -> alt.X:
+    """c across, equally spaced: it begins at 0 and ends far away."""
+    return alt.X("c:O", sort=[f"{c:g}" for c in order], title="c (not to scale)", axis=alt.Axis(labelAngle=-60))
+
+
+def by_total() -> alt.X:
+    """N across, on a logarithmic scale."""
+    axis = alt.Axis(grid=False, format=",d", labelOverlap="greedy")
+    scale = alt.Scale(type="log", nice=False, padding=12)
+    return alt.X("N:Q", scale=scale, title="N, patients of all sites", axis=axis)

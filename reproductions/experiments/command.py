@@ -1,0 +1,263 @@
+"""The command line of the experiments: run one by its name, write what it found, and print it.
+
+make reproduce WHAT="figure2 --world authors --panel 1 --quick"
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from experiments import effects, evaluation, figure2, theorems, tuning, worlds
+from experiments.comparison import icu_cases
+from experiments.findings import Finding, Provenance, prepare, write_findings
+from experiments.replications import Progress, core_count, ignore_progress
+from fdtr import FdtrError
+from fdtr.simulation.authors import FIGURE_2
+
+Experiment = Literal["worlds", "tuning", "theorems", "evaluation", "effects"]
+
+_OUT = Console(highlight=False, markup=False, soft_wrap=True)
+_ERR = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Request:
+    """How to run an experiment: its name and options as `words`, which go into the captions.
+
+    `replications` None is the experiment's own number; `quick` shows that everything runs, and nothing else.
+    `icu_sepsis` adds hospitals cut from that benchmark, which is downloaded unless it was before.
+    """
+
+    words: tuple[str, ...]
+    seed: int = 0
+    replications: int | None = None
+    quick: bool = False
+    processes: int | None = None
+    icu_sepsis: bool = False
+
+    @property
+    def command(self) -> str:
+        """The command that repeats the experiment: with what changes a number, and without what does not.
+
+        >>> Request(("worlds",), seed=3, quick=True).command
+        'make reproduce WHAT="worlds --quick --seed 3"'
+        >>> Request(("theorems",)).command
+        'make reproduce WHAT=theorems'
+        """
+        words = [*self.words]
+        words += ["--icu-sepsis"] if self.icu_sepsis else []
+        words += ["--quick"] if self.quick else []
+        words += ["--replications", str(self.replications)] if self.replications is not None else []
+        words += ["--seed", str(self.seed)] if self.seed else []
+        return f'make reproduce WHAT="{" ".join(words)}"' if len(words) > 1 else f"make reproduce WHAT={words[0]}"
+
+    def plan(self, full: Any, quick: Any) -> Any:
+        """The full or the quick plan of an experiment, with the replications and cases of this request."""
+        plan = quick if self.quick else full
+        if self.icu_sepsis:
+            plan = replace(plan, cases=[*plan.cases, *icu_cases()])
+        return plan if self.replications is None else replace(plan, replications=self.replications)
+
+
+def reproduce_figure2(
+    folder: str | Path,
+    request: Request,
+    world: str = "valid",
+    panels: Sequence[str] | None = None,
+    progress: Progress = ignore_progress,
+) -> Finding:
+    """Figure 2 on one of its worlds, all panels or some."""
+    plan = request.plan(figure2.Plan(world, seed=request.seed), figure2.Plan.quick(world, request.seed))
+    plan = replace(plan, panels=tuple(panels)) if panels else plan
+    return _run_and_write(
+        folder, f"figure2-{world}", request, lambda: [figure2.run_figure2(plan, request.processes, progress)]
+    )[0]
+
+
+def reproduce(
+    experiment: Experiment, folder: str | Path, request: Request, progress: Progress = ignore_progress
+) -> list[Finding]:
+    """Any experiment but Figure 2."""
+
+    def run() -> Iterator[Finding]:
+        if experiment == "worlds":
+            plan = request.plan(worlds.Plan(seed=request.seed), worlds.Plan.quick(request.seed))
+            yield worlds.run_worlds(plan, request.processes, progress)
+        elif experiment == "tuning":
+            plan = request.plan(tuning.Plan(seed=request.seed), tuning.Plan.quick(request.seed))
+            yield tuning.run_tuning(plan, request.processes, progress)
+        elif experiment == "evaluation":
+            yield from evaluation.run_values(request.seed, request.quick, request.processes, progress)
+        elif experiment == "effects":
+            yield effects.run(request.seed, request.quick, request.processes, progress)
+        else:
+            yield from theorems.run_theorems(request.seed, request.quick, request.processes, progress)
+
+    return _run_and_write(folder, experiment, request, run)
+
+
+def _run_and_write(
+    folder: str | Path, name: str, request: Request, run: Callable[[], Iterable[Finding]]
+) -> list[Finding]:
+    """Run, and write each finding with its provenance as soon as it is there: the next one may take long."""
+    place = Path(folder)
+    prepare(place)
+    start = time.monotonic()
+    cores = min(request.processes or core_count(), core_count())
+    findings: list[Finding] = []
+    for finding in run():
+        findings.append(finding)
+        provenance = Provenance(request.command, request.seed, time.monotonic() - start, cores)
+        write_findings(place, name, findings, provenance)
+    return findings
+
+
+app = typer.Typer(
+    name="make reproduce",
+    help="The paper's experiments, on worlds whose truth is known. Writes pages, tables and figures; sends nothing. "
+    'Name one: make reproduce WHAT="figure2 --quick".',
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Out = Annotated[Path, typer.Option(help="The folder for tables (CSV), figures (SVG, PNG) and a page (Markdown).")]
+Quick = Annotated[bool, typer.Option("--quick", help="Seconds instead of minutes: shows that it runs, nothing else.")]
+Replications = Annotated[int | None, typer.Option(min=2, help="Worlds drawn for each cell.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same numbers at any number of processes.")]
+Processes = Annotated[int | None, typer.Option(min=1, help="As many as cores if left out.")]
+IcuSepsis = Annotated[
+    bool,
+    typer.Option("--icu-sepsis", help="Also hospitals cut from ICU-Sepsis; pip downloads it once."),
+]
+
+PANELS = tuple(FIGURE_2)
+
+
+class Figure2World(StrEnum):
+    """Where Figure 2 is tried."""
+
+    valid = "valid"
+    authors = "authors"
+    authors_intercept = "authors-intercept"
+
+
+@app.command("figure2")
+def figure2_command(
+    out: Out = Path("reproductions"),
+    world: Annotated[
+        Figure2World,
+        typer.Option(help="valid: a linear MDP, as the theory asks; authors: their generator."),
+    ] = Figure2World.valid,
+    panel: Annotated[
+        list[int] | None, typer.Option(min=1, max=len(PANELS), help="Only this panel, 1 to 3; may be repeated.")
+    ] = None,
+    quick: Quick = False,
+    replications: Replications = None,
+    seed: Seed = 0,
+    processes: Processes = None,
+) -> None:
+    """Value of every method's policies by the number of patients: the paper's Figure 2."""
+    numbers = panel or []
+    words = ("figure2", "--world", world.value, *(word for number in numbers for word in ("--panel", str(number))))
+    request = Request(words, seed, replications, quick, processes)
+    with _shown_progress() as progress:
+        finding = reproduce_figure2(out, request, world.value, [PANELS[number - 1] for number in numbers], progress)
+    _print([finding], out)
+
+
+@app.command("worlds")
+def worlds_command(
+    out: Out = Path("reproductions"),
+    icu_sepsis: IcuSepsis = False,
+    quick: Quick = False,
+    replications: Replications = None,
+    seed: Seed = 0,
+    processes: Processes = None,
+) -> None:
+    """Is it ever worse than going alone? FDTR against LDTR and Q-learning where assumptions break."""
+    _run("worlds", out, Request(("worlds",), seed, replications, quick, processes, icu_sepsis))
+
+
+@app.command("tuning")
+def tuning_command(
+    out: Out = Path("reproductions"),
+    icu_sepsis: IcuSepsis = False,
+    quick: Quick = False,
+    replications: Replications = None,
+    seed: Seed = 0,
+    processes: Processes = None,
+) -> None:
+    """Does "auto" choose well? Against other rules, and against the best fixed settings in hindsight."""
+    _run("tuning", out, Request(("tuning",), seed, replications, quick, processes, icu_sepsis))
+
+
+@app.command("theorems")
+def theorems_command(
+    out: Out = Path("reproductions"), quick: Quick = False, seed: Seed = 0, processes: Processes = None
+) -> None:
+    """What the theorems promise, by experiment: pessimism, bounds, rates, splines, and when sharing fails."""
+    _run("theorems", out, Request(("theorems",), seed, None, quick, processes))
+
+
+@app.command("evaluation")
+def evaluation_command(
+    out: Out = Path("reproductions"), quick: Quick = False, seed: Seed = 0, processes: Processes = None
+) -> None:
+    """Can values be trusted? How often intervals hold the truth, by every estimator, and where they cannot."""
+    _run("evaluation", out, Request(("evaluation",), seed, None, quick, processes))
+
+
+@app.command("effects")
+def effects_command(
+    out: Out = Path("reproductions"), quick: Quick = False, seed: Seed = 0, processes: Processes = None
+) -> None:
+    """Shared effects: size and power of the test that they are common, and how often their intervals hold."""
+    _run("effects", out, Request(("effects",), seed, None, quick, processes))
+
+
+def main() -> None:
+    """Run the command line. An error of fdtr is printed as its sentence, with exit code 1."""
+    try:
+        app()
+    except FdtrError as error:
+        _ERR.print(str(error))
+        sys.exit(1)
+
+
+def _run(experiment: Experiment, out: Path, request: Request) -> None:
+    with _shown_progress() as progress:
+        findings = reproduce(experiment, out, request, progress)
+    _print(findings, out)
+
+
+def _print(findings: Sequence[Finding], folder: Path) -> None:
+    for finding in findings:
+        _OUT.print(finding.title)
+        for sentence in finding.shows:
+            _OUT.print(f"  {sentence}")
+        _OUT.print()
+    _OUT.print(f"Pages, tables and figures: {folder}/")
+
+
+@contextmanager
+def _shown_progress() -> Iterator[Progress]:
+    """A bar on a terminal, plain lines on standard error elsewhere."""
+    if not _ERR.is_terminal:
+        yield lambda what, done, of: _ERR.print(f"{done}/{of} {what}")
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Bar(*columns, console=_ERR, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of)

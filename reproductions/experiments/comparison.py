@@ -1,0 +1,235 @@
+"""Methods compared on known worlds: which worlds there are, and one replication in one of them.
+
+A replication draws a world and its patients, fits every method, and values every policy in that world. Everybody is
+tuned the same way: with "auto" each method chooses what it has, c included, from the site's own patients. Policies of
+one site are valued on the same simulated patients with the same luck, so that differences are paired.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from experiments.replications import anew
+from fdtr import Study, Trajectories, combine, fit_federated, fit_local, read_trajectories
+from fdtr.learners.backward import Fit
+from fdtr.learners.voting import MajorityVote
+from fdtr.simulation.authors import FIGURE_2, AuthorsSpec, make_authors_world
+from fdtr.simulation.icu_sepsis import IcuSpec, make_icu_world
+from fdtr.simulation.icu_wheel import Arrays, fetch, load_arrays
+from fdtr.simulation.linear import WorldSpec, make_world
+from fdtr.simulation.worlds import Act, Simulated, constant
+from fdtr.site import fit_q_learning
+
+Array = NDArray[np.float64]
+Spec = WorldSpec | AuthorsSpec | IcuSpec
+
+FDTR_AUTO = "FDTR (auto)"
+LDTR_AUTO = "LDTR (auto)"
+Q_LEARN_H = "Q-learn (H)"
+BASELINES = (LDTR_AUTO, "LDTR (MV, auto)", "Q-learn (1)", "Q-learn (1-MV)", Q_LEARN_H)
+"""What FDTR (auto) is compared with: the paper's five, those with settings tuned as it is."""
+
+PAPERS = ("FDTR (c = 0.005, λ = 1)", "LDTR (c = 0.005, λ = 1)")
+"""Both learners with the settings of the paper's Section 5.1, and w = 1."""
+
+METHODS = (FDTR_AUTO, *BASELINES, *PAPERS)
+
+AUTO: dict[str, Any] = {"pessimism": "auto", "ridge": "auto", "sharing": "auto", "share": "auto"}
+PAPER: dict[str, Any] = {"pessimism": 0.005, "ridge": 1.0, "sharing": 1.0, "share": "value"}
+
+
+DEVIATION = 0.8
+"""How far sites' effects lie from the common one, in standard deviations of an effect."""
+
+_SHAPES = ("(8,6,15,5)", "(20,2,5,5)")
+_VARIANTS: dict[str, dict[str, Any]] = {
+    "valid": {},
+    "valid, narrow behaviour": {"behaviour": "narrow"},
+    "valid, softmax behaviour": {"behaviour": "softmax"},
+    "valid, little noise": {"noise": 0.2},
+    "valid, rewards 0 or 1": {"noise": 1.0},
+    "deviating effects": {"deviation": DEVIATION},
+    "static covariates": {"shared_kind": "static"},
+    "static, deviating effects": {"shared_kind": "static", "deviation": DEVIATION},
+    "driving covariates": {"shared_kind": "driving"},
+    "driving, deviating effects": {"shared_kind": "driving", "deviation": DEVIATION},
+}
+
+
+def linear_of(panel: str) -> WorldSpec:
+    """A valid linear MDP of a panel's shape (d, |A|, H, K)."""
+    authors = FIGURE_2[panel]
+    shape = ("n_sites", "n_shared", "n_specific", "n_actions", "horizon")
+    return WorldSpec(**{name: getattr(authors, name) for name in shape})
+
+
+@dataclass(frozen=True)
+class Case:
+    """A world to try: what it is `called`, its `shape` (d, |A|, H, K), and a `number` that its seeds are known by."""
+
+    called: str
+    shape: str
+    number: int
+    spec: Spec
+
+
+def all_cases() -> list[Case]:
+    """Every world."""
+    found: dict[tuple[str, str], Spec] = {}
+    for shape in _SHAPES:
+        found |= {(name, shape): replace(linear_of(shape), **changed) for name, changed in _VARIANTS.items()}
+        found["authors' generator", shape] = FIGURE_2[shape]
+        found["authors' generator, intercept", shape] = replace(FIGURE_2[shape], intercept="specific")
+    return [Case(*key, number, spec) for number, (key, spec) in enumerate(found.items())]
+
+
+def icu_cases() -> list[Case]:
+    """Hospitals cut from ICU-Sepsis, as it is and with a planted effect worth finding; fetched if need be."""
+    fetch()
+    shape = "(18,3,9,5)"
+    return [
+        Case("ICU-Sepsis", shape, 1000, IcuSpec()),
+        Case("ICU-Sepsis, planted effect", shape, 1001, IcuSpec(effect=4.0, follow_up=True)),
+    ]
+
+
+def few_cases() -> list[Case]:
+    """Three small ones, to see that everything runs."""
+    names = ("valid", "deviating effects", "authors' generator")
+    return [case for case in all_cases() if case.shape == _SHAPES[-1] and case.called in names]
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What one replication needs: a world's `spec`, the `sizes` (patients a site) tried in it, and its `seeds`.
+
+    Values come from `fresh` patients of each site.
+    """
+
+    spec: Spec
+    sizes: tuple[int, ...]
+    seeds: np.random.SeedSequence
+    fresh: int
+
+
+@dataclass(frozen=True)
+class References:
+    """What needs no data: values of clinicians, of the best constant action and of the optimum."""
+
+    behaviour: float
+    constant: float
+    optimum: float
+
+    @property
+    def span(self) -> float:
+        """How much better than clinicians a policy can be."""
+        return self.optimum - self.behaviour
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Values of one replication, each a mean over sites: `methods`[n][method], and the references."""
+
+    methods: Mapping[int, Mapping[str, float]]
+    references: References
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A world, and a way to value a rule at each of its sites on the same patients every time."""
+
+    world: Any
+    fresh: int
+    patients: Sequence[np.random.SeedSequence]
+
+    def values_at(self, site: int, acts: Sequence[Act | None]) -> Array:
+        """What rules are worth at one site, all on the same patients; None is what clinicians do."""
+        rng = np.random.default_rng(anew(self.patients[site]))
+        return np.array([found.mean for found in self.world.values(site, acts, self.fresh, rng)])
+
+    def references_at(self, site: int) -> "References":
+        """What clinicians, the best constant action and the optimum reach at one site."""
+        world = self.world
+        acts = [None, world.best_rule(site), *(constant(code) for code in range(world.n_actions))]
+        behaviour, optimum, *constants = self.values_at(site, acts)
+        return References(float(behaviour), float(max(constants)), float(optimum))
+
+
+def draw(trial: Trial) -> tuple[Drawn, dict[int, np.random.SeedSequence]]:
+    """The world of a trial, and the seeds of the table of each size."""
+    of_world, of_patients, of_tables = anew(trial.seeds).spawn(3)
+    world = _make(trial.spec, np.random.default_rng(of_world))
+    tables = dict(zip(trial.sizes, of_tables.spawn(len(trial.sizes)), strict=True))
+    return Drawn(world, trial.fresh, of_patients.spawn(len(world.sites))), tables
+
+
+def _make(spec: Spec, rng: np.random.Generator) -> Simulated:
+    if isinstance(spec, IcuSpec):
+        return make_icu_world(spec, _icu_arrays(), rng)
+    return make_world(spec, rng) if isinstance(spec, WorldSpec) else make_authors_world(spec, rng)
+
+
+@cache
+def _icu_arrays() -> Arrays:
+    """Read once in each process; whoever asks for such a world has fetched the wheel before."""
+    return load_arrays(fetch())
+
+
+def read(world: Any, n: int, seeds: np.random.SeedSequence) -> Trajectories:
+    """The patients of all sites, `n` at each; every site draws from a child of `seeds`."""
+    table = pa.table(world.table(n, np.random.default_rng(seeds)))
+    return read_trajectories(table, Study.model_validate(world.study()))
+
+
+def fit_methods(world: Any, sites: Mapping[str, Trajectories]) -> dict[str, list[Act]]:
+    """Every method's rules, one for each site."""
+    auto, paper = (Study.model_validate(world.study(**learning)) for learning in (AUTO, PAPER))
+    found: dict[str, list[Act]] = {}
+    for study, fdtr, ldtr in ((auto, FDTR_AUTO, LDTR_AUTO), (paper, *PAPERS)):
+        local = {site: fit_local(study, rows) for site, rows in sites.items()}
+        total = combine(fit.summary for fit in local.values())
+        together = [fit_federated(study, rows, total, local[site].summary) for site, rows in sites.items()]
+        found[fdtr], found[ldtr] = [fit.policy.act for fit in together], [fit.policy.act for fit in local.values()]
+        if study is auto:
+            vote = MajorityVote("LDTR (MV)", tuple(fit.policy for fit in local.values()))
+            found["LDTR (MV, auto)"] = [vote.act] * len(sites)
+    q = [fit_q_learning(auto, rows) for rows in sites.values()]
+    single = tuple(policies["Q-learn (1)"] for policies in q)
+    found["Q-learn (1)"] = [policy.act for policy in single]
+    found["Q-learn (1-MV)"] = [MajorityVote("Q-learn (1-MV)", single).act] * len(sites)
+    found[Q_LEARN_H] = [policies["Q-learn (H)"].act for policies in q]
+    return found
+
+
+def run_trial(trial: Trial) -> Outcome:
+    """Fit and value every method at every size."""
+    drawn, tables = draw(trial)
+    methods = {}
+    for n, seeds in tables.items():
+        rules = fit_methods(drawn.world, read(drawn.world, n, seeds).by_site())
+        by_site = [drawn.values_at(k, [rules[method][k] for method in METHODS]) for k in range(len(drawn.patients))]
+        methods[n] = dict(zip(METHODS, np.mean(by_site, axis=0).tolist(), strict=True))
+    return Outcome(methods, mean_references(drawn))
+
+
+def mean_references(drawn: Drawn) -> References:
+    """The references, averaged over sites."""
+    by_site = [drawn.references_at(k) for k in range(len(drawn.patients))]
+    return References(*np.mean([[r.behaviour, r.constant, r.optimum] for r in by_site], axis=0).tolist())
+
+
+def rule_of(fit: Fit, study: Study) -> Act:
+    """How a fit of a study acts, for a world that counts actions from 0; the first of equal actions is taken."""
+    features = study.feature_map
+
+    def act(states: Array, step: int) -> NDArray[np.intp]:
+        psi = features.psi(features.clip(np.ascontiguousarray(states.T)))
+        best: NDArray[np.intp] = fit.bounds[step].bounds(psi).argmax(axis=0)
+        return best
+
+    return act

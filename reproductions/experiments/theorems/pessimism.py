@@ -1,0 +1,365 @@
+"""Theorem 2 by c: whether V̂₁ ≤ V₁^π̂, whether the confidence event holds, and whether SubOpt keeps its bound."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from scipy.optimize import brentq
+
+from experiments.findings import Figure, Finding, Table
+from experiments.intervals import Interval, mean, share
+from experiments.replications import Progress, replicate, seeds_of
+from experiments.theorems.fitting import settings
+from experiments.theorems.truth import Cell, Trial, judge_trial
+from fdtr.learners.backward import Settings
+from fdtr.simulation.linear import WorldSpec
+
+if TYPE_CHECKING:
+    import altair
+
+EXPERIMENT = 41
+GOAL = 0.95
+"""Share of cases in which a statement has to hold."""
+
+RUNS = 60
+PANELS = (WorldSpec(n_shared=5, n_specific=5, n_actions=2, horizon=5), WorldSpec())
+"""The shapes (20, 2, 5, 5) and (8, 6, 15, 5) of the paper's Section 5.1, as worlds that obey its model."""
+
+RIDGES = (1.0, 0.01)
+"""The theorem's λ, and one so small that it does no pessimism of its own."""
+
+GRID = (0.0, 0.0001, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.007, 0.01, 0.015, 0.02)
+QUICK_PANELS = (WorldSpec(n_sites=2, n_shared=2, n_specific=2, n_actions=2, horizon=3),)
+QUICK_GRID = (0.0, 0.002, 0.02)
+
+
+@dataclass(frozen=True, eq=False)
+class Judgements:
+    """What was judged in one `world` with one λ, by c; `theory` is the c that the proof asks for."""
+
+    world: str
+    horizon: int
+    theory: float
+    ridge: float
+    cells: Mapping[float, Cell]
+
+    @property
+    def name(self) -> str:
+        """World and λ in words."""
+        return f"{self.world}, λ = {self.ridge:g}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What every row has: the world, λ, c, and a share of cases with its 95% interval."""
+
+    world: str
+    ridge: float
+    pessimism: float
+    share: float
+    low: float
+    high: float
+
+    @property
+    def interval(self) -> Interval:
+        """The share."""
+        return Interval(self.share, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class PessimismRow(Row):
+    """The share of (run, site) with V̂₁ ≤ V₁^π̂, the mean V̂₁ (`promised`) and V₁^π̂ (`value`), with intervals.
+
+    `states` is the share of first states at which the same holds; `promised_largest` the largest V̂₁ of all;
+    `monte_carlo` the mean standard error of V₁^π̂; `best` the mean of V₁*.
+    """
+
+    states: float
+    promised: float
+    promised_low: float
+    promised_high: float
+    promised_largest: float
+    value: float
+    value_low: float
+    value_high: float
+    monte_carlo: float
+    best: float
+
+
+@dataclass(frozen=True)
+class EventRow(Row):
+    """The confidence event: the share of (run, site, step) in which it holds at every probed pair (x, a).
+
+    `everywhere` is the share in which ‖θ̂ − θ̄‖_Σ ≤ α, so that it holds at every pair there could be; `pairs` the share
+    of pairs; `all_steps` the share of (run, site) in which it holds at every step, with its interval.
+    """
+
+    everywhere: float
+    pairs: float
+    all_steps: float
+    all_steps_low: float
+    all_steps_high: float
+
+
+@dataclass(frozen=True)
+class BoundRow(Row):
+    """The share of (run, site) with SubOpt ≤ 2 Σ_h E_π*[Γ_h], and the means of both sides and of their `ratio`.
+
+    `empty` is the share of (run, site) whose bound exceeds H, which any policy keeps. `confident` counts the
+    (run, site) in which the confidence event held, and `broken` those of them in which the bound or V̂₁ ≤ V₁^π̂ did not.
+    """
+
+    suboptimality: float
+    suboptimality_low: float
+    suboptimality_high: float
+    bound: float
+    bound_low: float
+    bound_high: float
+    ratio: float
+    empty: float
+    confident: int
+    broken: int
+
+
+def theory_pessimism(n_features: int) -> float:
+    """The smallest c from which on the proof of Theorem 2 goes through: c²/4 = 18 (1 + 1/d) + 8 log(64 c²).
+
+    Its last inequality asks for no more on the right than on the left; H√d ≤ α/2, the other one, is then true.
+
+    >>> round(theory_pessimism(20), 1)
+    20.0
+    """
+    return float(brentq(lambda c: c**2 / 4 - 18 * (1 + 1 / n_features) - 8 * math.log(64 * c**2), 4.0, 1000.0))
+
+
+def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Finding:
+    """Fit valid worlds with every c, and hold each fit to the truth."""
+    found = judge(seed, quick, processes, progress)
+    shows = [_setup(found)]
+    for one in found:
+        shows += [_pessimism_sentence(one), _theory_sentence(one), _event_sentence(one), _bound_sentence(one)]
+    return Finding(
+        title="Pessimism, the confidence event and the suboptimality bound (Theorem 2)",
+        shows=shows,
+        tables=[
+            Table(f"theorem2-{name}", [row for one in found for row in rows_of(one)])
+            for name, rows_of in (
+                ("pessimism", pessimism_rows),
+                ("confidence", event_rows),
+                ("suboptimality", bound_rows),
+            )
+        ],
+        figures=[
+            Figure("theorem2-shares", "How often the statements of Theorem 2 hold, by c", partial(_draw_shares, found)),
+            Figure(
+                "theorem2-values",
+                "What the fit promises, what its policy reaches, and the optimum, by c",
+                partial(_draw_values, found),
+            ),
+        ],
+    )
+
+
+def judge(seed: int, quick: bool, processes: int | None, progress: Progress) -> list[Judgements]:
+    """Every world with every λ and c."""
+    panels, grid = (QUICK_PANELS, QUICK_GRID) if quick else (PANELS, GRID)
+    runs, n, draws = (2, 60, 50) if quick else (RUNS, 200, 1000)
+    jobs = [
+        Trial(spec, 0.0, n, _learning(spec, grid), draws, seeds_of(seed, EXPERIMENT, number, r))
+        for number, spec in enumerate(panels)
+        for r in range(runs)
+    ]
+    results = replicate(judge_trial, jobs, "pessimism", processes, progress)
+    found = []
+    for start in range(0, len(jobs), runs):
+        spec, learning = jobs[start].spec, jobs[start].learning
+        name = f"d = {_features(spec)}, |A| = {spec.n_actions}, H = {spec.horizon}"
+        for ridge in RIDGES:
+            cells = {
+                learnt.pessimism: Cell([result[place] for result in results[start : start + runs]])
+                for place, learnt in enumerate(learning)
+                if learnt.ridge == ridge
+            }
+            found.append(Judgements(name, spec.horizon, theory_pessimism(_features(spec)), ridge, cells))
+    return found
+
+
+def _learning(spec: WorldSpec, grid: Sequence[float]) -> tuple[Settings, ...]:
+    """Every λ with every c, 1 and the theory's among them."""
+    pessimisms = (*grid, 1.0, theory_pessimism(_features(spec)))
+    return tuple(settings(c, ridge) for ridge in RIDGES for c in pessimisms)
+
+
+def _features(spec: WorldSpec) -> int:
+    """d."""
+    return 2 * (spec.n_shared + spec.n_specific)
+
+
+def pessimism_rows(one: Judgements) -> list[PessimismRow]:
+    """A row for each c."""
+    rows = []
+    for c, cell in one.cells.items():
+        holds, promised, value = (cell.each(name) for name in ("pessimistic", "promised", "value"))
+        rows.append(
+            PessimismRow(
+                one.world, one.ridge, c, *share(holds).ends, float(cell.each("kept").mean()),
+                *mean(promised).ends, float(promised.max()), *mean(value).ends,
+                float(cell.each("standard_error").mean()), float((value + cell.each("suboptimality")).mean()),
+            )
+        )  # fmt: skip
+    return rows
+
+
+def event_rows(one: Judgements) -> list[EventRow]:
+    """A row for each c."""
+    rows = []
+    for c, cell in one.cells.items():
+        inside, everywhere = cell.each("inside"), float(cell.each("everywhere").mean())
+        all_steps = share(cell.each("confident")).ends
+        rows.append(
+            EventRow(one.world, one.ridge, c, *share(inside == 1.0).ends, everywhere, float(inside.mean()), *all_steps)
+        )
+    return rows
+
+
+def bound_rows(one: Judgements) -> list[BoundRow]:
+    """A row for each c but 0, whose bound is 0."""
+    rows = []
+    for c, cell in one.cells.items():
+        if c == 0:
+            continue
+        suboptimality, bound, confident = (cell.each(name) for name in ("suboptimality", "bound", "confident"))
+        kept = suboptimality <= bound
+        broken = confident & ~(kept & cell.each("pessimistic"))
+        rows.append(
+            BoundRow(
+                one.world, one.ridge, c, *share(kept).ends, *mean(suboptimality).ends, *mean(bound).ends,
+                float((suboptimality / bound).mean()), float((bound > one.horizon).mean()),
+                int(confident.sum()), int(broken.sum()),
+            )
+        )  # fmt: skip
+    return rows
+
+
+def first_to_reach(shares: Sequence[float], goal: float = GOAL) -> int | None:
+    """The place from which on a share is never below `goal`; None where the last one is.
+
+    >>> first_to_reach([0.2, 0.96, 0.94, 0.97, 1.0])
+    3
+    """
+    below = [place for place, found in enumerate(shares) if found < goal]
+    first = below[-1] + 1 if below else 0
+    return first if first < len(shares) else None
+
+
+def _setup(found: Sequence[Judgements]) -> str:
+    runs, sites = found[0].cells[0.0].each("value").shape
+    error = max(row.monte_carlo for one in found for row in pessimism_rows(one))
+    return (
+        f"FDTR with w = 1 and ξ = 0.99 on valid linear MDPs, {runs} runs of {sites} sites in each world; messages come "
+        "from LDTR with the same c and λ. V̂₁ and V₁^π̂ are means over the same fresh first states. The Monte-Carlo "
+        f"standard error of V₁^π̂ is {error:.4f} at most, on average over a row."
+    )
+
+
+def _pessimism_sentence(one: Judgements) -> str:
+    rows = pessimism_rows(one)
+    place = first_to_reach([row.share for row in rows])
+    start = f"{one.name}: V̂₁ ≤ V₁^π̂ in {rows[0].interval.per_cent} of (run, site) at c = 0"
+    if place is None:
+        return f"{start}, and no c that was tried reaches 95%. Fails."
+    row = rows[place]
+    verdict = "above 0, so that the promise says something. Holds" if row.promised_low > 0 else "it says nothing. Fails"
+    because = " (shrinking rewards ≥ 0 towards 0 is pessimism by itself)" if place == 0 else ""
+    return (
+        f"{start}; the smallest c that reaches 95% is {row.pessimism:g}{because}, with {row.interval.per_cent}. "
+        f"There V̂₁ is {_promised(row)} beside a value of {row.value:.3f}: {verdict}."
+    )
+
+
+def _theory_sentence(one: Judgements) -> str:
+    rows = {row.pessimism: row for row in pessimism_rows(one)}
+    largest = max(rows[1.0].promised_largest, rows[one.theory].promised_largest)
+    event = min(row.share for row in event_rows(one) if row.pessimism >= 1)
+    outcome = "0 in every run at every site: pessimism is trivial" if largest == 0 else f"at most {largest:.3g}"
+    return (
+        f"{one.name}: the proof of Theorem 2, which has λ = 1, goes through from c = {one.theory:.1f} on. There and at "
+        f"c = 1 the confidence event holds in {event:.1%} of (run, site, step), and V̂₁ is {outcome}. "
+        f"{'Holds' if event == 1 else 'Fails'}."
+    )
+
+
+def _event_sentence(one: Judgements) -> str:
+    rows = event_rows(one)
+    place = first_to_reach([row.share for row in rows])
+    if place is None:
+        return f"{one.name}: the confidence event reaches 95% of (run, site, step) at no c that was tried. Fails."
+    row, values = rows[place], pessimism_rows(one)[place]
+    says = "" if values.promised_low > 0 else ", and says nothing"
+    return (
+        f"{one.name}: |B̂V̂ − BV̂| ≤ Γ at every probed pair in {row.interval.per_cent} of (run, site, step) at "
+        f"c = {row.pessimism:g}, the smallest that reaches 95% (at all steps of a site: {100 * row.all_steps:.1f}%; of "
+        f"single pairs: {100 * row.pairs:.2f}%; at every pair there could be: {100 * row.everywhere:.1f}%). There V̂₁ "
+        f"is {_promised(values)}{says}."
+    )
+
+
+def _bound_sentence(one: Judgements) -> str:
+    rows = bound_rows(one)
+    confident, broken = sum(row.confident for row in rows), sum(row.broken for row in rows)
+    place = first_to_reach([row.share for row in rows])
+    row = rows[place] if place is not None else rows[-1]
+    empty = next((row for row in rows if row.empty > 0.5), None)
+    vacuous = f" From c = {empty.pessimism:g} on the bound mostly exceeds H and says nothing." if empty else ""
+    return (
+        f"{one.name}: SubOpt ≤ 2 Σ_h E_π*[Γ_h] in {row.interval.per_cent} of (run, site) at c = {row.pessimism:g}, "
+        f"where SubOpt is {Interval(row.suboptimality, row.suboptimality_low, row.suboptimality_high).shown()}, the "
+        f"bound {row.bound:.3f} and their ratio {row.ratio:.2f} on average.{vacuous} In the {confident} cases of all c "
+        f"in which the confidence event held, the bound or V̂₁ ≤ V₁^π̂ was broken {broken} times. "
+        f"{'Holds' if broken == 0 else 'Fails'}."
+    )
+
+
+def _promised(row: PessimismRow) -> str:
+    return Interval(row.promised, row.promised_low, row.promised_high).shown()
+
+
+def _record(one: Judgements, series: str, row: Row, **changed: float) -> dict[str, Any]:
+    taken = {field.name: getattr(row, field.name) for field in fields(Row)}
+    return {**taken, "panel": one.name, "c": f"{row.pessimism:g}", "series": series, **changed}
+
+
+def _draw_shares(found: Sequence[Judgements]) -> "altair.TopLevelMixin":
+    import altair as alt
+
+    from experiments.charts import by_pessimism, lines
+
+    rows: list[dict[str, Any]] = []
+    for one in found:
+        rows += [_record(one, "promise ≤ value reached", row) for row in pessimism_rows(one) if row.pessimism < 1]
+        rows += [_record(one, "confidence event, by step", row) for row in event_rows(one) if row.pessimism < 1]
+        rows += [_record(one, "SubOpt ≤ its bound", row) for row in bound_rows(one) if row.pessimism < 1]
+    y = alt.Y("share:Q", title="share", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
+    names = list(dict.fromkeys(row["series"] for row in rows))
+    return lines(rows, by_pessimism(list(found[0].cells)), y, names, reference=GOAL)
+
+
+def _draw_values(found: Sequence[Judgements]) -> "altair.TopLevelMixin":
+    import altair as alt
+
+    from experiments.charts import by_pessimism, lines
+
+    rows: list[dict[str, Any]] = []
+    for one in found:
+        for row in pessimism_rows(one):
+            if row.pessimism < 1:
+                rows += [
+                    _record(one, "promised", row, value=row.promised, low=row.promised_low, high=row.promised_high),
+                    _record(one, "reached by the policy", row, value=row.value, low=row.value_low, high=row.value_high),
+                    _record(one, "optimum", row, value=row.best, low=row.best, high=row.best),
+                ]
+    y = alt.Y("value:Q", title="value, sum of rewards")
+    names = list(dict.fromkeys(row["series"] for row in rows))
+    return lines(rows, by_pessimism(list(found[0].cells)), y, names, own_axis="y")

@@ -1,0 +1,122 @@
+"""Is it ever worse than going alone? FDTR (auto) against LDTR (auto) and Q-learn (H) where assumptions break."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from experiments.comparison import (
+    FDTR_AUTO,
+    LDTR_AUTO,
+    Q_LEARN_H,
+    Case,
+    Outcome,
+    Trial,
+    all_cases,
+    few_cases,
+    run_trial,
+)
+from experiments.findings import Figure, Finding, Table
+from experiments.intervals import mean
+from experiments.replications import Progress, ignore_progress, replicate, seeds_of
+
+if TYPE_CHECKING:
+    import altair
+
+RIVALS = (LDTR_AUTO, Q_LEARN_H)
+ALLOWED_LOSS = 0.02
+"""Of (optimum − behaviour): the lower limit of a difference may lie so far below 0."""
+
+EXPERIMENT = 2
+"""Tells its seeds from those of other experiments."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many patients a site, how often, and in which worlds."""
+
+    sizes: tuple[int, ...] = (200, 500)
+    replications: int = 24
+    fresh: int = 1000
+    seed: int = 0
+    cases: Sequence[Case] = field(default_factory=all_cases)
+
+    @classmethod
+    def quick(cls, seed: int = 0) -> "Plan":
+        """Seconds instead of minutes: enough to see that everything runs, and for nothing else."""
+        return cls(sizes=(50,), replications=2, fresh=200, seed=seed, cases=few_cases())
+
+
+@dataclass(frozen=True)
+class Row:
+    """FDTR (auto) less a rival, in percent of (optimum − behaviour), with a 95% interval; `reached` by FDTR (auto)."""
+
+    world: str
+    shape: str
+    n: int
+    against: str
+    difference: float
+    low: float
+    high: float
+    reached: float
+    span: float
+    holds: bool
+
+
+def run_worlds(plan: Plan, processes: int | None = None, progress: Progress = ignore_progress) -> Finding:
+    """Run every case and list where the lower limit lies further below 0 than allowed."""
+    trials = [
+        Trial(case.spec, plan.sizes, seeds_of(plan.seed, EXPERIMENT, case.number, r), plan.fresh)
+        for case in plan.cases
+        for r in range(plan.replications)
+    ]
+    outcomes = replicate(run_trial, trials, "worlds", processes, progress)
+    rows = [
+        row
+        for place, case in enumerate(plan.cases)
+        for row in rows_of(case, plan.sizes, outcomes[place * plan.replications :][: plan.replications])
+    ]
+    return Finding(
+        title="Never much worse than going alone",
+        shows=_describe(rows),
+        tables=[Table("worlds", rows)],
+        figures=[Figure("worlds", "FDTR (auto) less a rival, % of (optimum − behaviour)", partial(_draw, rows))],
+    )
+
+
+def rows_of(case: Case, sizes: Sequence[int], outcomes: Sequence[Outcome]) -> list[Row]:
+    """Both rivals at every size."""
+    span = float(np.mean([o.references.span for o in outcomes]))
+    rows = []
+    for n in sizes:
+        reached = float(np.mean([o.methods[n][FDTR_AUTO] - o.references.behaviour for o in outcomes])) / span
+        for rival in RIVALS:
+            gain = mean([100 * (o.methods[n][FDTR_AUTO] - o.methods[n][rival]) / span for o in outcomes])
+            holds = bool(gain.low >= -100 * ALLOWED_LOSS)
+            rows.append(Row(case.called, case.shape, n, rival, *gain.ends, reached, span, holds))
+    return rows
+
+
+def _describe(rows: Sequence[Row]) -> list[str]:
+    kept, above = sum(row.holds for row in rows), sum(row.low > 0 for row in rows)
+    least = min(rows, key=lambda row: row.low)
+    told = (
+        f"{len(rows)} cells (world × n × rival): the lower limit of the difference is at least "
+        f"−{ALLOWED_LOSS:.0%} of (optimum − behaviour) in {kept}, and above 0 in {above}. The least is {_cell(least)}."
+    )
+    return [told, *(f"Missed: {_cell(row)}." for row in rows if not row.holds)]
+
+
+def _cell(row: Row) -> str:
+    return (
+        f"{row.difference:+.2f}% ({row.low:+.2f}% to {row.high:+.2f}%; against {row.against}, {row.world}, "
+        f"{row.shape}, n = {row.n})"
+    )
+
+
+def _draw(rows: Sequence[Row]) -> "altair.TopLevelMixin":
+    from experiments import charts
+
+    return charts.differences_by_world(rows, RIVALS, -100 * ALLOWED_LOSS)

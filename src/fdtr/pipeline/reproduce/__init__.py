@@ -1,1 +1,0 @@
-"""What the paper claims, tried on worlds whose truth is known."""

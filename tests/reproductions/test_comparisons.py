@@ -1,0 +1,278 @@
+"""Experiments on known worlds: pairing, halves, intervals, determinism, and what is written."""
+
+import csv
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from experiments import figure2, tuning, worlds
+from experiments.command import Request, reproduce, reproduce_figure2
+from experiments.comparison import (
+    AUTO,
+    BASELINES,
+    FDTR_AUTO,
+    LDTR_AUTO,
+    METHODS,
+    PAPER,
+    PAPERS,
+    Q_LEARN_H,
+    Outcome,
+    References,
+    Trial,
+    draw,
+    few_cases,
+    fit_methods,
+    read,
+    rule_of,
+    run_trial,
+)
+from experiments.intervals import holm, mean, p_below
+from experiments.replications import anew, replicate, seeds_of
+from fdtr.errors import UnwritableFile
+from fdtr.learners.federated import fit_with_each
+from fdtr.pipeline.results import run as fit_all
+from fdtr.simulation.authors import AuthorsSpec
+from fdtr.simulation.linear import WorldSpec
+from fdtr.simulation.worlds import constant
+from fdtr.site import fit_federated, fit_local, others_in, settings_of
+from fdtr.study import Study
+from fdtr.summary import combine
+
+CASE = few_cases()[0]
+SMALL = WorldSpec(n_sites=2, n_actions=3, horizon=3)
+
+
+def small_trial(number: int = 0, spec=SMALL) -> Trial:
+    return Trial(spec, (60,), seeds_of(4, number), fresh=300)
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say():
+    rng = np.random.default_rng(0)
+    found = [mean(rng.normal(0.3, 2.0, 12)) for _ in range(4000)]
+    covered = np.mean([one.low <= 0.3 <= one.high for one in found])
+    assert abs(covered - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 4000)
+    at_zero = [p_below(rng.normal(0.0, 2.0, 12)) for _ in range(4000)]
+    assert abs(np.mean(np.array(at_zero) < 0.1) - 0.1) < 4 * np.sqrt(0.1 * 0.9 / 4000)
+
+
+def test_an_interval_of_one_or_of_equals_says_what_it_knows():
+    assert (mean([0.2]).low, mean([0.2]).high) == (-np.inf, np.inf)
+    assert (p_below([0.0, 0.0]), p_below([-1.0, -1.0]), p_below([0.2])) == (1.0, 0.0, 0.5)
+
+
+def test_holm_keeps_the_level_for_all_together():
+    rng = np.random.default_rng(1)
+    rejected = [min(holm(rng.random(20).tolist())) < 0.05 for _ in range(4000)]
+    assert np.mean(rejected) < 0.05 + 4 * np.sqrt(0.05 * 0.95 / 4000)
+
+
+@pytest.mark.slow
+def test_a_trial_gives_the_same_again_and_in_other_processes():
+    jobs = [small_trial(number) for number in range(3)]
+    here = replicate(run_trial, jobs, "trial", processes=1)
+    again = replicate(run_trial, jobs, "trial", processes=1)
+    elsewhere = replicate(run_trial, jobs, "trial", processes=2)
+    assert [o.methods for o in here] == [o.methods for o in again] == [o.methods for o in elsewhere]
+    assert [o.references for o in here] == [o.references for o in elsewhere]
+    assert len({o.methods[60][FDTR_AUTO] for o in here}) == 3  # each from its own seeds
+
+
+def test_no_two_replications_have_the_same_seeds(monkeypatch):
+    keys = []
+
+    def note(_work, jobs, *_):
+        keys.extend(job.seeds.spawn_key for job in jobs)
+        raise StopIteration
+
+    for module in (figure2, worlds, tuning):
+        monkeypatch.setattr(module, "replicate", note)
+    plans = [(figure2.run_figure2, figure2.Plan(world=world)) for world in figure2.WORLDS]
+    for run, plan in [*plans, (worlds.run_worlds, worlds.Plan()), (tuning.run_tuning, tuning.Plan())]:
+        with pytest.raises(StopIteration):
+            run(plan)
+    assert len(set(keys)) == len(keys) > 1000
+
+
+def test_methods_are_those_of_the_package():
+    drawn, tables = draw(small_trial())
+    world, sites = drawn.world, read(drawn.world, 60, tables[60]).by_site()
+    found = fit_methods(world, sites)
+    states = np.vstack([world.arrive(0, 200, np.random.default_rng(5)), world.arrive(1, 200, np.random.default_rng(6))])
+    for learning, names in (
+        (AUTO, {"FDTR": FDTR_AUTO, "LDTR": LDTR_AUTO, "LDTR (MV)": "LDTR (MV, auto)", "Q-learn (1)": "Q-learn (1)",
+                "Q-learn (1-MV)": "Q-learn (1-MV)", "Q-learn (H)": Q_LEARN_H}),
+        (PAPER, {"FDTR": PAPERS[0], "LDTR": PAPERS[1]}),
+    ):  # fmt: skip
+        results = fit_all(Study.model_validate(world.study(**learning)), read(world, 60, anew(tables[60])))
+        for theirs, ours in names.items():
+            for place, site in enumerate(sites):
+                for step in range(3):
+                    expected = results.methods[theirs][site].act(states, step)
+                    np.testing.assert_array_equal(found[ours][place](states, step), expected)
+    assert set(found) == set(METHODS)
+
+
+def test_references_are_those_of_the_world():
+    drawn, _ = draw(small_trial())
+    known, world = drawn.references_at(1), drawn.world
+    rng = np.random.default_rng(1)
+    assert known.behaviour == pytest.approx(world.behaviour_value(1, 50_000, rng).mean, abs=0.1)
+    assert known.constant == pytest.approx(world.constant_values(1, 50_000, rng).best_value.mean, abs=0.1)
+    assert known.optimum == pytest.approx(world.optimal(1).value, abs=0.1)
+    assert known.behaviour < known.optimum
+
+
+def test_every_rule_meets_the_same_patients():
+    drawn, _ = draw(small_trial(spec=AuthorsSpec(n_sites=2, n_actions=3, horizon=3)))
+    known = drawn.references_at(1)
+    assert known.constant == known.optimum  # the highest dose for everybody is the optimum there
+    assert drawn.values_at(1, [constant(2)]).tolist() == [known.optimum]
+    assert drawn.values_at(1, [constant(0), None, constant(2)])[2] == known.optimum
+
+
+def outcome(fdtr: float, other: float) -> Outcome:
+    methods = dict.fromkeys(METHODS, other) | {FDTR_AUTO: fdtr}
+    return Outcome({50: methods, 200: methods}, References(1.0, 1.5, 2.0))
+
+
+def test_figure_2_counts_differences_and_shares():
+    rng = np.random.default_rng(2)
+    outcomes = [outcome(1.8 + x, 1.5 + x) for x in rng.normal(0, 0.1, 30)]
+    rows = figure2.value_rows("p", (50, 200), outcomes)
+    found = {(row.n, row.method): row for row in rows}
+    assert found[200, "optimum"].low == found[200, "optimum"].high == 2.0
+    assert found[200, FDTR_AUTO].share == pytest.approx(found[200, FDTR_AUTO].value - 1.0)
+    assert found[50, "behaviour"].share == 0.0
+    differences = figure2.difference_rows({"p": outcomes}, (50, 200))
+    assert [row.difference for row in differences] == pytest.approx([0.3] * 2 * len(BASELINES))
+    assert all((row.holm is None) is (row.n == 50) for row in differences)
+    behind = figure2.difference_rows({"p": [outcome(1.4 + x, 1.5) for x in rng.normal(0, 0.01, 30)]}, (200,))
+    assert all(row.holm < 0.05 for row in behind)
+
+
+def test_figure_2_counts_intervals_and_not_means():
+    rows = [
+        figure2.DifferenceRow("p", n, "LDTR (auto)", difference, low, high, holm)
+        for n, difference, low, high, holm in (
+            (200, 0.2, 0.1, 0.3, 1.0), (200, 0.2, -0.1, 0.5, 1.0), (200, -0.2, -0.3, -0.1, 0.2),
+            (200, -0.2, -0.3, -0.1, 0.0), (50, 0.2, 0.1, 0.3, None),
+        )
+    ]  # fmt: skip
+    enough, few = figure2._ahead(rows)
+    assert "4 cells" in enough
+    assert "above 0 in 1 (25%), and with it below 0 in 2 (after Holm in 1)" in enough
+    assert "1 cells" in few
+    assert "above 0 in 1 (100%), and with it below 0 in 0." in few
+
+
+def test_the_interval_of_a_value_leaves_out_how_worlds_differ():
+    methods = dict.fromkeys(METHODS, 0.0)
+    outcomes = [
+        Outcome({200: dict.fromkeys(methods, level + 0.5)}, References(level, level + 0.6, level + 1.0))
+        for level in (0.0, 5.0, 10.0)
+    ]
+    row = next(row for row in figure2.value_rows("p", (200,), outcomes) if row.method == FDTR_AUTO)
+    assert (row.value, row.low, row.high) == (5.5, 5.5, 5.5)
+    assert row.share == pytest.approx(0.5)
+
+
+def test_a_loss_beyond_what_is_allowed_is_named():
+    rng = np.random.default_rng(3)
+    fine = worlds.rows_of(CASE, (200,), [outcome(1.5 + x, 1.5) for x in rng.normal(0, 0.01, 40)])
+    lost = worlds.rows_of(CASE, (200,), [outcome(1.4 + x, 1.5) for x in rng.normal(0, 0.01, 40)])
+    assert all(row.holds for row in fine)
+    assert not any(row.holds for row in lost)
+    assert sum("Missed" in sentence for sentence in worlds._describe([*fine, *lost])) == len(lost)
+
+
+def test_the_best_fixed_setting_is_scored_where_it_was_not_chosen():
+    """Settings that differ by noise alone: the best of a half has no advantage on the other half."""
+    rng, n_fixed = np.random.default_rng(4), len(tuning.FIXED) * len(tuning.PESSIMISMS)
+    outcomes = []
+    for _ in range(40):
+        fixed = 1.5 + rng.normal(0, 0.1, (len(tuning.FIXED), len(tuning.PESSIMISMS)))
+        rules = dict.fromkeys([*tuning.RULES, tuning.FULL_AUTO], 1.5)
+        outcomes.append(tuning.Outcome({200: tuning.Chosen(rules, fixed, 0.5, 0.0)}, behaviour=1.0, optimum=2.0))
+    row = tuning.fixed_row(CASE, 200, outcomes)
+    assert row.auto == pytest.approx(0.5)
+    assert abs(row.fixed - 0.5) < 4 * 0.1 / np.sqrt(40)
+    hindsight = max(np.mean([o.by_size[200].fixed.ravel() for o in outcomes], axis=0)) - 1.0
+    assert hindsight > 0.5 + 2 * 0.1 / np.sqrt(40)  # what choosing and scoring on the same would have claimed
+    assert n_fixed > 50
+
+
+def test_tuning_values_what_each_rule_and_setting_would_do():
+    trial = small_trial(spec=replace(SMALL, deviation=2.0))
+    chosen = tuning.run_trial(trial).by_size[60]
+    drawn, tables = draw(trial)
+    study = Study.model_validate(drawn.world.study())
+    sites = read(drawn.world, 60, tables[60]).by_site()
+    local = {site: fit_local(study, rows).summary for site, rows in sites.items()}
+    total = combine(local.values())
+    place = next(j for j, c in enumerate(tuning.FIXED) if (c.ridge, c.sharing, c.share) == (0.01, 1.0, "reward"))
+    fixed, ruled, tuned = [], [], []
+    for number, (site, rows) in enumerate(sites.items()):
+        others = others_in(total, local[site])
+        fit = fit_with_each(rows, study.feature_map, settings_of(study, 0.01), others, 1.0, "reward", (0.002,))[0]
+        fixed.append(drawn.values_at(number, [rule_of(fit, study)])[0])
+        ruled.append(drawn.values_at(number, [fit_federated(study, rows, total, local[site]).policy.act])[0])
+        auto = Study.model_validate(drawn.world.study(**AUTO))
+        same = {name: replace(summary, fingerprint=auto.fingerprint) for name, summary in local.items()}
+        policy = fit_federated(auto, rows, combine(same.values()), same[site]).policy
+        tuned.append(drawn.values_at(number, [policy.act])[0])
+    assert chosen.fixed[place, tuning.PESSIMISMS.index(0.002)] == pytest.approx(np.mean(fixed), rel=1e-12)
+    assert chosen.rules[tuning.CHOSEN] == pytest.approx(np.mean(ruled), rel=1e-12)
+    assert chosen.rules[tuning.FULL_AUTO] == pytest.approx(np.mean(tuned), rel=1e-12)
+
+
+def test_rules_are_compared_with_the_criterion_they_are_named_for():
+    rules = {tuning.CHOSEN: 1.6, tuning.ERROR: 1.5, tuning.CONTRAST: 1.2, tuning.FULL_AUTO: 1.7}
+    fixed = np.zeros((len(tuning.FIXED), len(tuning.PESSIMISMS)))
+    outcomes = [tuning.Outcome({200: tuning.Chosen(rules, fixed, 0.5, 0.25)}, 1.0, 2.0) for _ in range(2)]
+    row = tuning.rule_row(CASE, 200, outcomes)
+    assert (row.less_error, row.less_contrast, row.auto_pessimism) == pytest.approx((10.0, 40.0, 10.0))
+    assert (row.moved_pessimism, row.sharing) == (0.25, 0.5)
+    assert np.isnan(tuning.fixed_row(CASE, 200, outcomes).ratio)  # no fixed setting beats clinicians here
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", ["valid", "authors"])
+def test_figure_2_writes_pages_tables_and_figures(tmp_path, world):
+    request = Request(("figure2", "--world", world), quick=True, processes=1)
+    finding = reproduce_figure2(tmp_path, request, world)
+    name = f"figure2-{world}"
+    files = {f"{name}{part}.{kind}" for part in ("", "-differences") for kind in ("csv", "svg", "png")}
+    assert {path.name for path in tmp_path.iterdir()} == files | {f"{name}.md"}
+    page = (tmp_path / f"{name}.md").read_text()
+    assert all(sentence in page for sentence in finding.shows)
+    assert request.command in page
+    drawing = ElementTree.parse(tmp_path / f"{name}.svg").getroot()
+    words = " ".join(drawing.itertext())
+    assert request.command in words.replace("\xa0", " ")
+    assert "seed 0" in words.replace("\xa0", " ")
+    for method in (*METHODS, "optimum", "best constant action", "behaviour"):
+        assert method in words
+    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    with (tmp_path / f"{name}.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["method"] for row in rows} == {*METHODS, "optimum", "best constant action", "behaviour"}
+    assert all(float(row["low"]) <= float(row["value"]) <= float(row["high"]) for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", ["worlds", "tuning", "evaluation", "effects"])
+def test_other_experiments_run_quickly(tmp_path, experiment):
+    request = Request((experiment,), quick=True)
+    findings = reproduce(experiment, tmp_path, request)
+    assert (tmp_path / f"{experiment}.md").exists()
+    for table in (table for finding in findings for table in finding.tables):
+        assert (tmp_path / f"{table.name}.csv").read_text() == table.as_csv()
+        assert len(table.rows) >= 3
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnwritableFile, match="Name another folder"):
+        reproduce("theorems", tmp_path / "file", Request(("theorems",)))
