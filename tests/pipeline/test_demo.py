@@ -15,8 +15,13 @@ pytestmark = pytest.mark.slow  # the whole demo, twice
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return run_demo(tmp_path_factory.mktemp("demo") / "fdtr-demo")
+def progress_calls():
+    return []
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, progress_calls):
+    return run_demo(tmp_path_factory.mktemp("demo") / "fdtr-demo", progress=lambda *call: progress_calls.append(call))
 
 
 def test_everything_is_there(made):
@@ -43,6 +48,16 @@ def test_the_methods_are_valued_on_the_same_patients(made):
     best_other = max(value.value for method, value in by_method.items() if method != FDTR)
     assert by_method[FDTR].value > best_other
     assert by_method[FDTR].value > by_method[CLINICIANS].value + 0.2
+
+
+def test_progress_covers_fitting_valuing_and_writing(made, progress_calls):
+    names, done, of = zip(*progress_calls, strict=True)
+    assert list(done) == sorted(done)
+    assert set(of) == {100}
+    assert (done[0], names[-2:], done[-1]) == (0, ("policies, tables and report", "done"), 100)
+    assert [name for name in names if name.endswith(": fresh patients")] == [
+        f"{method}: fresh patients" for method in (CLINICIANS, *made.results.methods)
+    ]
 
 
 def test_values_are_deterministic(made):

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 import fdtr
-from fdtr.errors import UnreadableFile
+from fdtr.errors import TooFewClusters, UnreadableFile
+from fdtr.evaluation.evaluator import Evaluator
 from fdtr.inference import infer_effects
+from fdtr.pipeline import results as running
+from fdtr.pipeline import sharing, valuing
 from fdtr.pipeline.practice import practice_of
 from fdtr.report.record import read_record
 from fdtr.site.folds import evaluation_folds
@@ -73,10 +76,61 @@ def test_practice_counts_shares(data, results):
     assert 0 < practice.agreement < 1
 
 
-def test_progress_is_told_in_order(study, data):
-    told = []
-    fdtr.run(study, data, progress=lambda what, done, of: told.append((done, of)))
-    assert told == [(done, 12) for done in range(13)]
+@pytest.mark.parametrize("split", ["folds", "half"])
+def test_progress_is_told_in_order(study, data, split):
+    calls = []
+    fdtr.run(study, data, split=split, progress=lambda *call: calls.append(call))
+    names, done, of = zip(*calls, strict=True)
+    assert list(done) == sorted(set(done))  # every step counts for something
+    assert (done[0], set(of), calls[-1]) == (0, {done[-1]}, ("done", of[0], of[0]))
+    assert len(set(names)) == len(names)
+    for site in ("a", "b", "c/d"):
+        assert f"{site}: every method valued" in names
+
+
+def test_all_estimating_is_over_when_progress_ends_and_saving_only_writes(study, data, tmp_path, monkeypatch):
+    ended = []
+
+    def watch(owner, name):
+        original = getattr(owner, name)
+
+        def watched(*args, **options):
+            assert not ended, f"{name} was called after the last progress line"
+            return original(*args, **options)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    for name in ("value", "compare", "diagnose", "sensitivity", "_view"):
+        watch(Evaluator, name)
+    for name in ("near_ties", "fit_local", "fit_federated", "practice_of", "value_site"):
+        watch(running, name)
+    for name in ("infer_effects", "gain_from_sharing", "heterogeneity"):
+        watch(sharing, name)
+    watch(valuing, "pool")
+    results = fdtr.run(study, data, progress=lambda _what, done, of: ended.append(True) if done == of else None)
+    assert ended == [True]
+    results.save(tmp_path / "out")
+    results.report(tmp_path / "report.html")
+    assert len(results.as_json()["values"]) == 3 * 10 * 5
+
+
+def test_a_site_that_fails_while_it_is_valued_is_named_and_the_others_are_valued(study, data, monkeypatch, tmp_path):
+    original = Evaluator.sensitivity
+
+    def failing(evaluator, target):
+        if evaluator.rows.site == "b":
+            raise TooFewClusters("Site 'b' has nobody to compare.")
+        return original(evaluator, target)
+
+    monkeypatch.setattr(Evaluator, "sensitivity", failing)
+    results = fdtr.run(study, data)
+    assert results.not_valued == {"b": "Site 'b' has nobody to compare."}
+    assert list(results.evaluations) == ["a", "c/d"]
+    assert results.record.sites["b"].not_valued == "Site 'b' has nobody to compare."
+    assert results.record.sites["b"].trust is None
+    assert {v.site for v in results.record.values} == {"a", "c/d"}
+    assert {tuple(p.sites) for p in results.record.pooled} == {("a", "c/d")}
+    results.save(tmp_path / "out")
 
 
 def test_sites_whose_names_are_no_file_names_are_kept_apart(results, tmp_path):
@@ -164,7 +218,7 @@ def test_the_record_comes_back_from_its_file(results, tmp_path):
 
 def test_the_chosen_settings_change_nothing(results):
     for site, fit in results.federated.items():
-        same = {(v.setting, v.value): v.same for v in results.variations[site]}
+        same = {(v.setting, v.value): v.same for v in results.record.sites[site].variations}
         assert same["w", fit.chosen.sharing] == 1
         assert all(0 <= share <= 1 for share in same.values())
 

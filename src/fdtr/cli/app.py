@@ -172,14 +172,18 @@ def run(
     from fdtr.pipeline.folders import refuse_foreign
     from fdtr.pipeline.results import MARK
     from fdtr.pipeline.results import run as run_study
+    from fdtr.progress import stage
     from fdtr.site import read_trajectories
     from fdtr.study import Study
 
     refuse_foreign(out, MARK)  # before the work, not after it
     loaded = Study.load(study)
     with show.progress() as progress:
-        results = run_study(loaded, read_trajectories(data, loaded, site), split=split.value, progress=progress)
-    results.save(out)
+        rows = read_trajectories(data, loaded, site)
+        results = run_study(loaded, rows, split=split.value, progress=stage(progress, 0, 90))
+        progress("policies, tables and report", 90, 100)
+        results.save(out)
+        progress("done", 100, 100)
     studies.results(results, out, json)
 
 

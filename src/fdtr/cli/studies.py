@@ -57,9 +57,10 @@ def results(found: Results, folder: Path, machine: bool) -> None:
         return
     rows = []
     for site, check in found.checks.items():
-        practice = found.practice[site]
+        part = found.record.sites[site]
         refused = sorted({v.rule.rule for v in check.verdicts if v.refuses})
-        same = [f"{share:.0%}" for share in (practice.agreement, *practice.as_others.values())]
+        shares = (part.agreement_with_practice, *part.agreement_with_baselines.values())
+        same = [f"{share:.0%}" for share in shares]
         rows.append([site, f"{check.n_patients:,}", *same, ", ".join(refused) or "may release"])
     baselines = [method for method in found.methods if method != "FDTR"]
     title = f"{found.study.name}: in how many decisions FDTR would do the same as practice and as each baseline"

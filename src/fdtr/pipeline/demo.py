@@ -1,7 +1,7 @@
 """The whole story on built-in data: five hospitals, one study, what sharing sums gains."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from fdtr.container import write_atomically
 from fdtr.errors import OutputExists
 from fdtr.pipeline.folders import staged_folder, table_as_csv
 from fdtr.pipeline.results import FDTR, MARK, Results, run
-from fdtr.progress import Progress, ignore_progress
+from fdtr.progress import Progress, Steps, ignore_progress, stage
 from fdtr.report.record import Choice, Example, KnownValue
 from fdtr.simulation import sepsis
 from fdtr.site import read_trajectories
@@ -51,15 +51,20 @@ def run_demo(folder: str | Path, *, fresh: bool = False, progress: Progress = ig
         write_atomically(made / "study.toml", study_text)
         write_atomically(made / "table.csv", table)
         study = Study.load(made / "study.toml")
-        results = run(study, read_trajectories(made / "table.csv", study), progress=progress)
-        values = value_methods(results)
+        results = run(study, read_trajectories(made / "table.csv", study), progress=stage(progress, 0, 65))
+        values = value_methods(results, progress=stage(progress, 65, 90))
         example = _example(results)
         known = {"known_values": list(values), "known_values_note": VALUES_NOTE, "example": example}
-        results.write_files(made, results.record.model_copy(update=known))
+        results = replace(results, record=results.record.model_copy(update=known))
+        progress("policies, tables and report", 90, 100)
+        results.write_files(made)
+    progress("done", 100, 100)
     return Demo(target, results, values, example)
 
 
-def value_methods(results: Results, n: int = FRESH_PATIENTS) -> tuple[KnownValue, ...]:
+def value_methods(
+    results: Results, n: int = FRESH_PATIENTS, progress: Progress = ignore_progress
+) -> tuple[KnownValue, ...]:
     """Every method's value on fresh patients of the same hospitals, clinicians first, then from low to high."""
     hospitals = {hospital.name: hospital for hospital in sepsis.hospitals()}
     clinicians = {
@@ -69,7 +74,11 @@ def value_methods(results: Results, n: int = FRESH_PATIENTS) -> tuple[KnownValue
     acts: dict[str, Mapping[str, Callable[..., NDArray[np.intp]]]] = {CLINICIANS: clinicians}
     for method, policies in results.methods.items():
         acts[method] = {site: policy.act for site, policy in policies.items()}
-    valued = [_value(method, by_site, hospitals, n) for method, by_site in acts.items()]
+    steps, valued = Steps(progress, len(acts)), []
+    for method, by_site in acts.items():
+        steps.begin(f"{method}: fresh patients")
+        valued.append(_value(method, by_site, hospitals, n))
+    steps.end()
     return (valued[0], *sorted(valued[1:], key=lambda value: (value.value, value.method == FDTR)))
 
 

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import get_args
 
-from fdtr.evaluation import Comparison, Estimate, Kind, Method
+from fdtr.evaluation import Comparison, Estimate, Kind, Method, estimate_all
 from fdtr.inference import Pooling, SiteValue, pool
 from fdtr.report import record
 from fdtr.site import SiteEvaluation
@@ -15,13 +16,36 @@ POOLED = RELEASED
 RIVALS = (CLINICIANS, LDTR)
 
 
-def site_values(evaluations: Mapping[str, SiteEvaluation]) -> list[record.Value]:
+@dataclass(frozen=True, eq=False, repr=False)
+class SiteValues:
+    """Everything that is estimated at one site.
+
+    `estimates` of every way of treating by every estimator; `gains` of FDTR over clinicians and over LDTR.
+    """
+
+    estimates: Mapping[str, Mapping[Method, Estimate]]
+    gains: Mapping[str, Mapping[Method, Comparison]]
+    clustered: bool
+    trust: record.Trust
+
+
+def value_site(evaluation: SiteEvaluation, labels: Sequence[str]) -> SiteValues:
+    """Estimate all that a study tells of one site."""
+    return SiteValues(
+        estimates=estimate_all(evaluation.evaluator, evaluation.targets, ESTIMATORS),
+        gains={over: {estimator: evaluation.gain(over, estimator) for estimator in POOLED} for over in RIVALS},
+        clustered=evaluation.clustered,
+        trust=trust_of(evaluation, labels),
+    )
+
+
+def site_values(values: Mapping[str, SiteValues]) -> list[record.Value]:
     """Every way of treating at every site, by every estimator."""
     return [
-        _value(site, method, found.value(method, estimator), found.clustered)
-        for site, found in evaluations.items()
-        for method in found.targets
-        for estimator in ESTIMATORS
+        _value(site, method, estimate, valued.clustered)
+        for site, valued in values.items()
+        for method, estimates in valued.estimates.items()
+        for estimate in estimates.values()
     ]
 
 
@@ -41,19 +65,18 @@ def _value(site: str, method: str, found: Estimate, clustered: bool) -> record.V
     )
 
 
-def pooled_values(evaluations: Mapping[str, SiteEvaluation]) -> list[record.Pooled]:
+def pooled_values(values: Mapping[str, SiteValues], horizon: int) -> list[record.Pooled]:
     """Every way of treating over sites, and FDTR's paired difference from clinicians and from LDTR."""
-    if not evaluations:
+    if not values:
         return []
-    methods = list(dict.fromkeys(method for found in evaluations.values() for method in found.targets))
-    horizon = next(iter(evaluations.values())).evaluator.rows.horizon
+    methods = list(dict.fromkeys(method for valued in values.values() for method in valued.estimates))
     pooled = [
-        _pooled(method, "", {site: e.value(method, estimator) for site, e in evaluations.items()}, horizon)
+        _pooled(method, "", {site: valued.estimates[method][estimator] for site, valued in values.items()}, horizon)
         for method in methods
         for estimator in POOLED
     ]
     differences = [
-        _pooled(FDTR, over, {site: e.gain(over, estimator) for site, e in evaluations.items()}, horizon)
+        _pooled(FDTR, over, {site: valued.gains[over][estimator] for site, valued in values.items()}, horizon)
         for over in RIVALS
         for estimator in POOLED
     ]
