@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from fdtr.simulation.icu_wheel import Arrays
+from fdtr.simulation.icu_wheel import IcuArrays
 
 
-def tiny_arrays(n_states: int = 4, n_vasopressors: int = 2, seed: int = 0) -> Arrays:
+def tiny_arrays(n_states: int = 4, n_vasopressors: int = 2, seed: int = 0) -> IcuArrays:
     """Every state leads to death and survival by every treatment; the expert never gives some doses in some states."""
     rng = np.random.default_rng(seed)
     shape = (n_states, 5, n_vasopressors)
@@ -13,7 +13,7 @@ def tiny_arrays(n_states: int = 4, n_vasopressors: int = 2, seed: int = 0) -> Ar
     expert = rng.random(shape)
     expert[0, 3:] = 0.0
     expert[1, 2] = 0.0
-    return Arrays(
+    return IcuArrays(
         transitions=transitions,
         initial=rng.dirichlet(np.ones(n_states)),
         expert=expert / expert.sum(axis=(1, 2), keepdims=True),

@@ -22,7 +22,7 @@ from experiments.comparison import icu_cases
 from experiments.findings import Finding, Provenance, prepare, write_findings
 from experiments.replications import Progress, core_count, ignore_progress
 from fdtr import FdtrError
-from fdtr.simulation.authors import FIGURE_2
+from fdtr.simulation import FIGURE_2
 
 Experiment = Literal["worlds", "tuning", "theorems", "evaluation", "effects"]
 

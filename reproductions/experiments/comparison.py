@@ -18,15 +18,28 @@ from experiments.replications import anew
 from fdtr import Study, Trajectories, combine, fit_federated, fit_local, read_trajectories
 from fdtr.learners.backward import Fit
 from fdtr.learners.voting import MajorityVote
-from fdtr.simulation.authors import FIGURE_2, AuthorsSpec, make_authors_world
-from fdtr.simulation.icu_sepsis import IcuSpec, make_icu_world
-from fdtr.simulation.icu_wheel import Arrays, fetch, load_arrays
-from fdtr.simulation.linear import WorldSpec, make_world
-from fdtr.simulation.worlds import Act, Simulated, constant
+from fdtr.simulation import (
+    FIGURE_2,
+    Act,
+    AuthorsSpec,
+    AuthorsWorld,
+    IcuArrays,
+    IcuSpec,
+    IcuWorld,
+    World,
+    WorldSpec,
+    constant_rule,
+    fetch_icu_sepsis,
+    load_icu_sepsis,
+    make_authors_world,
+    make_icu_world,
+    make_world,
+)
 from fdtr.site import fit_q_learning
 
 Array = NDArray[np.float64]
 Spec = WorldSpec | AuthorsSpec | IcuSpec
+KnownWorld = World | AuthorsWorld | IcuWorld
 
 FDTR_AUTO = "FDTR (auto)"
 LDTR_AUTO = "LDTR (auto)"
@@ -90,7 +103,7 @@ def all_cases() -> list[Case]:
 
 def icu_cases() -> list[Case]:
     """Hospitals cut from ICU-Sepsis, as it is and with a planted effect worth finding; fetched if need be."""
-    fetch()
+    fetch_icu_sepsis()
     shape = "(18,3,9,5)"
     return [
         Case("ICU-Sepsis", shape, 1000, IcuSpec()),
@@ -143,7 +156,7 @@ class Outcome:
 class Drawn:
     """A world, and a way to value a rule at each of its sites on the same patients every time."""
 
-    world: Any
+    world: KnownWorld
     fresh: int
     patients: Sequence[np.random.SeedSequence]
 
@@ -155,7 +168,7 @@ class Drawn:
     def references_at(self, site: int) -> "References":
         """What clinicians, the best constant action and the optimum reach at one site."""
         world = self.world
-        acts = [None, world.best_rule(site), *(constant(code) for code in range(world.n_actions))]
+        acts = [None, world.best_rule(site), *(constant_rule(code) for code in range(world.n_actions))]
         behaviour, optimum, *constants = self.values_at(site, acts)
         return References(float(behaviour), float(max(constants)), float(optimum))
 
@@ -163,30 +176,30 @@ class Drawn:
 def draw(trial: Trial) -> tuple[Drawn, dict[int, np.random.SeedSequence]]:
     """The world of a trial, and the seeds of the table of each size."""
     of_world, of_patients, of_tables = anew(trial.seeds).spawn(3)
-    world = _make(trial.spec, np.random.default_rng(of_world))
+    world = _make_world(trial.spec, np.random.default_rng(of_world))
     tables = dict(zip(trial.sizes, of_tables.spawn(len(trial.sizes)), strict=True))
     return Drawn(world, trial.fresh, of_patients.spawn(len(world.sites))), tables
 
 
-def _make(spec: Spec, rng: np.random.Generator) -> Simulated:
+def _make_world(spec: Spec, rng: np.random.Generator) -> KnownWorld:
     if isinstance(spec, IcuSpec):
         return make_icu_world(spec, _icu_arrays(), rng)
     return make_world(spec, rng) if isinstance(spec, WorldSpec) else make_authors_world(spec, rng)
 
 
 @cache
-def _icu_arrays() -> Arrays:
+def _icu_arrays() -> IcuArrays:
     """Read once in each process; whoever asks for such a world has fetched the wheel before."""
-    return load_arrays(fetch())
+    return load_icu_sepsis(fetch_icu_sepsis())
 
 
-def read(world: Any, n: int, seeds: np.random.SeedSequence) -> Trajectories:
+def read(world: KnownWorld, n: int, seeds: np.random.SeedSequence) -> Trajectories:
     """The patients of all sites, `n` at each; every site draws from a child of `seeds`."""
     table = pa.table(world.table(n, np.random.default_rng(seeds)))
     return read_trajectories(table, Study.model_validate(world.study()))
 
 
-def fit_methods(world: Any, sites: Mapping[str, Trajectories]) -> dict[str, list[Act]]:
+def fit_methods(world: KnownWorld, sites: Mapping[str, Trajectories]) -> dict[str, list[Act]]:
     """Every method's rules, one for each site."""
     auto, paper = (Study.model_validate(world.study(**learning)) for learning in (AUTO, PAPER))
     found: dict[str, list[Act]] = {}

@@ -29,8 +29,7 @@ from fdtr.evaluation import (
     Propensities,
     known_propensities,
 )
-from fdtr.simulation.linear import World, WorldSpec, make_world
-from fdtr.simulation.worlds import Value
+from fdtr.simulation import Value, World, WorldSpec, make_world
 from fdtr.site import evaluate_site
 
 Array = NDArray[np.float64]
@@ -40,7 +39,7 @@ VALID = WorldSpec(n_sites=1, n_shared=2, n_specific=2, n_actions=3, horizon=3, b
 """A valid linear MDP whose clinicians lean towards what helps next: Q is linear, propensities are logistic."""
 
 METHODS: tuple[Method, ...] = ("pdis", "wis", "fqe", "dr", "wdr")
-LEARNING = {"pessimism": 0.0005, "ridge": 0.01, "sharing": 0.0, "share": "value"}
+LEARNING: dict[str, float | str] = {"pessimism": 0.0005, "ridge": 0.01, "sharing": 0.0, "share": "value"}
 N_FOLDS = 5
 
 

@@ -17,7 +17,7 @@ from experiments.intervals import Interval, mean, share
 from experiments.replications import Progress, replicate, seeds_of
 from experiments.reward_draws import SIZE, Observed, Setting, Trial, observe
 from fdtr.inference import sidak
-from fdtr.simulation.linear import WorldSpec
+from fdtr.simulation import WorldSpec
 
 if TYPE_CHECKING:
     import altair

@@ -15,7 +15,7 @@ from experiments.comparison import BASELINES, FDTR_AUTO, METHODS, PAPERS, Outcom
 from experiments.findings import Figure, Finding, Table
 from experiments.intervals import holm, mean, p_below
 from experiments.replications import Progress, ignore_progress, replicate, seeds_of
-from fdtr.simulation.authors import FIGURE_2
+from fdtr.simulation import FIGURE_2
 
 if TYPE_CHECKING:
     import altair

@@ -15,9 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.simulation.effects import MARGIN
-from fdtr.simulation.linear import World
-from fdtr.simulation.worlds import Array, Optimal
+from fdtr.simulation import Optimal, World
+
+Array = NDArray[np.float64]
+
+MARGIN = 0.05
+"""Mean rewards of a linear world keep this distance from 0 and 1: a departure has so much room."""
 
 OPTIMUM_PATIENTS = 100_000
 
@@ -41,17 +44,18 @@ class MisspecifiedWorld(World):
     def optimal(self, site: int) -> Optimal:
         """The best policy of the linear part, and what it is worth here: good, and no more."""
         act = super().optimal(site).act
-        found = self.value(site, act, OPTIMUM_PATIENTS, np.random.default_rng([self.solver_seed, site, 1]))
-        return Optimal(act, found.mean, found.standard_error, exact=False)
+        value = self.value(site, act, OPTIMUM_PATIENTS, np.random.default_rng([self.solver_seed, site, 1]))
+        return Optimal(act, value.mean, value.standard_error, exact=False)
 
 
 def misspecify(world: World, departure: float) -> MisspecifiedWorld:
     """The same world with mean rewards that depart from linear ones by at most `departure` = η.
 
-    >>> from fdtr.simulation.linear import WorldSpec, make_world
+    >>> from fdtr.simulation import WorldSpec, make_world
     >>> world = make_world(WorldSpec(n_sites=2, horizon=3), np.random.default_rng(0))
     >>> misspecify(world, 0.02).departure
     0.02
     """
-    kept = {field.name: getattr(world, field.name) for field in fields(World) if field.init and field.name != "_solved"}
-    return MisspecifiedWorld(**kept, departure=departure)
+    names = [field.name for field in fields(World) if field.init and field.name != "_solved"]
+    numbers = {name: getattr(world, name) for name in names}
+    return MisspecifiedWorld(**numbers, departure=departure)

@@ -21,17 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import beta as beta_function
 
-from fdtr.simulation.worlds import (
-    NO_DISCLOSURE_RULES,
-    Act,
-    Array,
-    Codes,
-    FullLength,
-    Optimal,
-    Value,
-    site_names,
-    value_of,
-)
+from fdtr.simulation import NO_DISCLOSURE_RULES, Act, FixedHorizonWorld, Optimal, Value
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.intp]
 
 MAIN_SHARED, MAIN_OWN, EFFECT = 0.08, 0.07, 0.15
 WANDER, SHIFT = 0.3, 0.15
@@ -70,7 +63,7 @@ class Luck:
 
 
 @dataclass(frozen=True, eq=False)
-class SmoothWorld(FullLength):
+class SmoothWorld(FixedHorizonWorld):
     """K sites with all their numbers.
 
     `phase_shared` (H,) is s, `phase_own` (K, H) t, `phase_main` (K, H) p and `phase_next` (K,) u.
@@ -83,10 +76,14 @@ class SmoothWorld(FullLength):
     phase_next: Array
     _solved: "dict[int, Solved]" = field(default_factory=dict, repr=False)
 
-    def study(self, knots: int | None = None, **learning: Any) -> dict[str, Any]:
-        """Content of a study file for this world; `learning` goes into its [learning].
+    def study(self, **learning: float | str) -> dict[str, Any]:
+        """Content of a study file with linear features; `learning` goes into its [learning]."""
+        return self.study_with_knots(None, **learning)
 
-        `knots` inner ones, equally spaced, give each covariate a cubic spline; None is linear.
+    def study_with_knots(self, knots: int | None, **learning: float | str) -> dict[str, Any]:
+        """Content of a study file in which each covariate has a cubic spline with so many inner knots, equally spaced.
+
+        None gives linear features.
         """
         basis: dict[str, Any] = {"kind": "linear"}
         if knots is not None:
@@ -165,7 +162,7 @@ class SmoothWorld(FullLength):
         for h in range(self.horizon):
             q = solved.q_values(walk.states[h], h)
             lost += q.max(axis=0) - np.take_along_axis(q, walk.actions[h][None], axis=0)[0]
-        return value_of(lost)
+        return Value(float(lost.mean()), float(lost.std(ddof=1) / np.sqrt(n)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +196,7 @@ def make_smooth_world(spec: SmoothSpec, rng: np.random.Generator) -> SmoothWorld
     """
     shape = (spec.n_sites, spec.horizon)
     return SmoothWorld(
-        sites=site_names(spec.n_sites),
+        sites=tuple(f"site-{k + 1}" for k in range(spec.n_sites)),
         covariates=("shared", "own"),
         horizon=spec.horizon,
         n_actions=2,

@@ -21,7 +21,7 @@ from experiments.replications import Progress, ignore_progress, replicate, seeds
 from fdtr import Study, Trajectories, combine, fit_federated, fit_local, tuning
 from fdtr.learners.backward import Settings
 from fdtr.learners.federated import Others, fit_with_each
-from fdtr.simulation.worlds import Act
+from fdtr.simulation import Act
 from fdtr.site import message_settings, others_in, score_together
 from fdtr.tuning import Candidate, Scores
 

@@ -10,7 +10,7 @@ from fdtr.evaluation.evaluator import Evaluator
 from fdtr.evaluation.fitted_q import fit_q
 from fdtr.evaluation.held_out_q import fit_held_out_q
 from fdtr.evaluation.target import ByFold, Constant
-from fdtr.simulation.hospitals import hospital_world
+from fdtr.simulation.sepsis import make_hospital_world
 from fdtr.site import evaluate_site, fit_local, read_trajectories
 from fdtr.study import Study
 from fdtr.summary import combine
@@ -145,7 +145,7 @@ def test_learnt_policies_are_not_valued_by_what_they_believe():
 
     Both are measured on the same policies: 3 × 5 sites of 240 to 300 patients, 12 features and their products.
     """
-    world = hospital_world()
+    world = make_hospital_world()
     study = Study.model_validate(world.study())
     honest, plain, covered = [], [], []
     for seed in range(3):

@@ -35,7 +35,7 @@ from fdtr.learners.federated import fit_with_each
 from fdtr.pipeline.results import run as fit_all
 from fdtr.simulation.authors import AuthorsSpec
 from fdtr.simulation.linear import WorldSpec
-from fdtr.simulation.worlds import constant
+from fdtr.simulation.worlds import constant_rule
 from fdtr.site import fit_federated, fit_local, others_in, settings_of
 from fdtr.study import Study
 from fdtr.summary import combine
@@ -128,8 +128,8 @@ def test_every_rule_meets_the_same_patients():
     drawn, _ = draw(small_trial(spec=AuthorsSpec(n_sites=2, n_actions=3, horizon=3)))
     known = drawn.references_at(1)
     assert known.constant == known.optimum  # the highest dose for everybody is the optimum there
-    assert drawn.values_at(1, [constant(2)]).tolist() == [known.optimum]
-    assert drawn.values_at(1, [constant(0), None, constant(2)])[2] == known.optimum
+    assert drawn.values_at(1, [constant_rule(2)]).tolist() == [known.optimum]
+    assert drawn.values_at(1, [constant_rule(0), None, constant_rule(2)])[2] == known.optimum
 
 
 def outcome(fdtr: float, other: float) -> Outcome:

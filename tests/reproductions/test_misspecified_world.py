@@ -5,8 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 
+from experiments import misspecified_world
 from experiments.misspecified_world import misspecify
 from fdtr.simulation.linear import World, WorldSpec, make_world
+from fdtr.simulation.linear_effects import MARGIN
 
 ETA = 0.03
 
@@ -49,3 +51,7 @@ def test_the_linear_optimum_is_worth_less_here_and_is_not_called_exact(world: Wo
 def test_a_departure_that_rewards_have_no_room_for_is_refused(world: World):
     with pytest.raises(ValueError, match="room"):
         misspecify(world, 0.2)
+
+
+def test_a_departure_has_the_room_that_linear_worlds_leave():
+    assert misspecified_world.MARGIN == MARGIN

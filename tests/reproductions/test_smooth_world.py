@@ -6,7 +6,7 @@ import pytest
 
 from experiments.smooth_world import SmoothSpec, SmoothWorld, make_smooth_world
 from fdtr import site as at_site
-from fdtr.simulation.worlds import Act, constant
+from fdtr.simulation.worlds import Act, constant_rule
 from fdtr.study import Study
 
 
@@ -62,7 +62,7 @@ def test_the_optimum_is_what_its_policy_reaches_and_beats_constants_and_others(w
     best = world.optimal(0)
     reached = world.value(0, best.act, 100_000, np.random.default_rng(4))
     assert best.value == pytest.approx(reached.mean, abs=4 * reached.standard_error)
-    rivals = [constant(0), constant(1), random_rule(5), None]
+    rivals = [constant_rule(0), constant_rule(1), random_rule(5), None]
     for rival in rivals:
         other = world.value(0, rival, 20_000, np.random.default_rng(4))
         assert best.value > other.mean + 4 * other.standard_error
@@ -82,7 +82,7 @@ def test_an_additive_spline_comes_close_to_mean_rewards_and_a_line_does_not(worl
     means = world.expected_reward(0, states, np.ones(2000), 1)
     left = []
     for knots in (None, 0, 4, 9):
-        psi = Study.model_validate(world.study(knots)).feature_map.psi(np.ascontiguousarray(states.T)).T
+        psi = Study.model_validate(world.study_with_knots(knots)).feature_map.psi(np.ascontiguousarray(states.T)).T
         left.append(np.abs(means - psi @ np.linalg.lstsq(psi, means)[0]).max())
     assert left[0] > 0.1
     assert left == sorted(left, reverse=True)
@@ -90,7 +90,7 @@ def test_an_additive_spline_comes_close_to_mean_rewards_and_a_line_does_not(worl
 
 
 def test_a_study_reads_the_table(world: SmoothWorld):
-    study = Study.model_validate(world.study(2, pessimism=0.0005, ridge=0.01, sharing=1.0, share="value"))
+    study = Study.model_validate(world.study_with_knots(2, pessimism=0.0005, ridge=0.01, sharing=1.0, share="value"))
     data = at_site.read_trajectories(pa.table(world.table(30, np.random.default_rng(11))), study)
     assert data.n_rows == 2 * 30 * 3
     assert study.feature_map.n_features == 4 * 2 + 14

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fdtr import site as at_site
 from fdtr.simulation.authors import BOUND, CUT, FIGURE_2, AuthorsSpec, AuthorsWorld, make_authors_world
-from fdtr.simulation.worlds import Act, constant
+from fdtr.simulation.worlds import Act, constant_rule
 from fdtr.study import Study
 
 pytestmark = pytest.mark.quick
@@ -45,7 +45,7 @@ def test_a_panel_has_the_papers_size(spec: AuthorsSpec):
 @each_panel
 def test_rewards_lie_in_the_fixed_range_whatever_is_done(spec: AuthorsSpec):
     world = world_of(spec, 1)
-    for act in (None, constant(0), constant(spec.n_actions - 1)):
+    for act in (None, constant_rule(0), constant_rule(spec.n_actions - 1)):
         walk = world.sample(0, 2000, generator(1), act)
         assert 0 <= walk.rewards.min() <= walk.rewards.max() <= 1
         assert 0 <= walk.states.min() <= walk.states.max() <= BOUND

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from fdtr.simulation import sepsis
 from fdtr.simulation.authors import AuthorsSpec, make_authors_world
 from fdtr.simulation.environment import SiteEnvironment, make_environment
-from fdtr.simulation.hospitals import hospital_world
 from fdtr.simulation.icu_sepsis import IcuSpec, make_icu_world
 from fdtr.simulation.linear import WorldSpec, make_world
-from fdtr.simulation.worlds import Act, Stepwise, constant
+from fdtr.simulation.sepsis import make_hospital_world
+from fdtr.simulation.worlds import Act, SimulatedWorld, constant_rule
 from tiny_icu import tiny_arrays
 
 pytestmark = pytest.mark.slow
@@ -27,18 +27,18 @@ def generator(*seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-WORLDS: dict[str, Stepwise] = {
+WORLDS: dict[str, SimulatedWorld] = {
     "linear": make_world(WorldSpec(n_sites=2, n_actions=3, horizon=4), generator(0)),
     "static": make_world(WorldSpec(n_sites=2, n_actions=3, horizon=4, shared_kind="static", noise=1.0), generator(1)),
     "authors": make_authors_world(AuthorsSpec(n_sites=2, n_actions=3, horizon=4), generator(2)),
-    "hospitals": hospital_world(),
+    "hospitals": make_hospital_world(),
     "icu": make_icu_world(IcuSpec(n_sites=2, horizon=4, windows=1), tiny_arrays(), generator(3)),
     "icu, follow-up": make_icu_world(IcuSpec(n_sites=2, horizon=4, follow_up=True), tiny_arrays(), generator(4)),
 }
 each_world = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 
 
-def threshold(world: Stepwise) -> Act:
+def threshold(world: SimulatedWorld) -> Act:
     """The highest code above the middle of the first covariate's range, one more than nothing late, else nothing."""
     low, high = world.study()["covariates"][0]["range"]
     top = world.n_actions - 1
@@ -60,14 +60,14 @@ def sums_of_rewards(environment: SiteEnvironment, act: Act, n: int) -> NDArray[n
 
 
 @each_world
-def test_gymnasium_finds_no_fault(world: Stepwise):
+def test_gymnasium_finds_no_fault(world: SimulatedWorld):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(make_environment(world, 1), skip_render_check=True)
 
 
 @each_world
-def test_spaces_are_those_of_the_study_and_the_steps(world: Stepwise):
+def test_spaces_are_those_of_the_study_and_the_steps(world: SimulatedWorld):
     environment = make_environment(world, 0)
     box = environment.observation_space
     assert isinstance(box, gymnasium.spaces.Box)
@@ -77,7 +77,7 @@ def test_spaces_are_those_of_the_study_and_the_steps(world: Stepwise):
 
 
 @each_world
-def test_episodes_have_the_value_of_the_policy(world: Stepwise):
+def test_episodes_have_the_value_of_the_policy(world: SimulatedWorld):
     act = threshold(world)
     returns = sums_of_rewards(make_environment(world, 1), act, 3000)
     exact = world.value(1, act, 40_000, generator(5))
@@ -86,7 +86,7 @@ def test_episodes_have_the_value_of_the_policy(world: Stepwise):
 
 
 @each_world
-def test_an_episode_ends_with_the_last_step_or_with_the_patient(world: Stepwise):
+def test_an_episode_ends_with_the_last_step_or_with_the_patient(world: SimulatedWorld):
     environment = make_environment(world, 0)
     lengths = set()
     for seed in range(60):
@@ -109,7 +109,7 @@ def test_an_episode_ends_with_the_last_step_or_with_the_patient(world: Stepwise)
 
 
 @each_world
-def test_equal_seeds_give_equal_patients(world: Stepwise):
+def test_equal_seeds_give_equal_patients(world: SimulatedWorld):
     def episode(environment: SiteEnvironment, **reset: Any) -> list[tuple[float, ...]]:
         seen, over = [tuple(environment.reset(**reset)[0])], False
         while not over:
@@ -125,7 +125,7 @@ def test_equal_seeds_give_equal_patients(world: Stepwise):
 
 
 def test_the_demos_hospitals_have_one_law_in_both_forms():
-    world, act, n = hospital_world(), threshold(hospital_world()), 40_000
+    world, act, n = make_hospital_world(), threshold(make_hospital_world()), 40_000
     for k, hospital in enumerate(sepsis.hospitals()):
         fast = sepsis.rollout(hospital, act, n, generator(6, k))
         value = world.value(k, act, n, generator(7, k))
@@ -164,7 +164,7 @@ def test_moves_agree_with_samples_step_by_step():
     """One step, many patients: `move` and `sample` have the same law of rewards and next states."""
     n = 40_000
     for world in (WORLDS["linear"], WORLDS["authors"], WORLDS["hospitals"], WORLDS["icu"]):
-        walk = world.sample(0, n, generator(11), constant(1))
+        walk = world.sample(0, n, generator(11), constant_rule(1))
         states = world.arrive(0, n, generator(12))
         move = world.move(0, 0, states, np.ones(n, dtype=np.intp), generator(13))
         stays = np.ones(n, dtype=bool) if move.ends is None else move.ends == ""

@@ -17,8 +17,8 @@ from fdtr import site as at_site
 from fdtr.errors import ForeignFile, Unfetchable, UnreadableFile, UnwritableFile
 from fdtr.simulation import icu_wheel
 from fdtr.simulation.icu_sepsis import DOSES, MEASURES, IcuSpec, IcuWorld, make_icu_world
-from fdtr.simulation.icu_wheel import Arrays, fetch, load_arrays
-from fdtr.simulation.worlds import Act, constant
+from fdtr.simulation.icu_wheel import IcuArrays, fetch_icu_sepsis, load_icu_sepsis
+from fdtr.simulation.worlds import Act, constant_rule
 from fdtr.study import Study
 from fdtr.summary import combine
 from tiny_icu import tiny_arrays
@@ -46,21 +46,21 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache folder of the tests' own that holds the wheel; all workers have the same."""
     folder = tmp_path_factory.getbasetemp().parent / "icu-sepsis"
     try:
-        fetch(folder / "fdtr")
+        fetch_icu_sepsis(folder / "fdtr")
     except Unfetchable:
         pytest.skip("no registry answers")
     return folder
 
 
 @pytest.fixture(scope="session")
-def arrays(cache: Path) -> Arrays:
-    return load_arrays(fetch(cache / "fdtr"))
+def arrays(cache: Path) -> IcuArrays:
+    return load_icu_sepsis(fetch_icu_sepsis(cache / "fdtr"))
 
 
 # The benchmark itself.
 
 
-def survival_and_length(arrays: Arrays, policy: Array) -> tuple[float, float]:
+def survival_and_length(arrays: IcuArrays, policy: Array) -> tuple[float, float]:
     """The undiscounted chance of survival and the mean number of windows under `policy` (S, F, V)."""
     rows, live = np.einsum("sfv,sfvt->st", policy, arrays.transitions), len(arrays.initial)
     found = np.linalg.solve(np.eye(live) - rows[:, :live], np.column_stack([rows[:, -1], np.ones(live)]))
@@ -68,7 +68,7 @@ def survival_and_length(arrays: Arrays, policy: Array) -> tuple[float, float]:
     return float(survival), float(length)
 
 
-def optimal_policy(arrays: Arrays) -> Array:
+def optimal_policy(arrays: IcuArrays) -> Array:
     """Value iteration over all 25 treatments."""
     live = len(arrays.initial)
     rows = arrays.transitions.reshape(live, -1, live + 2)
@@ -80,7 +80,7 @@ def optimal_policy(arrays: Arrays) -> Array:
 
 
 @needs_wheel
-def test_the_arrays_give_the_published_values(arrays: Arrays):
+def test_the_arrays_give_the_published_values(arrays: IcuArrays):
     # Choudhary, Gupta, Thomas (2024), "ICU-Sepsis: A Benchmark MDP Built from Real Medical Data", baselines, and the
     # README of icu-sepsis 2.0.1: mean returns 0.78, 0.78, 0.88 with γ = 1 and actions uniform over all 25 (random), and
     # mean episode lengths 9.45, 9.22, 10.99, simulated.
@@ -92,7 +92,7 @@ def test_the_arrays_give_the_published_values(arrays: Arrays):
 
 
 @needs_wheel
-def test_the_wheel_holds_distributions_and_covariates_that_tell_states_apart(arrays: Arrays):
+def test_the_wheel_holds_distributions_and_covariates_that_tell_states_apart(arrays: IcuArrays):
     assert arrays.transitions.shape == (713, 5, 5, 715)
     assert arrays.centres.shape == (713, 47)
     for chances in (arrays.transitions, arrays.initial, arrays.expert.reshape(713, 25)):
@@ -103,7 +103,7 @@ def test_the_wheel_holds_distributions_and_covariates_that_tell_states_apart(arr
 
 
 @needs_wheel
-def test_doses_keep_what_the_expert_reaches(arrays: Arrays):
+def test_doses_keep_what_the_expert_reaches(arrays: IcuArrays):
     spec = IcuSpec(n_sites=1, windows=1, deviation=0.0, follow_up=True)
     world = make_icu_world(spec, arrays, generator(1))
     usual = np.stack([arrays.expert[:, list(levels)].sum(axis=(1, 2)) for levels in DOSES.values()], axis=1)
@@ -114,7 +114,7 @@ def test_doses_keep_what_the_expert_reaches(arrays: Arrays):
 
 
 @needs_wheel
-def test_the_default_world_loses_by_truncation_what_its_description_says(arrays: Arrays):
+def test_the_default_world_loses_by_truncation_what_its_description_says(arrays: IcuArrays):
     world, later = (make_icu_world(IcuSpec(follow_up=f), arrays, generator(2)) for f in (False, True))
     sites = range(len(world.sites))
     assert np.allclose(world.transitions.sum(axis=-1), 1.0, atol=1e-10)
@@ -132,9 +132,9 @@ def test_the_default_world_loses_by_truncation_what_its_description_says(arrays:
 
 @needs_wheel
 @pytest.mark.parametrize("follow_up", [False, True])
-def test_values_of_the_default_world_agree_with_its_patients(arrays: Arrays, follow_up: bool):
+def test_values_of_the_default_world_agree_with_its_patients(arrays: IcuArrays, follow_up: bool):
     world = make_icu_world(IcuSpec(n_sites=2, effect=2.0, follow_up=follow_up), arrays, generator(3))
-    for act in (None, constant(2), by_lactate):
+    for act in (None, constant_rule(2), by_lactate):
         check_against_patients(world, 1, act, 40_000)
 
 
@@ -168,7 +168,7 @@ def check_against_patients(world: IcuWorld, site: int, act: Act | None, n: int) 
 
 @pytest.mark.quick
 @pytest.mark.parametrize("changes", [{}, {"follow_up": True}, {"windows": 3, "effect": 2.0}], ids=str)
-@pytest.mark.parametrize("act", [None, constant(1), by_lactate], ids=["behaviour", "constant", "threshold"])
+@pytest.mark.parametrize("act", [None, constant_rule(1), by_lactate], ids=["behaviour", "constant", "threshold"])
 def test_values_are_the_means_of_patients(changes: dict[str, Any], act: Act | None):
     check_against_patients(world_of(1, **changes), 2, act, 40_000)
 
@@ -186,7 +186,7 @@ def test_the_optimum_is_the_best_of_all_rules(follow_up: bool):
     assert world.value(0, best.act).mean == pytest.approx(best.value, abs=1e-12)
     assert world.best_rule(0)(world.centres, 1).tolist() == best.act(world.centres, 1).tolist()
     assert best.value >= world.constant_values(0).means.max()
-    assert world.values(0, [None, constant(1)], 1, generator(0))[1] == world.value(0, constant(1))
+    assert world.values(0, [None, constant_rule(1)], 1, generator(0))[1] == world.value(0, constant_rule(1))
 
 
 @pytest.mark.quick
@@ -281,7 +281,7 @@ def test_two_policies_meet_the_same_patients_with_the_same_luck():
     def late_high(states: Array, step: int) -> NDArray[np.intp]:
         return np.full(len(states), 2 if step == 3 else 0)
 
-    one, other = (world.sample(0, 500, generator(9), act) for act in (constant(0), late_high))
+    one, other = (world.sample(0, 500, generator(9), act) for act in (constant_rule(0), late_high))
     assert np.array_equal(one.states, other.states, equal_nan=True)
     assert np.array_equal(one.rewards[:3], other.rewards[:3])
     # Clinicians draw, and meet the same patients on arrival.
@@ -356,10 +356,10 @@ def test_the_wheel_is_downloaded_once(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(icu_wheel.subprocess, "run", pip)
     monkeypatch.setattr(icu_wheel, "SHA256", icu_wheel._digest(b"the wheel"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert fetch() == tmp_path / "fdtr" / icu_wheel.WHEEL == fetch()
+    assert fetch_icu_sepsis() == tmp_path / "fdtr" / icu_wheel.WHEEL == fetch_icu_sepsis()
     assert pip.calls == 1
-    fetch().write_bytes(b"half the wh")  # a damaged copy is replaced
-    assert fetch().read_bytes() == b"the wheel"
+    fetch_icu_sepsis().write_bytes(b"half the wh")  # a damaged copy is replaced
+    assert fetch_icu_sepsis().read_bytes() == b"the wheel"
     assert pip.calls == 2
 
 
@@ -373,20 +373,20 @@ def test_a_download_that_fails_gets_a_sentence(monkeypatch: pytest.MonkeyPatch, 
     for pip, error, words in cases:
         monkeypatch.setattr(icu_wheel.subprocess, "run", pip)
         with pytest.raises(error, match=words):
-            fetch(tmp_path / "cache")
+            fetch_icu_sepsis(tmp_path / "cache")
         assert not list((tmp_path / "cache").iterdir())
     (tmp_path / "file").touch()
     with pytest.raises(UnwritableFile, match="XDG_CACHE_HOME"):
-        fetch(tmp_path / "file" / "cache")
+        fetch_icu_sepsis(tmp_path / "file" / "cache")
 
 
 @pytest.mark.quick
 def test_a_foreign_or_missing_wheel_gets_a_sentence(tmp_path: Path):
     with pytest.raises(UnreadableFile, match="could not be read"):
-        load_arrays(tmp_path / "none.whl")
+        load_icu_sepsis(tmp_path / "none.whl")
     (tmp_path / "other.whl").write_bytes(b"PK\x05\x06" + bytes(18))
     with pytest.raises(ForeignFile, match=r"not the wheel of icu-sepsis==2.0.1, or is damaged"):
-        load_arrays(tmp_path / "other.whl")
+        load_icu_sepsis(tmp_path / "other.whl")
 
 
 def test_the_command_says_what_is_missing_and_writes_nothing(tmp_path: Path):

@@ -11,9 +11,9 @@ from scipy.stats import f as f_law
 
 from fdtr import site as at_site
 from fdtr.simulation import linear
-from fdtr.simulation.effects import MARGIN
 from fdtr.simulation.linear import World, WorldSpec, make_world
-from fdtr.simulation.worlds import constant
+from fdtr.simulation.linear_effects import MARGIN
+from fdtr.simulation.worlds import constant_rule
 from fdtr.study import Study
 from fdtr.summary import combine
 
@@ -155,7 +155,7 @@ def test_the_optimum_is_what_the_optimal_policy_reaches_and_no_other_exceeds_it(
     assert best.standard_error < 0.002
     assert abs(reached.mean - best.value) < 4 * np.hypot(reached.standard_error, best.standard_error)
     rules = [random_rule(world, generator(8, seed)) for seed in range(5)] + [None]
-    rules += [constant(code) for code in range(world.n_actions)]
+    rules += [constant_rule(code) for code in range(world.n_actions)]
     for rule in rules:
         other = world.value(0, rule, 20_000, generator(8))
         assert other.mean < reached.mean - 4 * other.standard_error
@@ -186,7 +186,12 @@ def test_where_the_model_is_broken_the_optimum_is_labelled_and_still_good(kind: 
     best = world.optimal(0)
     assert not best.exact
     valid_rule = replace(world, spec=replace(world.spec, shared_kind="redrawn"), _solved={}).optimal(0).act
-    for rule in (valid_rule, *(random_rule(world, generator(11, seed)) for seed in range(5)), constant(0), constant(3)):
+    for rule in (
+        valid_rule,
+        *(random_rule(world, generator(11, seed)) for seed in range(5)),
+        constant_rule(0),
+        constant_rule(3),
+    ):
         other = world.value(0, rule, 20_000, generator(11))
         assert other.mean < best.value + 4 * np.hypot(other.standard_error, best.standard_error)
 
@@ -210,7 +215,7 @@ def test_everything_depends_on_the_seed_alone():
     tables = [world.table(20, generator(13)) for world in (one, same)]
     assert all(np.array_equal(tables[0][name], tables[1][name]) for name in tables[0])
     assert one.optimal(1).value == same.optimal(1).value
-    assert one.value(0, constant(1), 50, generator(1)) == same.value(0, constant(1), 50, generator(1))
+    assert one.value(0, constant_rule(1), 50, generator(1)) == same.value(0, constant_rule(1), 50, generator(1))
 
 
 def test_a_site_does_not_change_with_the_numbers_at_other_sites():
@@ -224,7 +229,7 @@ def test_a_site_does_not_change_with_the_numbers_at_other_sites():
 def test_policies_meet_the_same_patients_with_the_same_luck():
     world = world_of(16)
     late = lambda states, step: np.full(len(states), 3 if step == 3 else 0)  # noqa: E731
-    one, two = (world.sample(0, 300, generator(16), act) for act in (constant(0), late))
+    one, two = (world.sample(0, 300, generator(16), act) for act in (constant_rule(0), late))
     assert np.array_equal(one.states, two.states)
     behaved = world.sample(0, 300, generator(16))
     assert np.array_equal(behaved.states[0], one.states[0])

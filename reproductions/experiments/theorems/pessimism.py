@@ -14,7 +14,7 @@ from experiments.replications import Progress, replicate, seeds_of
 from experiments.theorems.fitting import settings
 from experiments.theorems.truth import Cell, Trial, judge_trial
 from fdtr.learners.backward import Settings
-from fdtr.simulation.linear import WorldSpec
+from fdtr.simulation import WorldSpec
 
 if TYPE_CHECKING:
     import altair

@@ -16,7 +16,7 @@ from experiments.theorems.fitting import fit_together, read_patients, settings
 from experiments.theorems.pessimism import PANELS, QUICK_PANELS
 from experiments.theorems.truth import SiteTruth, draw_truth
 from fdtr.learners.backward import Fit
-from fdtr.simulation.linear import World, WorldSpec, make_world
+from fdtr.simulation import World, WorldSpec, make_world
 
 if TYPE_CHECKING:
     import altair

@@ -19,7 +19,7 @@ from experiments.intervals import Interval, mean
 from experiments.replications import Progress, anew, replicate, seeds_of
 from experiments.theorems.fitting import Patients, Together, fit_together, settings
 from fdtr import Study, read_trajectories
-from fdtr.simulation.linear import World, WorldSpec, make_world
+from fdtr.simulation import World, WorldSpec, make_world
 from fdtr.site import check
 
 if TYPE_CHECKING:

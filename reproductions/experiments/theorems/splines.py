@@ -170,7 +170,7 @@ def _try(
     fresh: int,
     luck: Sequence[np.random.SeedSequence],
 ) -> Outcome:
-    patients = read_patients(world.study(basis.knots_for(n * len(luck))), table)
+    patients = read_patients(world.study_with_knots(basis.knots_for(n * len(luck))), table)
     features = patients.study.feature_map
     d = features.n_features
     eta = basis.misspecification(d)

@@ -19,7 +19,7 @@ from experiments.replications import anew
 from experiments.theorems.fitting import fit_together, read_patients
 from fdtr import Study
 from fdtr.learners.backward import Fit, Settings
-from fdtr.simulation.linear import World, WorldSpec, make_world
+from fdtr.simulation import World, WorldSpec, make_world
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.intp]

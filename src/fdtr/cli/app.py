@@ -7,7 +7,6 @@ import typer
 
 from fdtr import __version__
 from fdtr.cli import show, show_checks, show_results, studies
-from fdtr.cli.experiments import simulate
 from fdtr.cli.extract import extract_app
 from fdtr.cli.extract_files import clif, meds, minari
 from fdtr.cli.folder import status
@@ -19,6 +18,7 @@ from fdtr.cli.package import package, run_package
 from fdtr.cli.policies import policy_app
 from fdtr.cli.roles import LikeSites, hub_app, site_app
 from fdtr.cli.signed import RoundNumber, round_of
+from fdtr.cli.simulation import simulate
 
 app = typer.Typer(
     name="fdtr",

@@ -28,9 +28,9 @@ from fdtr.simulation.worlds import (
     Act,
     Array,
     Codes,
-    FullLength,
+    FixedHorizonWorld,
     Optimal,
-    constant,
+    constant_rule,
     covariate_names,
     site_names,
     study_content,
@@ -75,7 +75,7 @@ FIGURE_2 = {
 
 
 @dataclass(frozen=True, eq=False)
-class AuthorsWorld(FullLength):
+class AuthorsWorld(FixedHorizonWorld):
     """K sites: `theta_shared` (H, d0), `theta_specific` (K, H, d1) on raw rewards, `transition` (K, H, d1) is μ."""
 
     spec: AuthorsSpec
@@ -92,7 +92,7 @@ class AuthorsWorld(FullLength):
         scaled: Array = self.theta_shared * per_term * norm / spec.reward_width
         return scaled
 
-    def study(self, **learning: Any) -> dict[str, Any]:
+    def study(self, **learning: float | str) -> dict[str, Any]:
         """Content of a study file for this world; `learning` goes into its [learning]."""
         content = study_content("authors-generator", self, self.spec.n_shared, BOUND, learning)
         return {**content, "features": {"intercept": self.spec.intercept, "scale": "unit"}}
@@ -129,13 +129,13 @@ class AuthorsWorld(FullLength):
 
     def best_rule(self, site: int) -> Act:  # noqa: ARG002 - the same at every site
         """The highest dose for everybody, optimal by monotony."""
-        return constant(self.n_actions - 1)
+        return constant_rule(self.n_actions - 1)
 
     def optimal(self, site: int, n: int = 100_000) -> Optimal:
         """The best rule and its value from `n` patients."""
         act = self.best_rule(site)
-        found = self.value(site, act, n, np.random.default_rng([n, site]))
-        return Optimal(act, found.mean, found.standard_error, exact=True)
+        value = self.value(site, act, n, np.random.default_rng([n, site]))
+        return Optimal(act, value.mean, value.standard_error, exact=True)
 
 
 def make_authors_world(spec: AuthorsSpec, rng: np.random.Generator) -> AuthorsWorld:

@@ -1,8 +1,8 @@
-"""A site of a simulated world as a Gymnasium environment, for learners that treat patients themselves.
+"""A site of a simulated world as a Gymnasium environment, for learners that choose treatments themselves.
 
-An episode is one patient. What is observed are the covariates, in the study's units and order, and the step as a last
-entry: values and best rules change with the step, so that without it the state would not be all that matters. An
-episode terminates after the last step or with the patient; nothing is truncated.
+An episode is one patient. An observation holds the covariates, in the study's units and order, and the step as its last
+entry: values and best rules depend on the step, so a state without it would not be Markov. An episode terminates after
+the last step, or when the patient leaves; nothing is truncated.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.errors import MissingExtra
-from fdtr.simulation.worlds import Array, Stepwise
+from fdtr.simulation.worlds import Array, SimulatedWorld
 
 try:
     import gymnasium
@@ -29,7 +29,7 @@ class SiteEnvironment(gymnasium.Env[Array, np.int64]):
 
     metadata = {"render_modes": []}  # noqa: RUF012 - as Gymnasium declares it
 
-    def __init__(self, world: Stepwise, site: int) -> None:
+    def __init__(self, world: SimulatedWorld, site: int) -> None:
         self.world, self.site = world, site
         ranges = [covariate["range"] for covariate in world.study()["covariates"]]
         low, high = np.array([*ranges, [0, world.horizon]], dtype=np.float64).T
@@ -63,7 +63,7 @@ class SiteEnvironment(gymnasium.Env[Array, np.int64]):
         return np.append(states[0], float(self._step))
 
 
-def make_environment(world: Stepwise, site: int) -> SiteEnvironment:
+def make_environment(world: SimulatedWorld, site: int) -> SiteEnvironment:
     """The environment of a world's site, counted from 0.
 
     >>> from fdtr.simulation.linear import WorldSpec, make_world
@@ -75,8 +75,8 @@ def make_environment(world: Stepwise, site: int) -> SiteEnvironment:
     >>> float(observation[-1]), terminated
     (1.0, False)
     """
-    if not isinstance(world, Stepwise):
-        raise TypeError(f"A world that can be led step by step is needed, not {type(world).__name__}.")
+    if not isinstance(world, SimulatedWorld):
+        raise TypeError(f"A simulated world is needed, not {type(world).__name__}.")
     if not 0 <= site < len(world.sites):
         raise ValueError(f"Sites of this world are 0 … {len(world.sites) - 1}, not {site}.")
     return SiteEnvironment(world, site)

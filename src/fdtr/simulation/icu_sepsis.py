@@ -40,7 +40,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.simulation.icu_wheel import Arrays
+from fdtr.simulation.icu_wheel import IcuArrays
 from fdtr.simulation.worlds import (
     NO_DISCLOSURE_RULES,
     Act,
@@ -49,10 +49,10 @@ from fdtr.simulation.worlds import (
     ConstantValues,
     Move,
     Optimal,
-    Stepwise,
+    SimulatedWorld,
     Trajectory,
     Value,
-    constant,
+    constant_rule,
     draw_codes,
     site_names,
 )
@@ -120,7 +120,7 @@ class IcuSpec:
 
 
 @dataclass(frozen=True, eq=False)
-class IcuWorld(Stepwise):
+class IcuWorld(SimulatedWorld):
     """K sites of S clusters and A doses.
 
     `transitions` (K, A, S, S + 2): where a step leads; the last two are death and survival. `initial` (S,): where
@@ -136,7 +136,7 @@ class IcuWorld(Stepwise):
     after: Array
     _edges: dict[int, Array] = field(default_factory=dict, repr=False)
 
-    def study(self, **learning: Any) -> dict[str, Any]:
+    def study(self, **learning: float | str) -> dict[str, Any]:
         """Content of a study file for this world, p(a) = (1, a, a²); `learning` goes into its [learning]."""
         return {
             "name": "icu-sepsis",
@@ -164,12 +164,12 @@ class IcuWorld(Stepwise):
         rewards, expected = np.zeros(shape), np.zeros(shape)
         place, present = self._first(luck[0]), np.arange(n)
         for h in range(self.horizon):
-            here = place[present]
-            states[h, present] = self.centres[here]
-            codes = draw_codes(self.chances[site][here], choice) if act is None else act(states[h, present], h)
+            cluster = place[present]
+            states[h, present] = self.centres[cluster]
+            codes = draw_codes(self.chances[site][cluster], choice) if act is None else act(states[h, present], h)
             actions[h, present] = codes
-            expected[h, present] = self._mean_rewards(site, h)[actions[h, present], here]
-            place[present] = self._onward(site, h, here, actions[h, present], luck[[h + 1, -1]][:, present])
+            expected[h, present] = self._mean_rewards(site, h)[actions[h, present], cluster]
+            place[present] = self._onward(site, h, cluster, actions[h, present], luck[[h + 1, -1]][:, present])
             rewards[h, present] = place[present] == live + 1
             left = place[present] >= live
             lengths[present[left]] = h + 1
@@ -184,11 +184,12 @@ class IcuWorld(Stepwise):
 
     def move(self, site: int, step: int, states: Array, codes: NDArray[Any], rng: np.random.Generator) -> Move:
         """What becomes of patients in `states` (n, m) who get `codes` (n,) at a step."""
-        here, chosen, live = self.clusters(states), np.asarray(codes, dtype=np.intp), len(self.initial)
-        place = self._onward(site, step, here, chosen, rng.random((2, len(here))))
-        later = self.centres[np.where(place < live, place, here)]
+        cluster, chosen, live = self.clusters(states), np.asarray(codes, dtype=np.intp), len(self.initial)
+        place = self._onward(site, step, cluster, chosen, rng.random((2, len(cluster))))
+        later = self.centres[np.where(place < live, place, cluster)]
         rewards = (place == live + 1).astype(np.float64)
-        return Move(rewards, self._mean_rewards(site, step)[chosen, here], later, ENDS[np.maximum(place - live + 1, 0)])
+        expected = self._mean_rewards(site, step)[chosen, cluster]
+        return Move(rewards, expected, later, ENDS[np.maximum(place - live + 1, 0)])
 
     def value(self, site: int, act: Act | None, n: int = 0, rng: np.random.Generator | None = None) -> Value:  # noqa: ARG002
         """V^π by dynamic programming over all clusters, without error; `n` and `rng` are not needed.
@@ -210,7 +211,7 @@ class IcuWorld(Stepwise):
 
     def constant_values(self, site: int, n: int = 0, rng: np.random.Generator | None = None) -> ConstantValues:  # noqa: ARG002
         """What each dose is worth when everybody gets it at every step, without error."""
-        means = np.array([self.value(site, constant(code)).mean for code in range(self.n_actions)])
+        means = np.array([self.value(site, constant_rule(code)).mean for code in range(self.n_actions)])
         return ConstantValues(means, np.zeros(self.n_actions))
 
     def best_rule(self, site: int) -> Act:
@@ -236,10 +237,10 @@ class IcuWorld(Stepwise):
 
     def clusters(self, states: Array) -> Codes:
         """The cluster (n,) of `states` (n, m), which must be those of this world."""
-        distance, found = self._tree.query(np.asarray(states, dtype=np.float64))
+        distance, nearest = self._tree.query(np.asarray(states, dtype=np.float64))
         if np.any(distance > 1e-4):
             raise ValueError("a state belongs to none of this world's clusters")
-        return np.asarray(found, dtype=np.intp)
+        return np.asarray(nearest, dtype=np.intp)
 
     @cached_property
     def _tree(self) -> Any:
@@ -251,14 +252,14 @@ class IcuWorld(Stepwise):
         edges = np.cumsum(self.initial)
         return np.searchsorted(edges / edges[-1], luck, side="right")
 
-    def _onward(self, site: int, step: int, here: Codes, codes: Codes, luck: Array) -> Codes:
+    def _onward(self, site: int, step: int, cluster: Codes, codes: Codes, luck: Array) -> Codes:
         """Where patients (n,) are a step later, by `luck` (2, n) for the step and for what follows the last."""
         live = len(self.initial)
         if site not in self._edges:
             # The pair p of dose and cluster has its cumulated chances in [p, p + 1]: one sorted search for all pairs.
             sums = np.cumsum(self.transitions[site].reshape(-1, live + 2), axis=1)
             self._edges[site] = (np.arange(len(sums))[:, None] + sums / sums[:, -1:]).ravel()
-        pair = codes * live + here
+        pair = codes * live + cluster
         below_one = np.minimum(luck[0], 1 - 1e-9)  # so that the sum is not rounded up to the next pair
         place = np.searchsorted(self._edges[site], pair + below_one, side="right") - pair * (live + 2)
         if self.spec.follow_up and step == self.horizon - 1:
@@ -279,8 +280,21 @@ class IcuWorld(Stepwise):
         return means
 
 
-def make_icu_world(spec: IcuSpec, arrays: Arrays, rng: np.random.Generator) -> IcuWorld:
-    """Draw what is each site's own; `arrays` come from `icu_wheel.load_arrays`, or are those of a smaller MDP."""
+def make_icu_world(spec: IcuSpec, arrays: IcuArrays, rng: np.random.Generator) -> IcuWorld:
+    """Draw what is each site's own; `arrays` come from `load_icu_sepsis`, or are those of a smaller MDP.
+
+    >>> rng = np.random.default_rng(0)
+    >>> arrays = IcuArrays(  # 10 states instead of 713
+    ...     transitions=rng.dirichlet(np.ones(12), (10, 5, 5)),
+    ...     initial=np.full(10, 0.1),
+    ...     expert=np.full((10, 5, 5), 1 / 25),
+    ...     centres=rng.standard_normal((10, 47)),
+    ...     sofa=rng.uniform(0.0, 20.0, 10),
+    ... )
+    >>> world = make_icu_world(IcuSpec(n_sites=2), arrays, rng)
+    >>> world.behaviour_value(0).mean < world.optimal(0).value
+    True
+    """
     rows, expert = _by_dose(arrays)
     centres = np.column_stack([_column(arrays, measure) for measure in MEASURES])
     if len(np.unique(centres, axis=0)) < len(centres):
@@ -311,19 +325,19 @@ def make_icu_world(spec: IcuSpec, arrays: Arrays, rng: np.random.Generator) -> I
     )
 
 
-def _by_dose(arrays: Arrays) -> tuple[Array, Array]:
+def _by_dose(arrays: IcuArrays) -> tuple[Array, Array]:
     """Transitions (A, S, S + 2) of the doses, and how often the expert gives each, (S, A)."""
-    rows, given = [], []
+    rows, chances = [], []
     for levels in map(list, DOSES.values()):
         expert = arrays.expert[:, levels]
         total = expert.sum(axis=(1, 2), keepdims=True)
         share = np.where(total > 0, expert / np.where(total > 0, total, 1.0), 1.0 / expert[0].size)
         rows.append(np.einsum("sfv,sfvt->st", share, arrays.transitions[:, levels]))
-        given.append(total[:, 0, 0])
-    return np.stack(rows), np.stack(given, axis=1)
+        chances.append(total[:, 0, 0])
+    return np.stack(rows), np.stack(chances, axis=1)
 
 
-def _column(arrays: Arrays, measure: Measure) -> Array:
+def _column(arrays: IcuArrays, measure: Measure) -> Array:
     """A covariate of every cluster as it is recorded, (S,)."""
     raw = arrays.sofa if measure.position is None else arrays.centres[:, measure.position]
     return np.asarray(np.round(np.clip(raw, measure.low, measure.high), 3), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The arrays of ICU-Sepsis, read in place from the wheel that its authors publish; nothing of it is installed or run.
+"""The arrays of ICU-Sepsis, read from the Python wheel that its authors publish; nothing of it is installed or run.
 
 K. Choudhary, D. Gupta, P. S. Thomas, *ICU-Sepsis: A Benchmark MDP Built from Real Medical Data*, 2024: patients with
 sepsis in MIMIC-III, prepared as M. Komorowski and others did (2018) and clustered into 713 states by 47 variables; 25
@@ -33,7 +33,7 @@ LEVELS = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Arrays:
+class IcuArrays:
     """An MDP of S states that patients can be in, with F fluid and V vasopressor levels.
 
     `transitions` (S, F, V, S + 2): the chance of each state four hours later; the last two are death and survival.
@@ -55,19 +55,19 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fdtr"
 
 
-def fetch(cache: Path | None = None) -> Path:
-    """The wheel in `cache`, by default `cache_folder()`; downloaded by pip if it is not there yet.
+def fetch_icu_sepsis(cache: Path | None = None) -> Path:
+    """The path of the ICU-Sepsis wheel in `cache`, by default `cache_folder()`; pip downloads it if it is not there.
 
-    This is the only function of `fdtr.simulation` that needs a network.
+    No other function of `fdtr.simulation` needs a network.
     """
-    kept = (cache or cache_folder()) / WHEEL
-    if kept.is_file() and _digest(kept.read_bytes()) == SHA256:
-        return kept
+    wheel = (cache or cache_folder()) / WHEEL
+    if wheel.is_file() and _digest(wheel.read_bytes()) == SHA256:
+        return wheel
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        wheel.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnwritableFile(
-            f"No download can be kept in {kept.parent}: {error.strerror}. Set XDG_CACHE_HOME to a folder of your own."
+            f"No download can be kept in {wheel.parent}: {error.strerror}. Set XDG_CACHE_HOME to a folder of your own."
         ) from None
     with tempfile.TemporaryDirectory() as folder:
         _download(Path(folder))
@@ -77,17 +77,17 @@ def fetch(cache: Path | None = None) -> Path:
             f"What the package registry gave for {REQUIREMENT} is not the file this version of fdtr knows: its SHA-256 "
             "differs. It was not kept. Do not use it; ask whoever runs the registry."
         )
-    write_atomically(kept, content)
-    return kept
+    write_atomically(wheel, content)
+    return wheel
 
 
 def _download(folder: Path) -> None:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input", "--quiet"]
     command += ["--disable-pip-version-check", "--retries=1", "--timeout=15", f"--dest={folder}", REQUIREMENT]
-    done = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 - no part of it comes from a user
+    result = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 - no part of it comes from a user
     if (folder / WHEEL).is_file():
         return
-    if "No module named pip" in done.stderr:
+    if "No module named pip" in result.stderr:
         raise Unfetchable(
             f"ICU-Sepsis is downloaded with pip, and this Python has none. Install it: {sys.executable} -m ensurepip"
         )
@@ -98,8 +98,11 @@ def _download(folder: Path) -> None:
     )
 
 
-def load_arrays(wheel: str | Path) -> Arrays:
-    """Read the arrays from the wheel, without unpacking or installing it."""
+def load_icu_sepsis(wheel: str | Path) -> IcuArrays:
+    """Read the arrays of ICU-Sepsis from its `wheel`, without unpacking or installing it.
+
+    `make_icu_world(IcuSpec(), load_icu_sepsis(fetch_icu_sepsis()), rng)` cuts hospitals from them.
+    """
     try:
         content = Path(wheel).read_bytes()
     except OSError as error:
@@ -114,7 +117,7 @@ def load_arrays(wheel: str | Path) -> Arrays:
     # The last state is where everybody goes who has died or survived; nobody else does.
     live = len(arrays["d_0"]) - 3
     by_treatment = (live, LEVELS, LEVELS)
-    return Arrays(
+    return IcuArrays(
         transitions=arrays["tx_mat"][:live, :, :-1].reshape(*by_treatment, live + 2),
         initial=arrays["d_0"][:live],
         expert=arrays["expert_policy"][:live].reshape(by_treatment),

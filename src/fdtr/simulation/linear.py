@@ -24,12 +24,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.simulation.effects import attainable, by_covariate, draw_effects, halves
+from fdtr.simulation.linear_effects import attainable, by_covariate, draw_effects, halves
 from fdtr.simulation.worlds import (
     Act,
     Array,
     Codes,
-    FullLength,
+    FixedHorizonWorld,
     Optimal,
     codes_at,
     covariate_names,
@@ -102,7 +102,7 @@ class Luck:
 
 
 @dataclass(frozen=True, eq=False)
-class World(FullLength):
+class World(FixedHorizonWorld):
     """K sites with all their numbers; steps count from 0, d0 = 2·m0 and d1 = 2·m1.
 
     `theta_shared` (H, d0) is the common θ⁰ and `site_theta_shared` (K, H, d0) what each site has of it (the same
@@ -130,7 +130,7 @@ class World(FullLength):
         scaled: Array = self.theta_shared * self.spec.feature_norm
         return scaled
 
-    def study(self, **learning: Any) -> dict[str, Any]:
+    def study(self, **learning: float | str) -> dict[str, Any]:
         """Content of a study file for this world; `learning` goes into its [learning]."""
         m0 = self.spec.n_shared
         constant_columns = range(m0 - self.spec.site_level_shared, m0)
@@ -218,9 +218,9 @@ class World(FullLength):
     def _draw_shared(self, site: int, n: int, rng: np.random.Generator) -> Array:
         """x0, (n, m0)."""
         shape = self.shape[site]
-        drawn = rng.beta(shape[:, 0], shape[:, 1], (n, len(shape)))
-        drawn[:, self.spec.n_shared - self.spec.site_level_shared :] = self.site_level[site]
-        return drawn
+        shared = rng.beta(shape[:, 0], shape[:, 1], (n, len(shape)))
+        shared[:, self.spec.n_shared - self.spec.site_level_shared :] = self.site_level[site]
+        return shared
 
     def _draw_own(self, site: int, step: int, n: int, rng: np.random.Generator) -> Array:
         """x1' from every ν_{b,i} by which patients leave a step, (2, m1, n, m1)."""
@@ -309,8 +309,8 @@ def _solve(world: World, site: int, rng: np.random.Generator) -> Optimal:
     ahead = _look_ahead(world, site, SOLVER_DRAWS, rng)
     act = _rule(world, site, ahead)
     if world.spec.shared_kind != "redrawn":
-        found = world.value(site, act, 5 * SOLVER_DRAWS, rng)
-        return Optimal(act, found.mean, found.standard_error, exact=False)
+        value = world.value(site, act, 5 * SOLVER_DRAWS, rng)
+        return Optimal(act, value.mean, value.standard_error, exact=False)
     n = 10 * SOLVER_DRAWS
     states = np.hstack([world._draw_shared(site, n, rng), rng.dirichlet(np.ones(world.spec.n_specific), n)])
     best, high = ahead.decide(world, site, states, 0)

@@ -19,7 +19,7 @@ intercept and the site-specific covariates have each hospital's own.
 No number here comes from patients: directions follow clinical reasoning, sizes are made up.
 """
 
-from collections.abc import Callable
+import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -27,10 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Codes = NDArray[np.intp]
-Act = Callable[[Array, int], NDArray[Any]]
-"""A treatment rule: `states` (n, q) in raw units, a row for each patient, and the step; returns action codes (n,)."""
+from fdtr.simulation.worlds import Act, Array, Codes, FixedHorizonWorld
 
 HORIZON = 5
 
@@ -224,6 +221,68 @@ def from_unit(z: Array) -> Array:
 _LOW = np.array([measure.low for measure in MEASURES])
 _WIDTH = np.array([measure.high - measure.low for measure in MEASURES])
 _GRAIN = np.array([10.0**measure.decimals for measure in MEASURES])
+
+
+@dataclass(frozen=True, eq=False)
+class HospitalWorld(FixedHorizonWorld):
+    """`hospitals` (K,) as `Hospital` describes them; their numbers of patients are not used."""
+
+    hospitals: tuple[Hospital, ...]
+
+    def study(self, **learning: float | str) -> dict[str, Any]:
+        """The demo's study file; `learning` goes into its [learning]."""
+        content = tomllib.loads(study_text())
+        return {**content, "learning": {**content["learning"], **learning}}
+
+    def behaviour(self, site: int, rng: np.random.Generator) -> Act:
+        """What the hospital's clinicians do; they draw from `rng`."""
+        return clinicians(self.hospitals[site], rng)
+
+    def arrive(self, site: int, n: int, rng: np.random.Generator) -> Array:
+        """x of `n` fresh patients, (n, q): as if they had been average and untreated until now."""
+        hospital = self.hospitals[site]
+        untreated = np.zeros(n, dtype=np.intp)
+        return next_states(hospital, np.tile(hospital.level, (n, 1)), untreated, *self.luck(site, 0, n, rng))
+
+    def luck(self, site: int, step: int, n: int, rng: np.random.Generator) -> tuple[Codes, Array, Array]:  # noqa: ARG002
+        """Which covariate drives (n,), a number that gives its direction (n,), and draws around the mean (n, q)."""
+        driver = rng.choice(len(DRIVER), n, p=DRIVER)
+        return driver, rng.random(n), SPREAD * rng.uniform(-1.0, 1.0, (n, len(MEASURES)))
+
+    def next_states(
+        self,
+        site: int,
+        step: int,  # noqa: ARG002 - the same at every step
+        states: Array,
+        codes: Codes,
+        luck: tuple[Codes, Array, Array],
+    ) -> Array:
+        """x' (n, q)."""
+        return next_states(self.hospitals[site], to_unit(states), codes, *luck)
+
+    def expected_reward(self, site: int, states: Array, codes: NDArray[Any], step: int) -> Array:
+        """The chance of r = 1, (n,)."""
+        return reward_chances(self.hospitals[site], to_unit(states), codes, step)
+
+    def draw_rewards(self, means: Array, rng: np.random.Generator) -> Array:
+        """1 with the chance `means`, else 0."""
+        return (rng.random(means.shape) < means).astype(np.float64)
+
+
+def make_hospital_world() -> HospitalWorld:
+    """The demo's hospitals.
+
+    >>> make_hospital_world().sites
+    ('Ashford', 'Birchwood', 'Calder', 'Dunmore', 'Elmstead')
+    """
+    five = hospitals()
+    return HospitalWorld(
+        sites=tuple(hospital.name for hospital in five),
+        covariates=tuple(measure.name for measure in MEASURES),
+        horizon=HORIZON,
+        n_actions=3,
+        hospitals=five,
+    )
 
 
 @dataclass(frozen=True, eq=False)

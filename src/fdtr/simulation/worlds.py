@@ -1,4 +1,4 @@
-"""What simulated worlds have in common: patients of several sites, tables that a study reads, values of policies."""
+"""The base classes of simulated worlds: patients of several sites, tables that a study reads, values of policies."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -98,16 +98,29 @@ class Optimal:
 
 
 @dataclass(frozen=True, eq=False)
-class Simulated(ABC):
-    """Several sites that can be sampled; tables and values follow from the samples.
+class SimulatedWorld(ABC):
+    """Several sites whose patients can be sampled, or treated one step at a time.
 
-    `sites` are their names, `covariates` the columns of a state.
+    `sites` are their names, `covariates` the columns of a state. Sites count from 0. Tables and values follow from
+    samples.
     """
 
     sites: tuple[str, ...]
     covariates: tuple[str, ...]
     horizon: int
     n_actions: int
+
+    @abstractmethod
+    def study(self, **learning: float | str) -> dict[str, Any]:
+        """Content of a study file for this world; `learning` goes into its [learning]."""
+
+    @abstractmethod
+    def arrive(self, site: int, n: int, rng: np.random.Generator) -> Array:
+        """States (n, m) of `n` fresh patients at step 0."""
+
+    @abstractmethod
+    def move(self, site: int, step: int, states: Array, codes: NDArray[Any], rng: np.random.Generator) -> Move:
+        """What becomes of patients in `states` (n, m) who get `codes` (n,) at a step."""
 
     @abstractmethod
     def sample(self, site: int, n: int, rng: np.random.Generator, act: Act | None = None) -> Trajectory:
@@ -140,8 +153,8 @@ class Simulated(ABC):
 
     def constant_values(self, site: int, n: int, rng: np.random.Generator) -> ConstantValues:
         """What each action is worth when everybody gets it at every step, on the same patients."""
-        found = self.values(site, [constant(code) for code in range(self.n_actions)], n, rng)
-        return ConstantValues(np.array([v.mean for v in found]), np.array([v.standard_error for v in found]))
+        values = self.values(site, [constant_rule(code) for code in range(self.n_actions)], n, rng)
+        return ConstantValues(np.array([v.mean for v in values]), np.array([v.standard_error for v in values]))
 
     def _site_table(self, site: int, n: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         walk = self.sample(site, n, rng)
@@ -162,23 +175,7 @@ class Simulated(ABC):
         return {name: column[left >= 0] for name, column in columns.items()}
 
 
-class Stepwise(Simulated):
-    """Worlds whose patients can also be led one step at a time: what an environment for learners needs."""
-
-    @abstractmethod
-    def study(self, **learning: Any) -> dict[str, Any]:
-        """Content of a study file for this world; `learning` goes into its [learning]."""
-
-    @abstractmethod
-    def arrive(self, site: int, n: int, rng: np.random.Generator) -> Array:
-        """States (n, m) of `n` fresh patients at step 0."""
-
-    @abstractmethod
-    def move(self, site: int, step: int, states: Array, codes: NDArray[Any], rng: np.random.Generator) -> Move:
-        """What becomes of patients in `states` (n, m) who get `codes` (n,) at a step."""
-
-
-class FullLength(Stepwise):
+class FixedHorizonWorld(SimulatedWorld):
     """Worlds in which everybody stays for all steps, and a reward is drawn around a mean apart from the next state."""
 
     @abstractmethod
@@ -252,8 +249,12 @@ def value_of(sums: Array) -> Value:
     return Value(float(sums.mean()), float(sums.std(ddof=1) / np.sqrt(len(sums))))
 
 
-def constant(code: int) -> Act:
-    """Everybody gets the same."""
+def constant_rule(code: int) -> Act:
+    """The treatment rule that gives everybody the same action at every step.
+
+    >>> constant_rule(1)(np.zeros((3, 2)), 0)
+    array([1, 1, 1])
+    """
     return lambda states, step: np.full(len(states), code, dtype=np.intp)  # noqa: ARG005 - it looks at nothing
 
 
@@ -281,7 +282,12 @@ def covariate_names(n_shared: int, n_specific: int) -> tuple[str, ...]:
 
 
 def study_content(
-    name: str, world: Simulated, n_shared: int, high: float, learning: dict[str, Any], site_level: Sequence[int] = ()
+    name: str,
+    world: SimulatedWorld,
+    n_shared: int,
+    high: float,
+    learning: dict[str, Any],
+    site_level: Sequence[int] = (),
 ) -> dict[str, Any]:
     """A study of linear covariates in [0, high] with φ_l = (x_l, a·x_l), whose disclosure rules ask for little.
 

@@ -1,12 +1,19 @@
 """`fdtr simulate`: draw a world whose truth is known."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fdtr.cli import show
+
+if TYPE_CHECKING:
+    from fdtr.simulation import AuthorsSpec, IcuSpec, WorldSpec
 
 
 class World(StrEnum):
@@ -68,14 +75,45 @@ def simulate(
     """
     from fdtr.pipeline.simulate import simulate as simulate_study
 
-    options = {
+    options: dict[str, Any] = {
         "n_sites": sites, "n_shared": shared, "n_specific": specific, "n_actions": actions, "horizon": horizon,
         "noise": noise, "behaviour": _value(behaviour), "shared_kind": _value(shared_kind), "deviation": deviation,
         "site_level_shared": site_level, "effect": effect, "follow_up": follow_up,
     }  # fmt: skip
-    made = simulate_study(world.value, out, seed, patients, **options)
-    show.line(f"Wrote {out}/table.csv and {out}/study.toml: {made.name}, {made.horizon} steps. Next:")
+    spec = _specification(world, {name: value for name, value in options.items() if value is not None})
+    study = simulate_study(spec, out, seed=seed, patients=patients)
+    show.line(f"Wrote {out}/table.csv and {out}/study.toml: {study.name}, {study.horizon} steps. Next:")
     show.line(f"  {show.program()} check {out}/study.toml {out}/table.csv")
+
+
+def _specification(world: World, options: dict[str, Any]) -> WorldSpec | AuthorsSpec | IcuSpec | None:
+    """The specification of a world from the options that were given, by field name; None for the demo's hospitals."""
+    from fdtr.errors import InvalidStudy
+    from fdtr.simulation import AuthorsSpec, IcuSpec, WorldSpec
+
+    if world is World.sepsis:
+        if options:
+            raise InvalidStudy(f"The hospitals of the demo are as they are; leave out {_option_names(options)}.")
+        return None
+    kinds: dict[World, type[WorldSpec | AuthorsSpec | IcuSpec]] = {
+        World.linear: WorldSpec,
+        World.authors: AuthorsSpec,
+        World.icu_sepsis: IcuSpec,
+    }
+    kind = kinds[world]
+    unknown = sorted(set(options) - {field.name for field in fields(kind)})
+    if unknown:
+        names = _option_names(unknown)
+        raise InvalidStudy(f'The world "{world.value}" has no such options: {names}. Leave them out.')
+    try:
+        return kind(**options)
+    except ValueError as error:
+        raise InvalidStudy(f"Such a world cannot be drawn: {error}.") from None
+
+
+def _option_names(names: Iterable[str]) -> str:
+    """The options that set fields of a specification: n_sites is --sites, site_level_shared --site-level."""
+    return ", ".join(f"--{name.removeprefix('n_').removesuffix('_shared').replace('_', '-')}" for name in names)
 
 
 def _value(choice: Enum | None) -> str | None:

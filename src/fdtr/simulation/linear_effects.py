@@ -49,8 +49,8 @@ def draw_effects(middle: Array, steps: int, n_specific: int, deviation: float, r
 
 def _lasting(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
     """Effects (H, m) with variance 1, half of it common to all steps."""
-    drawn: Array = (rng.standard_normal(shape[1]) + rng.standard_normal(shape)) / np.sqrt(2.0)
-    return drawn
+    effects: Array = (rng.standard_normal(shape[1]) + rng.standard_normal(shape)) / np.sqrt(2.0)
+    return effects
 
 
 def _both_signs(effects: Array) -> Array:
