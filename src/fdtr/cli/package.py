@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from fdtr.cli import show
-from fdtr.cli.roles import release_message
+from fdtr.cli.roles import ask_and_release
 from fdtr.cli.signed import KeyPath, RoundNumber
 from fdtr.errors import MissingFile, OutputExists
 
 if TYPE_CHECKING:
     from fdtr.cohort.package import Config, Package
-    from fdtr.disclosure import Release, TableOne
+    from fdtr.disclosure import TableOne
     from fdtr.study import Study
+    from fdtr.trajectories import Trajectories
 
 TABLE_ONE = "table1.csv"
 
@@ -52,8 +53,7 @@ def run_package(
     """
     from fdtr.cohort.package import Config, Package
     from fdtr.container import is_container
-    from fdtr.exchange.kept import ledger
-    from fdtr.exchange.table_one import write_table
+    from fdtr.exchange.release import AGREED_BEFOREHAND, release_table
     from fdtr.pipeline.folders import file_names
     from fdtr.study import Study
 
@@ -71,13 +71,12 @@ def run_package(
         told = _judged_table(study, here, table)
         question = None if yes else f"Write all this to {here.output}/?"
         if not study.disclosure.secure_sum:
-            release_message(here.study, table, message, None, key, round_number, question)
+            ask_and_release(here.study, table, message, None, key, round_number, question)
         here.accept()  # from here on private/ and output/ are of the same patients
     finally:
         here.discard()
     if told is not None:
-        with ledger().recording(told.release):
-            write_table(told.table, table_one)
+        release_table(study, told.rows, told.table, table_one, confirm=AGREED_BEFOREHAND)
         show.line(f"Wrote {table_one}.")
     if study.disclosure.secure_sum:
         table = here.private / table.name
@@ -105,10 +104,10 @@ def _extracted(here: Package, config: Config) -> Path:
 
 
 class _Told(NamedTuple):
-    """A Table 1 that may leave, and what the ledger has to know of it."""
+    """A Table 1 that may leave, and the patients whom it describes."""
 
     table: TableOne
-    release: Release
+    rows: Trajectories
 
 
 def _judged_table(study: Study, here: Package, path: Path) -> _Told | None:
@@ -129,7 +128,6 @@ def _judged_table(study: Study, here: Package, path: Path) -> _Told | None:
     table = tell_table(
         study, rows, path, {one.name: units.get(study.columns.of(one.name), "") for one in study.covariates}
     )
-    release = release_of_table(study, rows, table)
-    ledger().require(release)
+    ledger().require(release_of_table(study, rows, table))  # before anybody is asked about the message
     show.table("Table 1, as it would leave", HEADINGS, lines_of(table))
-    return _Told(table, release)
+    return _Told(table, rows)

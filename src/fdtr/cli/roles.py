@@ -8,11 +8,9 @@ import typer
 from fdtr.cli import show, show_results
 from fdtr.cli.options import HeldOut, Json, Split, StudyPath, agreed, spare_inputs
 from fdtr.cli.signed import KeyPath, RoundNumber, load_key, round_of
-from fdtr.errors import FdtrError, PerhapsWritten
+from fdtr.errors import FdtrError
 
 if TYPE_CHECKING:
-    from fdtr.disclosure import Ledger
-    from fdtr.signing import Key, Round
     from fdtr.study import Study
     from fdtr.summary import SiteSummary, Total
     from fdtr.trajectories import Trajectories
@@ -55,10 +53,10 @@ def summarize(
     is signed with --key where the study has a roster. Where the study asks for differential privacy (experimental),
     says first what the noise costs; asked again for the same patients, it writes the kept sums, not others.
     """
-    release_message(study, data, out, site, key, round_number, None if yes else f"Write this to {out}?", sites, json)
+    ask_and_release(study, data, out, site, key, round_number, None if yes else f"Write this to {out}?", sites, json)
 
 
-def release_message(
+def ask_and_release(
     study: Path,
     data: Path,
     out: Path,
@@ -70,80 +68,23 @@ def release_message(
     json: bool = False,
 ) -> None:
     """What `fdtr site summarize` does; `question` is asked before anything is written, None where the answer is yes."""
-    from fdtr.exchange.folder import require_never_summed
-    from fdtr.exchange.kept import find_copy, keep, ledger
-    from fdtr.exchange.wire import write_message
-    from fdtr.signing import check_site_name, require_own
-    from fdtr.site import cost_of, fit_message, read_trajectories, release_of
-    from fdtr.site import summarize as summarize_site
+    from fdtr.exchange.release import Proposal, release_message, require_open
+    from fdtr.site import read_trajectories
     from fdtr.study import Study
+
+    def confirm(proposal: Proposal) -> bool:
+        if not json:
+            for sentence in proposal.sentences:
+                show.line(sentence)
+        return question is None or agreed(question)
 
     spare_inputs(out, study, data, key)
     loaded = Study.load(study)
-    if loaded.disclosure.secure_sum:
-        raise FdtrError(
-            "The study asks for a secure sum, and this file would show the hub this site's own sums. Nothing was "
-            "written. Take part through the study's folder instead."
-        )
-    within, signer = round_of(loaded, round_number), load_key(key)
-    rows, releases = read_trajectories(data, loaded, site), ledger()
-    check_site_name(rows.site)
-    require_own(signer, rows.site, loaded.roster)
-    if loaded.disclosure.epsilon is not None:
-        made = _made_before(loaded, rows, releases)
-        if made is not None:
-            _write_again(made, loaded, out, within, signer, question, json)
-            return
-    fitted = fit_message(loaded, rows)
-    message = summarize_site(loaded, rows, releases, fitted)
-    release = release_of(loaded, rows, message.summary)
-    require_never_summed(release.content)
-    cost = cost_of(loaded, fitted.fit, sites)
-    if not json:
-        show_results.message(loaded, message, cost)
-    if question and not agreed(question):
-        raise FdtrError("Nothing was written.")
-    before = find_copy(message.summary.digest)
-    with releases.recording(release):
-        require_never_summed(release.content, recorded=True)
-        kept = keep(message, within, signer)
-        try:
-            write_message(message, out, within, signer)
-        except FdtrError as error:
-            # Else it is the copy of the same message, made earlier, or of one that may be out in the world.
-            if before is None and not isinstance(error, PerhapsWritten):
-                kept.unlink()
-            raise
-    show_results.message_written(message.summary, out, kept, cost, json)
-
-
-def _made_before(study: "Study", rows: "Trajectories", releases: "Ledger") -> Path | None:
-    """The copy of the message by which these very patients were released for the study, where there is one."""
-    from fdtr.exchange.kept import find_copy
-    from fdtr.site import release_of
-
-    before = releases.repeated(release_of(study, rows, None))
-    return find_copy(before) if before else None
-
-
-def _write_again(
-    kept: Path, study: "Study", out: Path, within: "Round", signer: "Key | None", question: str | None, json: bool
-) -> None:
-    """Write the kept sums for this round: other noise on the same patients would tell more of them."""
-    from fdtr.disclosure import lost_to_noise
-    from fdtr.exchange.kept import read_own, write_again
-
-    if not json:
-        lost = lost_to_noise(read_own(kept, study))
-        show.line(
-            f"The message {kept.stem[:12]}… of these patients was made before. Noise is drawn once, because every "
-            "other draw would spend ε again: its sums are used as they are, even if the table's values have changed."
-        )
-        if lost:
-            show.line(f"Note: {lost}")
-    if question and not agreed(question):
-        raise FdtrError("Nothing was written.")
-    show_results.message_written(write_again(kept, out, study, within, signer), out, kept, None, json, again=True)
+    require_open(loaded)
+    round_of(loaded, round_number)
+    signer, rows = load_key(key), read_trajectories(data, loaded, site)
+    released = release_message(loaded, rows, out, confirm=confirm, round_number=round_number, key=signer, n_sites=sites)
+    show_results.message_written(released.summary, out, released.copy, released.cost, json, again=released.again)
 
 
 def _digest_of(path: Path) -> str:
@@ -186,7 +127,6 @@ class _Answered(NamedTuple):
     rows: "Trajectories"
     total: "Total"
     sent: "SiteSummary"
-    within: "Round"
 
 
 def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path | None, number: int) -> _Answered:
@@ -202,7 +142,7 @@ def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path 
     rows = read_trajectories(data, loaded, site)
     found = read_own(own, loaded) if own else find_kept(answer, rows.site, loaded)
     if found is not None and loaded.disclosure.epsilon is not None:  # nothing computed again could be compared with it
-        return _Answered(loaded, rows, answer, found, within)
+        return _Answered(loaded, rows, answer, found)
     now = recomputed(loaded, rows)
     sent = found or now
     same = sent.sums.close_to(now.sums, _ROUNDED) if sent.sent_as else sent.digest == now.digest
@@ -211,7 +151,7 @@ def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path 
             f"This table is not the one that the message of {rows.site} was made from. The message as it was sent is "
             f"subtracted ({sent.sums.n.max():.0f} patients), and policies are fitted on this table ({rows.n_patients})."
         )
-    return _Answered(loaded, rows, answer, sent, within)
+    return _Answered(loaded, rows, answer, sent)
 
 
 @site_app.command()
@@ -257,11 +197,16 @@ def evaluate(
     ledger refuses those of almost the same patients as before.
     """
     from fdtr.cli import valued
-    from fdtr.exchange.kept import ledger
-    from fdtr.exchange.wire import write_values
+    from fdtr.disclosure import ValueMessage
+    from fdtr.exchange.release import release_values
     from fdtr.signing import require_own
-    from fdtr.site import evaluate_site, refuse_values, release_of_values, tell_values
+    from fdtr.site import evaluate_site, refuse_values
     from fdtr.study import Study
+
+    def confirm(message: ValueMessage) -> bool:
+        if not json:
+            valued.leaving(message)
+        return yes or agreed(f"Write this to {out}?")
 
     if out is not None:
         spare_inputs(out, study, data, total, own, key)
@@ -276,15 +221,9 @@ def evaluate(
         valued.evaluation(given.study, found)
     message = None
     if out is not None:
-        message, releases = tell_values(given.study, found), ledger()
-        release = release_of_values(given.study, given.rows, message.values)
-        releases.require(release)
-        if not json:
-            valued.leaving(message)
-        if not yes and not agreed(f"Write this to {out}?"):
-            raise FdtrError("Nothing was written.")
-        with releases.recording(release):
-            write_values(message, out, given.within, signer)
+        message = release_values(
+            given.study, given.rows, found, out, confirm=confirm, round_number=round_number, key=signer
+        )
     if json:
         valued.evaluation_json(given.study, found, message, out)
     else:

@@ -59,26 +59,12 @@ def _judged(found: Judged) -> list[str]:
     return [c.share if c.sharing else "nothing", f"{c.ridge:g}", f"{c.sharing:g}", *(f"{x:.3g}" for x in numbers)]
 
 
-def message(study: Study, made: Message, cost: Cost | None = None) -> None:
-    """What a message holds, before it is written."""
-    summary = made.summary
-    sums = summary.sums
-    numbers = sum(array.size for array in summary.payload.packed().values())
-    line(f"The message of site {summary.site} for the study {study.name}:")
-    patients = f"{int(sums.n.max()):,} patients, {sums.horizon} steps"
-    line(f"  {numbers} sums over {patients}, {sums.n_shared} shared features.")
-    line(f"  Nobody's leverage in them is more than {made.leverage:.2f}.")
-    if summary.grams is not None:
-        line(f"  They are those of all {summary.grams.n_features} features, the site's own included: an audit message.")
-    for sentence in cost.sentences if cost else ():
-        line(f"  {sentence}")
-    told = [v for v in made.verdicts if v.withholds or v.warns]
-    for verdict in told:
-        line(f"  {'Withheld' if verdict.withholds else 'Note'}: {verdict.sentence}")
-    if made.lost:
-        line(f"  Note: {made.lost}")
-    if told or cost or made.lost:
-        line("  Do not forward these lines.")
+def message(study: Study, made: Message) -> None:
+    """What a message holds, before it is posted."""
+    from fdtr.exchange.release import describe_message
+
+    for sentence in describe_message(study, made):
+        line(sentence)
 
 
 def message_written(

@@ -62,9 +62,14 @@ def keep_rounded(sent: SiteSummary) -> Path:
     return path
 
 
+def copy_path(digest: str) -> Path:
+    """Where the copy of a message lies, by its digest."""
+    return state_folder() / "sent" / f"{digest}.fdtr"
+
+
 def find_copy(digest: str) -> Path | None:
-    """The copy of a message, by its digest."""
-    path = state_folder() / "sent" / f"{digest}.fdtr"
+    """The copy of a message, by its digest; None where none was kept."""
+    path = copy_path(digest)
     return path if digest.isalnum() and path.exists() else None
 
 

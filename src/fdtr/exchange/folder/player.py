@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from fdtr.disclosure import Message
-from fdtr.errors import ChangedSummary, FdtrError, OutOfTurn
-from fdtr.exchange import kept
+from fdtr.errors import ChangedSummary, OutOfTurn
+from fdtr.exchange import kept, release
 from fdtr.exchange.folder.board import Board, read_board
 from fdtr.exchange.folder.drawn import noised_message
 from fdtr.exchange.folder.durable import post, remove, save, sweep
@@ -107,23 +107,33 @@ class Player:
                 "ledger does not hold it. Nothing was posted. Restore the table; or take the message back with `fdtr "
                 f"site withdraw {saved.digest[:12]}`, and a masked round with it."
             )
-        self._ask(saved.digest, before)
-        if not self.study.disclosure.secure_sum:
-            sweep(kept.keep(self.message, self.within, self.key), ending="")
-        kept.ledger().record(release_of(self.study, self.rows, self.message.summary))
+        is_open = not self.study.disclosure.secure_sum
         posted = before is not None and before.posted
+        release.carry_out(
+            release_of(self.study, self.rows, self.message.summary),
+            self.message,
+            partial(self._ask, before=before),
+            open_sums=is_open and not posted,
+            keep_copy=self._keep if is_open else None,
+            refusal="Nothing was posted.",
+        )
         self.mine.save_sent(Sent(saved.digest, content_of(saved), self.number, posted))
 
-    def _ask(self, digest: str, before: Sent | None) -> None:
+    def _ask(self, message: Message, before: Sent | None) -> bool:
         """Show the message and ask; whoever says no, or cannot be asked, may want to change the table."""
         agreed = False
         try:
-            agreed = self.agree(self.message)
+            agreed = self.agree(message) is True
         finally:  # nobody there to ask, or Ctrl-C, is a no
-            if not agreed and before is None and not self._noised and not kept.ledger().stands(digest):
+            stands = before is not None or self._noised or kept.ledger().stands(message.summary.digest)
+            if not agreed and not stands:
                 remove(self.mine.path(SUMS))
-        if not agreed:
-            raise FdtrError("Nothing was posted.")
+        return agreed
+
+    def _keep(self) -> Path:
+        path = kept.keep(self.message, self.within, self.key)
+        sweep(path, ending="")
+        return path
 
     def sweep(self, board: Board) -> None:
         """Remove what a crash left half-written of this site's postings."""

@@ -1,0 +1,285 @@
+"""A site's release: the one transaction by which anything about its patients leaves.
+
+The steps, in this order, for a file, a package, a shared folder and a network:
+
+1. Judge: the disclosure rules, rule ONCE against the ledger, and that the numbers are in no opened secure sum.
+2. Show what would leave, and ask a person.
+3. Keep a copy, where the site has to subtract later exactly what it sent.
+4. Record the release in the ledger. From judging ONCE again to recording, no other process can record.
+5. Write. The record is taken back where surely nothing was written, and stays where something may have been.
+
+Whatever fails or dies in between, nothing is ever in the world without its record.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+
+from fdtr import container
+from fdtr.disclosure import Cost, Message, Release, TableOne, ValueMessage, lost_to_noise
+from fdtr.errors import FdtrError, OutputExists, PerhapsWritten
+from fdtr.exchange.folder.one_way import require_never_summed
+from fdtr.exchange.kept import copy_path, find_copy, keep, ledger, read_own, write_again
+from fdtr.exchange.table_one import write_table
+from fdtr.exchange.wire import write_message, write_values
+from fdtr.signing import Key, Round, check_site_name, numbered_round, require_own
+from fdtr.site import (
+    SiteEvaluation,
+    cost_of,
+    fit_message,
+    release_of,
+    release_of_table,
+    release_of_values,
+    summarize,
+    tell_values,
+)
+from fdtr.study import Study
+from fdtr.summary import SiteSummary
+from fdtr.trajectories import Trajectories
+
+Shown = TypeVar("Shown")
+
+
+class _Agreed(Enum):
+    BEFOREHAND = "agreed beforehand"
+
+
+AGREED_BEFOREHAND: Final = _Agreed.BEFOREHAND
+"""Pass this as `confirm` where a person has agreed already. Nothing is shown then, and nobody is asked."""
+
+Confirm = Callable[[Shown], bool] | Literal[_Agreed.BEFOREHAND]
+"""A function that shows a person what would leave and returns their answer, or `AGREED_BEFOREHAND`.
+
+Only `True` is a yes: the text that `input` returns is not.
+"""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A message that passed every rule, before anything is written. `print(proposal)` says what would leave.
+
+    `summary` holds the sums. `message` has the verdicts of the rules; it is None where the sums were released before
+    and are used again. `cost` is the cost of differential privacy, None where the study adds no noise.
+    """
+
+    study: Study
+    summary: SiteSummary
+    message: Message | None
+    cost: Cost | None = None
+
+    @property
+    def again(self) -> bool:
+        """Whether these sums were released before."""
+        return self.message is None
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What would leave, line by line, for the site's own eyes."""
+        if self.message is not None:
+            return describe_message(self.study, self.message, self.cost)
+        lost = lost_to_noise(self.summary)
+        repeated = (
+            f"The message {self.summary.digest[:12]}… of these patients was made before. Noise is drawn once, because "
+            "every other draw would spend ε again: its sums are used as they are, even if the table's values have "
+            "changed."
+        )
+        return (repeated, f"Note: {lost}") if lost else (repeated,)
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences)
+
+
+@dataclass(frozen=True)
+class ReleasedMessage:
+    """A message that was written to `path`: its `summary`, the site's own `copy` of it, and the `cost` of privacy.
+
+    `again` is true where the sums were released before, so that the ledger held them already.
+    """
+
+    summary: SiteSummary
+    path: Path
+    copy: Path
+    cost: Cost | None
+    again: bool
+
+
+def carry_out(
+    entry: Release,
+    shown: Shown,
+    confirm: Confirm[Shown],
+    *,
+    open_sums: bool,
+    keep_copy: Callable[[], Path] | None = None,
+    write: Callable[[], None] | None = None,
+    refusal: str = "Nothing was written.",
+) -> None:
+    """Judge ONCE, ask, keep a copy, record and write.
+
+    `entry` is the release as the ledger records it, and `shown` what `confirm` is asked about. `open_sums` says that
+    the hub will read these sums: they must not be part of an opened secure sum. Without `write` the release is recorded
+    for good, and the caller posts it later. A copy is removed again where it was made here and nothing left.
+    """
+    releases = ledger()
+    releases.require(entry)
+    if open_sums:
+        require_never_summed(entry.content)
+    _require_agreed(confirm, shown, refusal)
+    is_new = find_copy(entry.message) is None
+    copy = keep_copy() if keep_copy else None
+    try:
+        with releases.recording(entry):
+            if open_sums:
+                require_never_summed(entry.content, recorded=True)
+            if write:
+                write()
+    except FdtrError as error:
+        # Otherwise it is the copy of an earlier release, or of a message that somebody may have.
+        if copy is not None and is_new and not isinstance(error, PerhapsWritten):
+            copy.unlink()
+        raise
+
+
+def _require_agreed(confirm: Confirm[Shown], shown: Shown, refusal: str = "Nothing was written.") -> None:
+    if confirm is not AGREED_BEFOREHAND and confirm(shown) is not True:
+        raise FdtrError(refusal)
+
+
+def release_message(
+    study: Study,
+    rows: Trajectories,
+    out: str | Path,
+    *,
+    confirm: Confirm[Proposal],
+    round_number: int = 1,
+    key: Key | None = None,
+    n_sites: int | None = None,
+) -> ReleasedMessage:
+    """Write a site's message to `out`: sums over the patients in `rows`, never a row.
+
+    Nothing leaves unless every disclosure rule passed, `confirm` agreed, and the ledger recorded the release; each
+    refusal raises and writes nothing. `confirm` gets a `Proposal`. The message is signed with `key`, which a study with
+    a roster requires. With differential privacy noise is drawn once: for patients who were released before, the sums of
+    that release are written again. `n_sites` is the number of sites for which its cost is told.
+
+        def ask(proposal):
+            print(proposal)
+            return input("Write this? ") == "yes"
+
+        release_message(study, rows, "a.fdtr", confirm=ask)
+    """
+    out = Path(out)
+    require_open(study)
+    within = _checked(study, rows, out, round_number, key)
+    before = _released_before(study, rows)
+    if before is not None:
+        _require_agreed(confirm, Proposal(study, read_own(before, study), None))
+        return ReleasedMessage(write_again(before, out, study, within, key), out, before, None, again=True)
+    fitted = fit_message(study, rows)
+    message = summarize(study, rows, ledger(), fitted)
+    cost = cost_of(study, fitted.fit, n_sites)
+    carry_out(
+        release_of(study, rows, message.summary),
+        Proposal(study, message.summary, message, cost),
+        confirm,
+        open_sums=True,
+        keep_copy=lambda: keep(message, within, key),
+        write=lambda: write_message(message, out, within, key),
+    )
+    return ReleasedMessage(message.summary, out, copy_path(message.summary.digest), cost, again=False)
+
+
+def release_values(
+    study: Study,
+    rows: Trajectories,
+    evaluation: SiteEvaluation,
+    out: str | Path,
+    *,
+    confirm: Confirm[ValueMessage],
+    round_number: int = 1,
+    key: Key | None = None,
+) -> ValueMessage:
+    """Write the value and standard error of each method to `out`; what was released and what was withheld.
+
+    `rows` are all patients of the table, since those who were not valued were fitted to. Nothing leaves unless the
+    rules let it, `confirm` agreed to the `ValueMessage`, and the ledger recorded it.
+    """
+    out = Path(out)
+    message = tell_values(study, evaluation)
+    within = _checked(study, rows, out, round_number, key)
+    carry_out(
+        release_of_values(study, rows, message.values),
+        message,
+        confirm,
+        open_sums=False,
+        write=lambda: write_values(message, out, within, key),
+    )
+    return message
+
+
+def release_table(
+    study: Study, rows: Trajectories, table: TableOne, out: str | Path, *, confirm: Confirm[TableOne]
+) -> None:
+    """Write a site's Table 1, as `fdtr.site.tell_table` made it, to `out` as CSV; replaces what lies there.
+
+    Nothing leaves unless every cell passed the rules, `confirm` agreed to the table, and the ledger recorded it.
+    """
+    carry_out(
+        release_of_table(study, rows, table),
+        table,
+        confirm,
+        open_sums=False,
+        write=lambda: write_table(table, out),
+    )
+
+
+def require_open(study: Study) -> None:
+    """Refuse a message that the hub could read, where the study asks for a secure sum."""
+    if study.disclosure.secure_sum:
+        raise FdtrError(
+            "The study asks for a secure sum, and this file would show the hub this site's own sums. Nothing was "
+            "written. Take part through the study's folder instead."
+        )
+
+
+def describe_message(study: Study, message: Message, cost: Cost | None = None) -> tuple[str, ...]:
+    """What a message holds, line by line, for the site's own eyes."""
+    summary = message.summary
+    sums = summary.sums
+    numbers = sum(array.size for array in summary.payload.packed().values())
+    patients = f"{int(sums.n.max()):,} patients, {sums.horizon} steps"
+    lines = [
+        f"The message of site {summary.site} for the study {study.name}:",
+        f"  {numbers} sums over {patients}, {sums.n_shared} shared features.",
+        f"  Nobody's leverage in them is more than {message.leverage:.2f}.",
+    ]
+    if summary.grams is not None:
+        n_features = summary.grams.n_features
+        lines.append(f"  They are those of all {n_features} features, the site's own included: an audit message.")
+    private = [f"  {sentence}" for sentence in (cost.sentences if cost else ())]
+    private += [
+        f"  {'Withheld' if verdict.withholds else 'Note'}: {verdict.sentence}"
+        for verdict in message.verdicts
+        if verdict.withholds or verdict.warns
+    ]
+    if message.lost:
+        private.append(f"  Note: {message.lost}")
+    return (*lines, *private, *(["  Do not forward these lines."] if private else []))
+
+
+def _checked(study: Study, rows: Trajectories, out: Path, round_number: int, key: Key | None) -> Round:
+    """The round that a file is written for; refuses a sender, a key or a place that nobody would accept."""
+    check_site_name(rows.site)
+    require_own(key, rows.site, study.roster)
+    if out.is_file() and not container.is_container(out):
+        raise OutputExists(f"{out} is a file that fdtr did not write. Nothing was written. Name another.")
+    return numbered_round(study.fingerprint, study.roster, round_number)
+
+
+def _released_before(study: Study, rows: Trajectories) -> Path | None:
+    """The copy of the noised message by which these very patients were released for the study."""
+    if study.disclosure.epsilon is None:
+        return None
+    digest = ledger().repeated(release_of(study, rows, None))
+    return find_copy(digest) if digest else None
