@@ -7,7 +7,6 @@ import math
 import re
 from base64 import b64encode
 from hashlib import sha256
-from html import escape
 from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
@@ -15,24 +14,42 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import UndefinedError, nodes
+from markupsafe import Markup, escape
 
 import fdtr
 from fdtr.errors import UnreadableFile
 from fdtr.pipeline.results import report_again
-from fdtr.report import texts
-from fdtr.report.page import Html, number, percent, script, tag
+from fdtr.report import charts
+from fdtr.report.formats import number, percent
+from fdtr.report.pages import environment, script_text
 from fdtr.report.record import Choice, Example, KnownValue, Record, Refusal
-from fdtr.report.render import SECTIONS, render
+from fdtr.report.render import render
 from worlds import make_study, make_table
 
 pytestmark = pytest.mark.slow
 
 ATTACK = "</script><script>alert(1)</script>\"'&"
-ATTACK_SHOWN = "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#x27;&amp;"
+ATTACK_SHOWN = "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;&#34;&#39;&amp;"
+SECTIONS = {
+    "study": "The study in words",
+    "data": "The data by site",
+    "values": "Value of each method",
+    "effects": "Shared coefficients over time",
+    "sharing": "Heterogeneity and gain from sharing",
+    "policy": "What the policy does",
+    "trust": "How far to trust this",
+    "method": "Method, settings, fingerprint, versions",
+    "card": "Model card",
+    "cite": "How to cite",
+}
 CHARTS = [
     "true-values", "values", "values-by-site", "shared-effects", "gain-from-sharing", "actions", "settings",
     "effective-sample-size", "overlap", "calibration",
 ]  # fmt: skip
+BY_SITE = "Value at each site; struck through where it is not to be believed"
+OVERALL = "Value of each method, mean over sites, with 95% intervals"
+EFFECTS = "Shared effects, with p-values by Holm's method over all steps and features"
 LARGEST = 2_500_000
 """Bytes: 0.9 million are the charts' library."""
 
@@ -74,10 +91,15 @@ class Page(HTMLParser):
 
 def cells(html: str, caption: str) -> list[list[str]]:
     """The rows of a table below its head, as markup."""
-    found = re.search(rf"<caption>{re.escape(escape(caption))}</caption>(.*?)</table>", html, flags=re.DOTALL)
+    found = re.search(rf"<caption>{re.escape(str(escape(caption)))}</caption>(.*?)</table>", html, flags=re.DOTALL)
     assert found, caption
     rows = re.findall(r"<tr>(.*?)</tr>", found[1].split("</thead>")[1], flags=re.DOTALL)
-    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
+    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, flags=re.DOTALL) for row in rows]
+
+
+def plain(html: str) -> str:
+    """The page with its lines joined, as a browser joins them."""
+    return re.sub(r"\s+", " ", html)
 
 
 def record_of(study: fdtr.Study, sites: dict[str, int], **awkward: Any) -> Record:
@@ -87,12 +109,12 @@ def record_of(study: fdtr.Study, sites: dict[str, int], **awkward: Any) -> Recor
 @pytest.fixture(scope="module")
 def found() -> Record:
     """Three sites, one of them too small to be valued, with a truth and an example as a demo has."""
-    plain = record_of(make_study(reward={"range": [-2, 8]}), {"north": 400, ATTACK: 130, "tiny": 3})
+    simple = record_of(make_study(reward={"range": [-2, 8]}), {"north": 400, ATTACK: 130, "tiny": 3})
     choice = Choice(label="none", estimate=1.9, penalty=0.4, bound=1.5, shared=0.6, specific=1.3, chosen=True)
-    truth = KnownValue(method="FDTR", value=1.8, low=1.75, high=1.85, by_site=dict.fromkeys(plain.sites, 1.8))
+    truth = KnownValue(method="FDTR", value=1.8, low=1.75, high=1.85, by_site=dict.fromkeys(simple.sites, 1.8))
     known = [truth, truth.model_copy(update={"method": "Clinicians", "value": 1.5})]
     example = Example(state={"u": 0.5}, step=0, by_site={"north": [choice]})
-    return plain.model_copy(
+    return simple.model_copy(
         update={"known_values": known, "known_values_note": "On 7 fresh patients.", "example": example}
     )
 
@@ -104,14 +126,14 @@ def html(found: Record) -> str:
 
 def test_every_section_is_there_in_order_and_linked(html):
     page = Page(html)
-    assert page.words["h2"] == [texts.say(f"{name}.heading") for name in SECTIONS]
+    assert page.words["h2"] == list(SECTIONS.values())
     assert [attrs["id"] for attrs in page.of("section")] == list(SECTIONS)
     ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
     assert {str(attrs["href"]) for attrs in page.of("a")} <= {f"#{name}" for name in ids}
 
 
 def test_every_value_is_on_the_page_and_struck_where_it_is_not_to_be_believed(found, html):
-    shown = [row for row in cells(html, texts.say("values.by-site-table")) if len(row) > 1]
+    shown = [row for row in cells(html, BY_SITE) if len(row) > 1]
     methods = len(shown) // 2
     rows = {
         (estimator, row[0]): row[1:]
@@ -130,11 +152,8 @@ def test_every_value_is_on_the_page_and_struck_where_it_is_not_to_be_believed(fo
 def test_what_can_be_said_in_short_is_said(found):
     def short(**believable: bool) -> str:
         known = {"wdr": False, "fqe": False} | believable
-        return render(
-            found.model_copy(
-                update={"pooled": [p.model_copy(update={"believable": known[p.estimator]}) for p in found.pooled]}
-            )
-        )
+        judged = [p.model_copy(update={"believable": known[p.estimator]}) for p in found.pooled]
+        return plain(render(found.model_copy(update={"pooled": judged})))
 
     assert "FDTR is worth" in short(wdr=True, fqe=True)
     by_model = short(fqe=True)
@@ -147,38 +166,40 @@ def test_effects_that_stand_out_are_named(found, html):
     first = found.shared_effects[0]
     assert "none of them is clearly other than 0" in html
     clear = [first.model_copy(update={"adjusted_p_value": 0.01}), *found.shared_effects[1:]]
-    assert f"these are not 0: {first.feature} (step 0)" in render(found.model_copy(update={"shared_effects": clear}))
+    assert f"these are not 0: {first.feature} (step 0)" in plain(
+        render(found.model_copy(update={"shared_effects": clear}))
+    )
 
 
 def test_values_are_shown_in_raw_units_too(found, html):
     overall = next(p for p in found.pooled if (p.method, p.over, p.estimator) == ("Clinicians", "", "wdr"))
-    row = next(row for row in cells(html, texts.say("values.table")) if row[0] == "Clinicians")
+    row = next(row for row in cells(html, OVERALL) if row[0] == "Clinicians")
     assert number(3 * -2 + overall.plain.value * 10) in row[3]
 
 
 def test_sites_that_are_not_valued_are_named(html):
-    assert "tiny is not valued: Site &#x27;tiny&#x27; has 3 patients" in html
+    assert "tiny is not valued: Site &#39;tiny&#39; has 3 patients" in html
 
 
 def test_clusters_are_told_only_where_errors_are_by_cluster(found, html):
     assert "Errors are clustered" not in html
     clustered = {"values": [v.model_copy(update={"n_clusters": 40}) for v in found.values if v.site == "north"]}
     told = "Errors are clustered by the column with the role cluster: 40 clusters at north."
-    assert told in render(found.model_copy(update=clustered))
+    assert told in plain(render(found.model_copy(update=clustered)))
 
 
 def test_effects_and_counts_are_those_of_the_record(found, html):
-    shown = [row[1].replace("−", "-") for row in cells(html, texts.say("effects.table")) if len(row) > 1]
+    shown = [row[1].replace("−", "-") for row in cells(html, EFFECTS) if len(row) > 1]
     in_order = sorted(found.shared_effects, key=lambda e: list(found.shared_coefficients).index(e.feature))
     assert [float(x) for x in shown] == pytest.approx([e.estimate for e in in_order], abs=0.06)
-    assert cells(html, texts.say("data.counts"))[0][:3] == [ATTACK_SHOWN, "130", "390"]
+    assert cells(html, "Patients and rows, and values changed on reading")[0][:3] == [ATTACK_SHOWN, "130", "390"]
     assert f"<code>{found.fingerprint}</code>" in html
 
 
 def test_what_people_wrote_is_escaped(html):
     assert "<script>alert" not in html
     assert ATTACK_SHOWN in html
-    assert script("a </Script> b") == "<script>a <\\/Script> b</script>"
+    assert script_text("a </Script> b") == "a <\\/Script> b"
 
 
 def test_the_page_fetches_nothing(html):
@@ -229,21 +250,17 @@ def test_the_page_is_accessible_without_a_browser(html):
 
 def test_nothing_claims_clinical_validity(html):
     text = Page(html).text
-    assert texts.say("page.not-clinical") in text
-    assert texts.say("card.validation-answer") in text
-    assert texts.say("effects.observed") in text
+    assert "Not validated for clinical use; never for decisions at the bedside." in text
+    assert "None. Sites that took part are no external sites." in text
+    assert "They are associations in the data as observed. They are causal only if nothing unmeasured moved" in text
 
 
-class Recording(dict[str, str]):
-    """A catalogue that remembers what it was asked for."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.asked: set[str] = set()
-
-    def __getitem__(self, name: str) -> str:
-        self.asked.add(name)
-        return super().__getitem__(name)
+def templates_of_report() -> dict[str, nodes.Template]:
+    """Every template of the report, parsed."""
+    names = [name for name in environment().list_templates() if name != "message.html.j2"]
+    loader = environment().loader
+    assert loader
+    return {name: environment().parse(loader.get_source(environment(), name)[0]) for name in names}
 
 
 def doubtful(found: Record) -> Record:
@@ -278,9 +295,7 @@ def odd_ones(found: Record) -> Record:
     )
 
 
-def test_the_catalogue_is_complete_and_holds_nothing_unused(found, monkeypatch):
-    catalogue = Recording(texts.TEXTS)
-    monkeypatch.setattr(texts, "TEXTS", catalogue)
+def test_every_sentence_of_the_templates_is_shown_by_some_study(found):
     own = make_study(covariates=[{"name": "x", "range": [0, 10]}], ends={"death": 0.0})
     common = make_study(covariates=[{"name": "x", "effect": "shared"}])
     records = [
@@ -290,16 +305,41 @@ def test_the_catalogue_is_complete_and_holds_nothing_unused(found, monkeypatch):
         record_of(own, {"a": 3, "b": 4}, ragged=True),
         record_of(common, {"a": 60, "b": 60}, constant_within_site=("x",)),
     ]
-    for record in records:
-        render(record)
-    assert set(texts.TEXTS) - catalogue.asked == set()
+    shown = plain(" ".join(render(record) for record in records))
+    for name, template in templates_of_report().items():
+        for part in template.find_all(nodes.TemplateData):
+            assert plain(part.data).strip() in shown, name
+        for constant in template.find_all(nodes.Const):
+            if isinstance(constant.value, str) and " " in constant.value.strip():
+                assert plain(str(escape(constant.value))) in shown, name
 
 
-def test_headings_captions_and_buttons_come_from_the_catalogue(found, monkeypatch):
-    monkeypatch.setattr(texts, "TEXTS", {name: f"§{text}" for name, text in texts.TEXTS.items()})
-    page = Page(render(found))
+def test_headings_captions_and_buttons_come_from_templates_and_charts(found, html):
+    constants = {c.value for template in templates_of_report().values() for c in template.find_all(nodes.Const)}
+    written = {p.data for template in templates_of_report().values() for p in template.find_all(nodes.TemplateData)}
+    written = {text for part in written for text in re.findall(r"<(?:h3|summary)>([^<]+)<", part)}
+    labels = found.load_study().actions.labels
+    drawn = [
+        charts.true_values(found), charts.values(found), charts.values_by_site(found), charts.shared_effects(found),
+        charts.gain_from_sharing(found), charts.actions(found, labels), charts.settings(found),
+        charts.effective_sample_size(found), charts.overlap(found), charts.calibration(found),
+    ]  # fmt: skip
+    assert [chart.name for chart in drawn if chart] == CHARTS
+    known = constants | written | {chart.title for chart in drawn if chart}
+    page = Page(html)
     for name in ("h2", "h3", "caption", "button", "summary"):
-        assert all(word.startswith("§") for word in page.words[name])
+        assert set(page.words[name]) <= known
+
+
+def test_a_name_that_a_template_does_not_know_fails():
+    with pytest.raises(UndefinedError):
+        environment().from_string("{{ nobody }}").render()
+
+
+def test_control_characters_are_replaced_on_the_page_and_in_charts():
+    html = render(record_of(make_study(), {"a\x01b": 80, "c": 80}))
+    assert "a\N{REPLACEMENT CHARACTER}b" in html
+    assert "\x01" not in html
 
 
 def test_one_site_and_one_step_make_a_page():
@@ -320,13 +360,14 @@ def test_the_report_is_written_again_from_the_folder(tmp_path):
 
 @given(st.text())
 def test_text_comes_back_as_it_was_and_makes_no_element(text: str) -> None:
-    page = Page(tag("p", text, title=text))
+    made = environment().from_string('<p title="{{ text }}">{{ text }}</p>').render(text=text)
+    page = Page(made)
     assert [name for name, _ in page.elements] == ["p"]
-    assert "<" not in re.sub("^<p[^<>]*>|</p>$", "", tag("p", text, title=text))
+    assert "<" not in re.sub("^<p[^<>]*>|</p>$", "", made)
 
 
 def test_markup_is_not_escaped_again() -> None:
-    assert tag("p", Html("<b>x</b>")) == "<p><b>x</b></p>"
+    assert environment().from_string("<p>{{ text }}</p>").render(text=Markup("<b>x</b>")) == "<p><b>x</b></p>"
 
 
 @given(st.floats(allow_nan=True, allow_infinity=True))

@@ -12,7 +12,7 @@ from fdtr.errors import OutputExists
 
 if TYPE_CHECKING:
     from fdtr.exchange.letters import Letter
-    from fdtr.report.letter import Shown
+    from fdtr.report.message_page import OpenedFile
     from fdtr.study import Study
 
 message_app = typer.Typer(help="Look at what travels.", no_args_is_help=True)
@@ -35,38 +35,38 @@ def show_message(
     """Every number in a message with its meaning, and what it can tell and what not: for an ethics board."""
     from fdtr.container import size_of, write_atomically
     from fdtr.exchange.wire import inspect
-    from fdtr.report.letter import ABOUT, as_html, parts
+    from fdtr.report.message_page import ABOUT, render_message, sections_of
     from fdtr.signing import Round
     from fdtr.study import Study
 
     if out is not None and out.exists():
         raise OutputExists(f"{out} exists already. Nothing was written. Name another file with --out.")
-    asked = Study.load(study) if study else None
-    letter = inspect(file, asked, None)
-    if asked is not None:
-        letter = inspect(file, asked, Round(asked.fingerprint, asked.roster, letter.envelope.round))
-    shown = _shown(letter, asked, size_of(file))
+    loaded = Study.load(study) if study else None
+    letter = inspect(file, loaded, None)
+    if loaded is not None:
+        letter = inspect(file, loaded, Round(loaded.fingerprint, loaded.roster, letter.envelope.round))
+    opened = _opened(letter, loaded, size_of(file))
     if out is not None:
-        write_atomically(out, as_html(shown).encode())
+        write_atomically(out, render_message(opened).encode())
     if json:
-        show.as_json(_machine(shown))
+        show.as_json(_as_json(opened))
     elif out is not None:
         show.line(f"Wrote {out}. It opens from disk and fetches nothing.")
     else:
-        show.line(shown.title)
-        for name, fact in shown.facts.items():
+        show.line(opened.title)
+        for name, fact in opened.facts.items():
             show.line(f"  {name}: {fact}")
-        for part in parts(shown):
+        for section in sections_of(opened):
             show.line()
-            show.line(part.title)
-            for sentence in part.sentences:
+            show.line(section.title)
+            for sentence in section.sentences:
                 show.line(f"  {sentence}")
-            for grid in part.grids if part.name != ABOUT else ():
+            for grid in section.grids if section.name != ABOUT else ():
                 show.table(grid.caption, grid.columns, grid.rows)
 
 
-def _shown(letter: Letter[Any], study: Study | None, size: int) -> Shown:
-    from fdtr.report.letter import Shown
+def _opened(letter: Letter[Any], study: Study | None, size: int) -> OpenedFile:
+    from fdtr.report.message_page import OpenedFile
     from fdtr.summary import SiteSummary
 
     envelope = letter.envelope
@@ -82,9 +82,9 @@ def _shown(letter: Letter[Any], study: Study | None, size: int) -> Shown:
     }
     features: tuple[str, ...] = ()
     if study is not None:
-        whole = isinstance(letter.body, SiteSummary) and letter.body.grams is not None
-        features = tuple(study.feature_map.names[: None if whole else study.feature_map.n_shared])
-    return Shown(letter.kind, envelope.site, letter.body, facts, features)
+        all_features = isinstance(letter.body, SiteSummary) and letter.body.grams is not None
+        features = tuple(study.feature_map.names[: None if all_features else study.feature_map.n_shared])
+    return OpenedFile(letter.kind, envelope.site, letter.body, facts, features)
 
 
 def _signature(letter: Letter[Any]) -> str:
@@ -97,14 +97,14 @@ def _signature(letter: Letter[Any]) -> str:
     return "not checked: give the study with --study"
 
 
-def _machine(shown: Shown) -> dict[str, Any]:
+def _as_json(opened: OpenedFile) -> dict[str, Any]:
     from fdtr.disclosure import SiteValues
-    from fdtr.report.letter import numbers_of
+    from fdtr.report.message_page import sums_in
     from fdtr.summary import Grams
 
-    found: dict[str, Any] = {"kind": shown.kind, "site": shown.site, **shown.facts}
-    if isinstance(shown.body, SiteValues):
-        return {**found, "patients": shown.body.n, "values": [vars(one) for one in shown.body.values]}
-    numbers = numbers_of(shown.body)
-    arrays = {name: array.tolist() for name, array in numbers.packed().items()}
-    return {**found, "features": list(shown.features), "grams" if isinstance(numbers, Grams) else "sums": arrays}
+    content: dict[str, Any] = {"kind": opened.kind, "site": opened.site, **opened.facts}
+    if isinstance(opened.body, SiteValues):
+        return {**content, "patients": opened.body.n, "values": [vars(value) for value in opened.body.values]}
+    sums = sums_in(opened.body)
+    arrays = {name: array.tolist() for name, array in sums.packed().items()}
+    return {**content, "features": list(opened.features), "grams" if isinstance(sums, Grams) else "sums": arrays}

@@ -1,12 +1,17 @@
-"""The charts of a report, as Vega-Lite: series differ in shape or shade, never in colour alone."""
+"""The charts of a report, in Altair: series differ in shape or shade, never in colour alone.
 
-from collections.abc import Mapping, Sequence
+A function returns None where the record holds nothing to draw.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
 
-from fdtr.report.figures import Chart
-from fdtr.report.texts import say
+from fdtr.evaluation.diagnostics import FEWEST, LEAST_SHARE
+from fdtr.report.record import MODEL, ROBUST, Record, Trust
 
 Row = Mapping[str, Any]
 
@@ -14,25 +19,105 @@ INK, ACCENT, QUIET = "#1c2226", "#14597a", "#6b757b"
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 COLOURS = ("#14597a", "#b34700", "#00664b", "#7a2da0", "#8a6d00", "#333f48", "#a3195b", "#4d7c0f")
 SHADES = ("#ffffff", "#0b3a52")
+ESTIMATORS = {ROBUST: "Doubly robust", MODEL: "Linear model alone"}
+GIVEN, RECOMMENDED = "given", "recommended"
 _WIDTH = 250
+_SAMPLE_SIZES = [0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000]
+_TOOLTIPS = {
+    "estimator": "estimated by",
+    "low": "low end",
+    "high": "high end",
+    "estimate": "effect",
+    "worth": "patients",
+    "kind": "column",
+    "same": "the same",
+}
+"""Names of fields in tooltips, where they differ from the field."""
+
+CONFIG: dict[str, Any] = {
+    "aria": False,  # the picture as a whole is described, and its parts would only repeat numbers without names
+    "font": "system-ui, sans-serif",
+    "background": "white",
+    "padding": {"left": 12, "top": 5, "right": 5, "bottom": 5},
+    "view": {"stroke": None},
+    "mark": {"aria": False},
+    "axis": {
+        "aria": False,
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "titleFontWeight": "normal",
+        "labelLimit": 150,
+    },
+    "axisX": {"labelOverlap": True},
+    "legend": {
+        "aria": False,
+        "orient": "bottom",
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "columns": 3,
+        "labelLimit": 140,
+    },
+    "header": {"labelFontSize": 11, "titleFontSize": 11},
+}
 
 
-def intervals(name: str, title: str, rows: Sequence[Row], across: str) -> Chart:
-    """A dot and its interval for each `method`, one for each `estimator`; hollow and dashed where not `believable`."""
-    marks = _interval_marks(rows, across).properties(width=_WIDTH)
-    return Chart(name, title, _told(rows), marks.to_dict(), rows)
+@dataclass(frozen=True, eq=False)
+class Chart:
+    """A chart: the `name` of its files, a `title`, the Altair `drawing`, and the `rows` it is drawn from.
+
+    `description` says in words what is to be seen, where the caption beside it does not.
+    """
+
+    name: str
+    title: str
+    drawing: Any
+    rows: Sequence[Row]
+    description: str = ""
 
 
-def intervals_by_site(name: str, title: str, rows: Sequence[Row], across: str) -> Chart:
-    """The same at every `site`, side by side."""
-    marks = _interval_marks(rows, across).properties(width=125)
+def true_values(record: Record) -> Chart | None:
+    """What each method is worth where the truth is known."""
+    name = "True value"
+    rows = [
+        {"method": v.method, "estimator": name, "value": v.value, "low": v.low, "high": v.high, "believable": True}
+        for v in record.known_values
+    ]
+    return _interval_chart("true-values", "True value of each method, by simulation", rows, name)
+
+
+def values(record: Record) -> Chart | None:
+    """What each method is worth, mean over sites, by both estimators."""
+    rows = [
+        {"method": p.method, "estimator": ESTIMATORS[p.estimator], **p.plain.model_dump(), "believable": p.believable}
+        for p in record.pooled
+        if not p.over
+    ]
+    return _interval_chart("values", "Value of each method, mean over sites", rows, "All sites")
+
+
+def values_by_site(record: Record) -> Chart | None:
+    """What each method is worth at each site, by both estimators."""
+    rows = [
+        {"site": v.site, "method": v.method, "estimator": name, "value": v.value, "low": v.low, "high": v.high,
+         "believable": v.believable}
+        for estimator, name in ESTIMATORS.items()
+        for v in record.values
+        if v.estimator == estimator
+    ]  # fmt: skip
+    if not rows:
+        return None
+    marks = intervals(rows, "Value").properties(width=125)
     faceted = marks.facet(facet=alt.Facet("site:N", title=None), columns=2)
-    return Chart(name, title, _told(rows), faceted.to_dict(), rows)
+    return Chart("values-by-site", "Value of each method at each site", faceted, rows, _in_words(rows))
 
 
-def _interval_marks(rows: Sequence[Row], across: str) -> Any:
-    estimators = list(dict.fromkeys(row["estimator"] for row in rows))
-    methods = list(dict.fromkeys(row["method"] for row in rows))
+def _interval_chart(name: str, title: str, rows: Sequence[Row], across: str) -> Chart | None:
+    return Chart(name, title, intervals(rows, across), rows, _in_words(rows)) if rows else None
+
+
+def intervals(rows: Sequence[Row], across: str) -> Any:
+    """A dot and its interval for each `method` and `estimator`; hollow and dashed where not `believable`."""
+    estimators, methods = _distinct(rows, "estimator"), _distinct(rows, "method")
     y = alt.Y("method:N", sort=methods, title=None)
     x = alt.X("low:Q", title=across, scale=alt.Scale(zero=False))
     offset = alt.YOffset("estimator:N", sort=estimators) if len(estimators) > 1 else alt.Undefined
@@ -43,26 +128,29 @@ def _interval_marks(rows: Sequence[Row], across: str) -> Any:
         title=None,
         legend=legend,
     )
-    believed = alt.datum.believable == True  # noqa: E712 - an expression for the page, not for Python
+    believable = alt.datum.believable == True  # noqa: E712 - an expression for the page, not for Python
     where = ["method", "estimator", *(["site"] if "site" in rows[0] else [])]
     tooltip = [*_tips(where), *_tips(["value", "low", "high"], ".3f")]
     base = alt.Chart()
     lines = base.mark_rule(strokeWidth=1.5).encode(
         x, y, x2="high:Q", yOffset=offset, tooltip=tooltip,
-        color=alt.when(believed).then(alt.value(ACCENT)).otherwise(alt.value(QUIET)),
-        strokeDash=alt.when(believed).then(alt.value([1, 0])).otherwise(alt.value([3, 3])),
+        color=alt.when(believable).then(alt.value(ACCENT)).otherwise(alt.value(QUIET)),
+        strokeDash=alt.when(believable).then(alt.value([1, 0])).otherwise(alt.value([3, 3])),
     )  # fmt: skip
     dots = base.mark_point(size=55, strokeWidth=1.5, opacity=1).encode(
         alt.X("value:Q"), y, yOffset=offset, shape=shape, tooltip=tooltip,
-        stroke=alt.when(believed).then(alt.value(ACCENT)).otherwise(alt.value(QUIET)),
-        fill=alt.when(believed).then(alt.value(ACCENT)).otherwise(alt.value("white")),
+        stroke=alt.when(believable).then(alt.value(ACCENT)).otherwise(alt.value(QUIET)),
+        fill=alt.when(believable).then(alt.value(ACCENT)).otherwise(alt.value("white")),
     )  # fmt: skip
-    return alt.layer(lines, dots, data=_data(rows)).properties(height=alt.Step(14 if len(estimators) > 1 else 20))
+    height = alt.Step(14 if len(estimators) > 1 else 20)
+    return alt.layer(lines, dots, data=_data(rows)).properties(width=_WIDTH, height=height)
 
 
-def effects(rows: Sequence[Row]) -> Chart:
+def shared_effects(record: Record) -> Chart | None:
     """Each shared effect across steps: intervals as lines, the simultaneous band as an area."""
-    features = list(dict.fromkeys(row["feature"] for row in rows))
+    rows = [e.model_dump(exclude={"identified", "raw"}) for e in record.shared_effects if e.identified]
+    if not rows:
+        return None
     tooltip = [*_tips(["feature", "step"]), *_tips(["estimate", "low", "high"], ".3f")]
     base = alt.Chart().encode(
         x=alt.X("step:Q", title=None, axis=alt.Axis(tickMinStep=1, format="d", grid=False, tickCount=4)),
@@ -76,75 +164,132 @@ def effects(rows: Sequence[Row]) -> Chart:
     path = base.mark_line(color=ACCENT, strokeWidth=1).encode(y="estimate:Q")
     dots = base.mark_point(color=ACCENT, filled=True, size=35, opacity=1).encode(y="estimate:Q")
     layered = alt.layer(band, zero, path, lines, dots, data=_data(rows)).properties(width=100, height=80)
-    faceted = layered.facet(facet=alt.Facet("feature:N", sort=features, title=None), columns=3)
-    faceted = faceted.resolve_scale(y="independent").properties(bounds="flush", spacing={"row": 34, "column": 34})
-    return Chart("shared-effects", say("effects.chart"), say("effects.chart-caption"), faceted.to_dict(), rows)
+    facet = alt.Facet("feature:N", sort=_distinct(rows, "feature"), title=None)
+    faceted = layered.facet(facet=facet, columns=3).resolve_scale(y="independent")
+    faceted = faceted.properties(bounds="flush", spacing={"row": 34, "column": 34})
+    return Chart("shared-effects", "Shared effects on the reward by step", faceted, rows)
 
 
-def gains(rows: Sequence[Row]) -> Chart:
+def gain_from_sharing(record: Record) -> Chart | None:
     """How many patients sharing is worth, by feature and site."""
-    features = list(dict.fromkeys(row["feature"] for row in rows))
+    rows = [{"feature": g.feature, "site": g.site, "worth": g.worth} for g in record.gains if g.worth > 0]
+    if not rows:
+        return None
     scale = alt.Scale(type="log", nice=False, padding=12)
     points = alt.Chart(_data(rows)).mark_point(size=45, filled=True, opacity=1)
     chart = points.encode(
-        alt.X("worth:Q", title=say("sharing.worth"), scale=scale, axis=alt.Axis(labelOverlap="greedy")),
-        alt.Y("feature:N", sort=features, title=None),
+        alt.X("worth:Q", title="Patients", scale=scale, axis=alt.Axis(labelOverlap="greedy")),
+        alt.Y("feature:N", sort=_distinct(rows, "feature"), title=None),
         tooltip=[*_tips(["feature", "site"]), *_tips(["worth"], ",.0f")],
         **_series("site", rows),
     ).properties(width=_WIDTH, height=alt.Step(18))
-    return Chart("gain-from-sharing", say("sharing.gain-chart"), say("sharing.gain-caption"), chart.to_dict(), rows)
+    return Chart("gain-from-sharing", "Patients that sharing is worth", chart, rows)
 
 
-def practice(rows: Sequence[Row], actions: Sequence[str]) -> Chart:
+def actions(record: Record, labels: Sequence[str]) -> Chart:
     """Shares of actions given and recommended, two columns a step, for every site."""
-    kinds = [say("policy.given"), say("policy.recommended")]
+    rows = [
+        {"site": name, "step": step, "kind": kind, "action": label, "place": a, "share": shares[a]}
+        for name, site in record.sites.items()
+        for kind, by_step in ((GIVEN, site.given), (RECOMMENDED, site.recommended))
+        for step, shares in enumerate(by_step)
+        for a, label in enumerate(labels)
+    ]
     bars = alt.Chart(_data(rows)).mark_bar(stroke=INK, strokeWidth=0.5)
     chart = bars.encode(
         alt.X("step:O", title=None, axis=alt.Axis(labelAngle=0)),
-        alt.Y("share:Q", title=say("policy.share"), axis=alt.Axis(format="%", tickCount=3)),
-        xOffset=alt.XOffset("kind:N", sort=kinds),
-        fill=alt.Fill("action:N", sort=list(actions), title=None, scale=_shades(actions)),
+        alt.Y("share:Q", title="Share of patients", axis=alt.Axis(format="%", tickCount=3)),
+        xOffset=alt.XOffset("kind:N", sort=[GIVEN, RECOMMENDED]),
+        fill=alt.Fill("action:N", sort=list(labels), title=None, scale=_shades(labels)),
         order=alt.Order("place:Q"),
         tooltip=[*_tips(["site", "step", "kind", "action"]), *_tips(["share"], ".0%")],
     ).properties(width=140, height=90)
     faceted = chart.facet(facet=alt.Facet("site:N", title=None), columns=2)
-    return Chart("actions", say("policy.chart"), say("policy.how"), faceted.to_dict(), rows)
+    return Chart("actions", "Actions given and recommended", faceted, rows)
 
 
-def settings(rows: Sequence[Row]) -> Chart:
+def settings(record: Record) -> Chart | None:
     """Decisions that stay the same with another c or w, a line for each site."""
-    parts = []
+    rows = [
+        {"site": name, "setting": variation.setting, "value": variation.value, "same": variation.same}
+        for name, site in record.sites.items()
+        for variation in site.variations
+    ]
+    if not rows:
+        return None
+    panels = []
     for setting in ("c", "w"):
         base = alt.Chart(_data([row for row in rows if row["setting"] == setting])).encode(
             alt.X("value:O", title=setting, axis=alt.Axis(labelAngle=-45, labelOverlap=False)),
-            alt.Y("same:Q", title=say("policy.same"), axis=alt.Axis(format="%", tickCount=4)),
+            alt.Y("same:Q", title="Decisions that stay", axis=alt.Axis(format="%", tickCount=4)),
             tooltip=[*_tips(["site", "setting", "value"]), *_tips(["same"], ".0%")],
         )
-        parts.append(_line_with_marks(base, "site", rows).properties(width=125, height=130))
-    return Chart("settings", say("policy.settings-chart"), say("policy.settings-caption"),
-                 alt.hconcat(*parts).to_dict(), rows)  # fmt: skip
+        panels.append(_line_with_marks(base, rows).properties(width=125, height=130))
+    return Chart("settings", "Decisions that stay the same with other settings", alt.hconcat(*panels), rows)
 
 
-def by_step(name: str, title: str, caption: str, rows: Sequence[Row], up: alt.Y, floor: float | None = None) -> Chart:
-    """A line for each site across steps; a dashed line at `floor`."""
+def effective_sample_size(record: Record) -> Chart | None:
+    """How many equal patients FDTR's weights are worth, by step; below the dashed line no value is believed."""
+    y = alt.Y(
+        "value:Q",
+        title="Effective sample size",
+        scale=alt.Scale(type="symlog"),
+        axis=alt.Axis(values=_SAMPLE_SIZES),
+    )
+    trusts = [site.trust for site in record.sites.values() if site.trust]
+    least = max(FEWEST, LEAST_SHARE * max((trust.present[0] for trust in trusts), default=0))
+    title = "Effective sample size of FDTR by step"
+    return _by_step("effective-sample-size", title, record, lambda trust: trust.effective_sample_size, y, least)
+
+
+def overlap(record: Record) -> Chart | None:
+    """Share of patients to whom FDTR recommends what clinicians rarely do, by step."""
+    y = alt.Y("value:Q", title="Share of recommended actions", axis=alt.Axis(format="%"))
+    title = "Recommended actions that clinicians rarely take"
+    return _by_step("overlap", title, record, lambda trust: trust.rare_share, y)
+
+
+def _by_step(
+    name: str, title: str, record: Record, read: Callable[[Trust], list[float]], y: alt.Y, floor: float | None = None
+) -> Chart | None:
+    """A line for each valued site across steps; a dashed line at `floor`."""
+    rows = [
+        {"site": name, "step": step, "value": value}
+        for name, site in record.sites.items()
+        if site.trust
+        for step, value in enumerate(read(site.trust))
+        if not math.isnan(value)
+    ]
+    if not rows:
+        return None
     base = alt.Chart(_data(rows)).encode(
-        alt.X("step:O", title=say("effects.step"), axis=alt.Axis(labelAngle=0)),
-        up,
+        alt.X("step:O", title="Step", axis=alt.Axis(labelAngle=0)),
+        y,
         tooltip=[*_tips(["site", "step"]), *_tips(["value"], ".3~g")],
     )
-    lines: Any = _line_with_marks(base, "site", rows)
+    lines: Any = _line_with_marks(base, rows)
     if floor is not None:
         lines += alt.Chart(_data([{"at": floor}])).mark_rule(strokeDash=[5, 4], color=INK).encode(y="at:Q")
-    return Chart(name, title, caption, lines.properties(width=_WIDTH, height=150).to_dict(), rows)
+    return Chart(name, title, lines.properties(width=_WIDTH, height=150), rows)
 
 
-def calibration(rows: Sequence[Row]) -> Chart:
-    """Observed shares against predicted chances, by action, for every site."""
+def calibration(record: Record) -> Chart | None:
+    """Observed shares against predicted chances, by action, for every valued site."""
+    rows = [
+        {"site": name, "action": action, "predicted": predicted, "observed": observed, "rows": count}
+        for name, site in record.sites.items()
+        if site.trust
+        for action, curve in site.trust.calibration.items()
+        for predicted, observed, count in zip(curve.predicted, curve.observed, curve.count, strict=True)
+        if count
+    ]
+    if not rows:
+        return None
     base = alt.Chart()
     ends = alt.Scale(domain=[0, 1])
     dots = base.mark_point(filled=True, size=30, opacity=1).encode(
-        alt.X("predicted:Q", title=say("trust.predicted"), scale=ends, axis=alt.Axis(tickCount=3)),
-        alt.Y("observed:Q", title=say("trust.observed"), scale=ends, axis=alt.Axis(tickCount=3)),
+        alt.X("predicted:Q", title="Predicted chance", scale=ends, axis=alt.Axis(tickCount=3)),
+        alt.Y("observed:Q", title="Observed share", scale=ends, axis=alt.Axis(tickCount=3)),
         tooltip=[*_tips(["site", "action", "rows"]), *_tips(["predicted", "observed"], ".2f")],
         **_series("action", rows),
     )
@@ -153,20 +298,20 @@ def calibration(rows: Sequence[Row]) -> Chart:
     )
     layered = alt.layer(line, dots, data=_data(rows)).properties(width=140, height=140)
     faceted = layered.facet(facet=alt.Facet("site:N", title=None), columns=2)
-    return Chart(
-        "calibration", say("trust.calibration-chart"), say("trust.calibration-caption"), faceted.to_dict(), rows
-    )
+    return Chart("calibration", "Calibration of the propensity model", faceted, rows)
 
 
 def _tips(fields: Sequence[str], format_: str | None = None) -> list[alt.Tooltip]:
     """What a tooltip shows: words, or numbers in a format."""
+    titles = {field: _TOOLTIPS.get(field, field) for field in fields}
     if format_ is None:
-        return [alt.Tooltip(f"{field}:N", title=say(f"tip.{field}")) for field in fields]
-    return [alt.Tooltip(f"{field}:Q", title=say(f"tip.{field}"), format=format_) for field in fields]
+        return [alt.Tooltip(f"{field}:N", title=title) for field, title in titles.items()]
+    return [alt.Tooltip(f"{field}:Q", title=title, format=format_) for field, title in titles.items()]
 
 
-def _line_with_marks(base: Any, field: str, rows: Sequence[Row]) -> Any:
-    series = _series(field, rows)
+def _line_with_marks(base: Any, rows: Sequence[Row]) -> Any:
+    """A line and marks for each site."""
+    series = _series("site", rows)
     return alt.layer(
         base.mark_line(strokeWidth=1).encode(color=series["color"]),
         base.mark_point(filled=True, size=45, opacity=1).encode(**series),
@@ -175,7 +320,7 @@ def _line_with_marks(base: Any, field: str, rows: Sequence[Row]) -> Any:
 
 def _series(field: str, rows: Sequence[Row]) -> dict[str, Any]:
     """Colour and shape of each value of a field, in one legend."""
-    names = list(dict.fromkeys(row[field] for row in rows))
+    names = _distinct(rows, field)
     shapes, colours = ([styles[j % len(styles)] for j in range(len(names))] for styles in (SHAPES, COLOURS))
     return {
         "color": alt.Color(f"{field}:N", scale=alt.Scale(domain=names, range=colours), title=None),
@@ -183,24 +328,29 @@ def _series(field: str, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _shades(actions: Sequence[str]) -> alt.Scale:
+def _shades(labels: Sequence[str]) -> alt.Scale:
     """From white to dark: shades survive a grey printer."""
     light, dark = ([int(end[at : at + 2], 16) for at in (1, 3, 5)] for end in SHADES)
     mixed = []
-    for a in range(len(actions)):
-        share = a / max(len(actions) - 1, 1)
+    for a in range(len(labels)):
+        share = a / max(len(labels) - 1, 1)
         mixed.append("#" + "".join(f"{round(x + (y - x) * share):02x}" for x, y in zip(light, dark, strict=True)))
-    return alt.Scale(domain=list(actions), range=mixed)
+    return alt.Scale(domain=list(labels), range=mixed)
+
+
+def _distinct(rows: Sequence[Row], field: str) -> list[Any]:
+    return list(dict.fromkeys(row[field] for row in rows))
 
 
 def _data(rows: Sequence[Row]) -> alt.InlineData:
     return alt.InlineData(values=[dict(row) for row in rows])
 
 
-def _told(rows: Sequence[Row]) -> str:
-    parts = []
+def _in_words(rows: Sequence[Row]) -> str:
+    """Every value with its interval, for those who do not see the chart."""
+    sentences = []
     for row in rows:
         where = ", ".join(str(row[key]) for key in ("method", "site", "estimator") if key in row)
-        doubt = "" if row["believable"] else f", {say('values.struck')}"
-        parts.append(f"{where}: {row['value']:.2f} ({row['low']:.2f}–{row['high']:.2f}){doubt}")
-    return "; ".join(parts)
+        doubt = "" if row["believable"] else ", not to be believed"
+        sentences.append(f"{where}: {row['value']:.2f} ({row['low']:.2f}–{row['high']:.2f}){doubt}")
+    return "; ".join(sentences)

@@ -16,8 +16,8 @@ Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is Non
 Steps = list[Number]
 Table = list[Steps]
 
-MAIN, MODEL = "wdr", "fqe"
-"""The estimator that stands for a value where one is shown; the others stand beside it."""
+ROBUST, MODEL = "wdr", "fqe"
+"""Estimators of a value: weighted doubly robust, and the linear model alone (fitted-Q evaluation)."""
 
 
 class Part(BaseModel):

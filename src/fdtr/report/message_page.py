@@ -1,6 +1,27 @@
-"""What each number of a message means, and what it tells, for people who decide whether it may leave."""
+"""The page of a file that travels between site and hub: every number with its meaning.
 
+It is for people who decide whether the file may leave, such as an ethics board.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.disclosure import SiteValues
+from fdtr.report.pages import render_page
+from fdtr.summary import Grams, SiteSummary, Sums, Total
+
+ABOUT = "file"
+"""Name of the section about the file itself."""
+_STEPS_ABREAST = 6
+_TITLES = {
+    "message": "The message of site {site}",
+    "total": "The hub's total",
+    "valuation": "The values of site {site}",
+}
 
 
 class Meaning(NamedTuple):
@@ -128,3 +149,125 @@ VALUES = (
     "Values are sums of rewards, each mapped onto [0, 1].",
     "These are means over all patients. They do not tell any one patient's outcome or treatment.",
 )
+
+
+@dataclass(frozen=True)
+class OpenedFile:
+    """A message, total or valuation: its `body`, `facts` about the file itself, and the names of its `features`."""
+
+    kind: str
+    site: str
+    body: SiteSummary | Total | SiteValues
+    facts: dict[str, str]
+    features: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What it is, for a heading."""
+        return _TITLES[self.kind].format(site=self.site)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: its caption, the titles of its columns, and its rows."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def words(self) -> list[int]:
+        """Columns that hold words."""
+        return [j for j in range(len(self.columns)) if any(row[j][:1] not in "-0123456789" for row in self.rows)]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page: sentences, then tables."""
+
+    name: str
+    title: str
+    sentences: tuple[str, ...]
+    grids: tuple[Grid, ...]
+
+
+def render_message(opened: OpenedFile) -> str:
+    """The page as one HTML file that needs nothing else."""
+    sections = sections_of(opened)
+    return render_page("message.html.j2", title=opened.title, lead=sections[0].sentences[0], sections=sections)
+
+
+def sections_of(opened: OpenedFile) -> list[Section]:
+    """The whole page as plain text and tables, for a terminal or a browser."""
+    facts = Grid("What it says of itself", ("", ""), tuple(opened.facts.items()))
+    about = Section(ABOUT, "The file", _summary(opened), (facts,))
+    if isinstance(opened.body, SiteValues):
+        rows = tuple((v.method, v.estimator, _number(v.value), _number(v.standard_error)) for v in opened.body.values)
+        columns = ("method", "estimator", "value", "standard error")
+        return [about, Section("values", "Values", VALUES, (Grid("Every number in the file", columns, rows),))]
+    sums = sums_in(opened.body)
+    audit = isinstance(sums, Grams)
+    meanings = GRAM_MEANINGS if audit else MEANINGS
+    count = sums.n_features if isinstance(sums, Grams) else sums.n_shared
+    features = opened.features or tuple(f"{'' if audit else 'shared '}feature {j + 1}" for j in range(count))
+    members = []
+    if isinstance(opened.body, Total):
+        caption = "Sites, each with the checksum of its sums"
+        grid = Grid(caption, ("site", "SHA-256 of its sums"), opened.body.members)
+        members = [Section("sites", "Who is in it", (), (grid,))]
+    arrays = [
+        Section(
+            name,
+            f"{meaning.title} ({meaning.symbol})",
+            (meaning.what, meaning.tells),
+            _grids(getattr(sums, name), features),
+        )
+        for name, meaning in meanings.items()
+    ]
+    return [about, *members, *arrays]
+
+
+def sums_in(body: SiteSummary | Total) -> Sums | Grams:
+    """The sums that stand in the file; everything else in `body` is derived from them."""
+    return body.payload if isinstance(body, SiteSummary) else body.sums
+
+
+def _summary(opened: OpenedFile) -> tuple[str, ...]:
+    """How many numbers, over how many patients; then what they do and do not tell together."""
+    if isinstance(opened.body, SiteValues):
+        return (f"{len(opened.body.values)} values with their standard errors, over {opened.body.n:,} patients.",)
+    sums = sums_in(opened.body)
+    audit = isinstance(sums, Grams)
+    about = f"all {sums.n_features}" if isinstance(sums, Grams) else f"{sums.n_shared} shared"
+    count = sum(array.size for array in sums.packed().values())
+    where = f"of {len(opened.body.sites)} sites" if isinstance(opened.body, Total) else "of one site"
+    first = (
+        f"{count:,} sums over {int(sums.n.max(initial=0)):,} patients {where}: for each of {sums.horizon} steps "
+        f"{count // max(sums.horizon, 1):,} numbers about {about} features. All of them stand below."
+    )
+    withheld = [str(h) for h, n in enumerate(sums.n) if n == 0]
+    nothing = (f"Nothing is told of step {', '.join(withheld)}: too few patients, or none.",) if withheld else ()
+    return (first, *nothing, *(TOGETHER if isinstance(opened.body, Total) else AUDIT if audit else ALONE))
+
+
+def _grids(array: NDArray[np.float64], features: Sequence[str]) -> tuple[Grid, ...]:
+    """A row for each feature, or for each pair of them, or one in all; a column for each step."""
+    labels, caption = ["all patients"], "By step"
+    if array.ndim == 2:
+        labels, caption = list(features), "By feature and step"
+    elif array.ndim == 3:
+        labels = [f"{first} × {second}" for i, first in enumerate(features) for second in features[i:]]
+        caption = "By pair of features and step"
+        array = array[:, *np.triu_indices(len(features))]
+    columns = array.reshape(len(array), -1)
+    grids = []
+    for start in range(0, len(columns), _STEPS_ABREAST):
+        steps = range(start, min(start + _STEPS_ABREAST, len(columns)))
+        rows = tuple((label, *(_number(columns[h, j]) for h in steps)) for j, label in enumerate(labels))
+        grids.append(Grid(caption, ("", *(f"Step {h}" for h in steps)), rows))
+    return tuple(grids) if labels else ()
+
+
+def _number(value: float) -> str:
+    """Six digits; whole numbers as they are."""
+    return f"{int(value):,}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.6g}"

@@ -1,12 +1,11 @@
 """The page of a message: every number, its meaning, and nothing that a stranger's file could smuggle in."""
 
 import re
-from html import escape
 
 import pytest
+from markupsafe import escape
 
-from fdtr.report.letter import Shown, as_html, parts
-from fdtr.report.letter_texts import GRAM_MEANINGS, MEANINGS
+from fdtr.report.message_page import GRAM_MEANINGS, MEANINGS, OpenedFile, render_message, sections_of
 from fdtr.summary import SiteSummary, combine
 from letters import small_messages, small_study, small_values
 
@@ -24,12 +23,12 @@ def summaries(study):
 
 
 def shown(study, body, kind="message", site="a"):
-    return Shown(kind, site, body, {"sender": site}, tuple(study.feature_map.names[: study.feature_map.n_shared]))
+    return OpenedFile(kind, site, body, {"sender": site}, tuple(study.feature_map.names[: study.feature_map.n_shared]))
 
 
 def test_every_number_of_a_message_is_there_with_its_meaning(study, summaries):
     sums = summaries[0].sums
-    found = {part.name: part for part in parts(shown(study, summaries[0]))}
+    found = {section.name: section for section in sections_of(shown(study, summaries[0]))}
     assert list(MEANINGS) == [name for name in found if name != "file"]
     assert set(MEANINGS) == set(sums.packed())
     for name, array in sums.packed().items():
@@ -42,15 +41,15 @@ def test_every_number_of_a_message_is_there_with_its_meaning(study, summaries):
         f"{sum(a.size for a in sums.packed().values())} sums over 400 patients of one site"
         in found["file"].sentences[0]
     )
-    html = as_html(shown(study, summaries[0]))
-    assert all(f"<h2>{escape(part.title)}</h2>" in html for part in found.values())
+    html = render_message(shown(study, summaries[0]))
+    assert all(f"<h2>{escape(section.title)}</h2>" in html for section in found.values())
 
 
 def test_a_gram_is_shown_whole_and_says_what_it_can_tell():
     study = small_study(disclosure={"payload": "gram"})
     summary = small_messages(study)["a"].summary
     names = tuple(study.feature_map.names)
-    found = {part.name: part for part in parts(Shown("message", "a", summary, {}, names))}
+    found = {section.name: section for section in sections_of(OpenedFile("message", "a", summary, {}, names))}
     assert list(GRAM_MEANINGS) == [name for name in found if name != "file"]
     assert set(GRAM_MEANINGS) == set(summary.grams.packed())
     for name, array in summary.grams.packed().items():
@@ -61,16 +60,16 @@ def test_a_gram_is_shown_whole_and_says_what_it_can_tell():
     first, audit, *_ = found["file"].sentences
     assert f"numbers about all {len(names)} features" in first
     assert "This is an audit message" in audit
-    assert f"{names[0]} × {names[-1]}" in as_html(Shown("message", "a", summary, {}, names))
-    unnamed = parts(Shown("message", "a", summary, {}))[-3]
+    assert f"{names[0]} × {names[-1]}" in render_message(OpenedFile("message", "a", summary, {}, names))
+    unnamed = sections_of(OpenedFile("message", "a", summary, {}))[-3]
     assert unnamed.grids[0].rows[-1][0] == f"feature {len(names)}"
 
 
 def test_totals_and_values_have_pages_too(study, summaries):
-    html = as_html(shown(study, combine(summaries), "total", "hub"))
+    html = render_message(shown(study, combine(summaries), "total", "hub"))
     assert "sums over 1,200 patients of 3 sites" in html
     assert all(summary.digest in html for summary in summaries)
-    html = as_html(shown(study, small_values(study).values, "valuation"))
+    html = render_message(shown(study, small_values(study).values, "valuation"))
     assert "2 values with their standard errors, over 400 patients" in html
     assert "FDTR" in html
 
@@ -80,12 +79,12 @@ def test_a_withheld_step_is_told(study, summaries):
     arrays = {name: array.copy() for name, array in vars(sums).items()}
     for array in arrays.values():
         array[1] = 0.0
-    html = as_html(shown(study, SiteSummary("a", "f", type(sums)(**arrays))))
+    html = render_message(shown(study, SiteSummary("a", "f", type(sums)(**arrays))))
     assert "Nothing is told of step 1" in html
 
 
 def test_the_page_fetches_and_runs_nothing(study, summaries):
-    html = as_html(shown(study, summaries[0], site="<script>alert(1)</script>"))
+    html = render_message(shown(study, summaries[0], site="<script>alert(1)</script>"))
     assert "<script" not in html
     assert "&lt;script&gt;" in html
     assert "default-src 'none'; style-src 'unsafe-inline'" in html
