@@ -15,13 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import vl_convert
-
+from fdtr import plots
 from fdtr.container import read_bounded
 from fdtr.errors import FdtrError, InvalidSettings
 from fdtr.inference import SiteValue, pool
 from fdtr.pipeline.results import run
-from fdtr.report import charts
 from fdtr.site import SiteEvaluation, Split, read_trajectories
 from fdtr.study import Study
 
@@ -127,9 +125,8 @@ def write_figure(place: Path, found: list[dict[str, Any]], horizon: int) -> None
         "subtitle": "Mean over units and its 95% interval; hollow: not to be believed",
         "anchor": "start",
     }
-    chart = charts.intervals("figure3a", title["text"], first, f"sum of {horizon} mapped rewards")
-    picture = vl_convert.vegalite_to_svg({**chart.spec, "title": title})
-    (place / "figure3a.svg").write_text(picture, encoding="utf-8")
+    chart = plots.intervals(first, across=f"sum of {horizon} mapped rewards").properties(title=title)
+    chart.save(place / "figure3a.svg")
     with (place / "figure3a.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(found[0]), lineterminator="\n")
         writer.writeheader()

@@ -14,6 +14,7 @@ from fdtr.evaluation.diagnostics import FEWEST, LEAST_SHARE
 from fdtr.report.record import MODEL, ROBUST, Record, Trust
 
 Row = Mapping[str, Any]
+Drawing = alt.Chart | alt.LayerChart | alt.FacetChart | alt.HConcatChart
 
 INK, ACCENT, QUIET = "#1c2226", "#14597a", "#6b757b"
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
@@ -70,7 +71,7 @@ class Chart:
 
     name: str
     title: str
-    drawing: Any
+    drawing: Drawing
     rows: Sequence[Row]
     description: str = ""
 

@@ -1,0 +1,73 @@
+"""The report's charts as objects: every example in the docstrings runs, and what cannot be drawn is refused."""
+
+import inspect
+import re
+
+import altair as alt
+import pytest
+
+import fdtr
+from fdtr import plots
+from fdtr.errors import DataError, UnknownSite
+from fdtr.report.record import KnownValue, Record
+from fdtr.report.render import render
+from worlds import make_study, make_table
+
+pytestmark = pytest.mark.slow
+
+OF_RESULTS = sorted(set(plots.__all__) - {"intervals"})
+BY_SITE = [name for name in OF_RESULTS if "site" in inspect.signature(getattr(plots, name)).parameters]
+
+
+@pytest.fixture(scope="module")
+def results() -> fdtr.Results:
+    study = make_study()
+    return fdtr.run(study, fdtr.read_trajectories(make_table(study, {"a": 150, "b": 150}), study))
+
+
+@pytest.fixture(scope="module")
+def record(results) -> Record:
+    known = KnownValue(method="FDTR", value=1.8, low=1.7, high=1.9, by_site=dict.fromkeys(results.record.sites, 1.8))
+    return results.record.model_copy(update={"known_values": [known]})
+
+
+@pytest.mark.parametrize("name", OF_RESULTS)
+def test_the_example_in_each_docstring_makes_a_chart_that_is_valid(name, record):
+    example = re.search(r"^ {4,}(plots\..*)$", getattr(plots, name).__doc__, flags=re.MULTILINE)
+    assert example
+    chart = eval(example[1], {"plots": plots, "results": record})
+    assert isinstance(chart, alt.TopLevelMixin)
+    drawn = chart.to_dict()  # Altair validates it against Vega-Lite's schema
+    assert drawn["title"]
+    assert drawn["config"]["legend"]["orient"] == "bottom"
+
+
+def test_results_and_their_record_give_the_same_chart(results):
+    assert plots.values(results).to_dict() == plots.values(results.record).to_dict()
+
+
+def test_the_titles_are_those_of_the_report(record):
+    html = render(record)
+    for name in OF_RESULTS:
+        assert f"<h3>{getattr(plots, name)(record).to_dict()['title']}</h3>" in html
+
+
+@pytest.mark.parametrize("name", BY_SITE)
+def test_one_site_alone_can_be_drawn(name, record):
+    data = getattr(plots, name)(record, site="b").to_json()
+    assert '"site": "b"' in data
+    assert '"site": "a"' not in data
+    with pytest.raises(UnknownSite, match="no site 'c'"):
+        getattr(plots, name)(record, site="c")
+
+
+def test_a_chart_without_data_is_refused_with_the_reason(results):
+    with pytest.raises(DataError, match="nothing to draw: the truth is known of the demo's data alone"):
+        plots.true_values(results)
+    with pytest.raises(DataError, match="no row was given"):
+        plots.intervals([], "value")
+    empty = {"values": [], "pooled": [], "shared_effects": [], "gains": []}
+    bare = results.record.model_copy(update=empty)
+    for name in ("values", "values_by_site", "shared_effects", "gain_from_sharing"):
+        with pytest.raises(DataError, match="nothing to draw"):
+            getattr(plots, name)(bare)
