@@ -22,9 +22,9 @@ from typing import Any
 
 import tomli_w
 
-from fdtr.exchange.flower import leash
 from fdtr.exchange.flower.certificates import make_certificates
 from fdtr.exchange.flower.node_keys import new_node_key
+from fdtr.exchange.flower.processes import exits_with_parent
 from fdtr.exchange.folder.parts import sites_of
 from fdtr.policy import Policy
 from fdtr.signing import HUB
@@ -176,14 +176,8 @@ class Network:
         """A process of a party."""
         log = self.root / f"{name}-{len(self.processes)}.log"
         told = {**os.environ, "COLUMNS": "300", "PYTHONUNBUFFERED": "1", "FDTR_STATE": str(self.root / "homes" / name)}
-        leashed = [
-            sys.executable,
-            "-I",
-            str(leash.__file__),
-            str(os.getpid()),
-        ]  # none outlives the tests, if killed too
         called = [*self.within.get(name, []), sys.executable, "-m", "fdtr", *map(str, arguments)]
-        called = [*leashed, str(shutil.which(called[0])), *called[1:]]
+        called = exits_with_parent([str(shutil.which(called[0])), *called[1:]])  # none outlives the tests
         with log.open("wb") as out:
             process = subprocess.Popen(
                 called, env=told, cwd=self.root, stdin=subprocess.DEVNULL, stdout=out, stderr=out

@@ -1,4 +1,4 @@
-"""A small study over a network that is a function call: a hub, and for each site a desk with a state of its own."""
+"""A small study over a network that is a function call: a hub, and for each site a request handler with its state."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from pathlib import Path
 
 from fdtr.exchange.folder import Board
 from fdtr.exchange.kept import staying_in
-from fdtr.exchange.remote import Answer, Audit, Desk, DeskStudy, Job, Lost, Phase, Request, Result, conduct
+from fdtr.exchange.remote.audit import Audit
+from fdtr.exchange.remote.collection import DeliveryFailure
+from fdtr.exchange.remote.hub_rounds import run_federation
+from fdtr.exchange.remote.jobs import Job, Result
+from fdtr.exchange.remote.request_handler import RequestHandler, ServedStudy
+from fdtr.exchange.remote.requests import Answer, Phase, Request
 from fdtr.policy import Policy
 from fdtr.signing import HUB
 from fdtr.study import Study
 from folder_parties import Parties, key_of, study_of
 
-Fault = Callable[[Phase, str, Request], Answer | Lost | None]
-"""What becomes of a request instead of its way through the desk; None lets it pass."""
+Fault = Callable[[Phase, str, Request], Answer | DeliveryFailure | None]
+"""What becomes of a request instead of its way through the request handler; None lets it pass."""
 
 
 @dataclass
@@ -24,9 +29,9 @@ class Network:
 
     parties: Parties
     study: Study
-    desks: dict[str, Desk]
+    handlers: dict[str, RequestHandler]
     faults: list[Fault] = field(default_factory=list)
-    answers: list[tuple[Phase, str, Answer | Lost]] = field(default_factory=list)
+    answers: list[tuple[Phase, str, Answer | DeliveryFailure]] = field(default_factory=list)
 
     @property
     def root(self) -> Path:
@@ -41,18 +46,18 @@ class Network:
         given = {"folder": self.parties.folder, "key": self.root / "hub.key", "result": self.root / "result.json"}
         return Job(**{**given, "nodes": nodes, **changes})
 
-    def ask(self, phase: Phase, requests: Mapping[str, Request]) -> dict[str, Answer | Lost]:
+    def ask(self, phase: Phase, requests: Mapping[str, Request]) -> dict[str, Answer | DeliveryFailure]:
         found = {}
         for site, request in requests.items():
             replaced = [fault(phase, site, request) for fault in self.faults]
-            said = next((one for one in replaced if one is not None), None) or self.desks[site].answer(request)
+            said = next((one for one in replaced if one is not None), None) or self.handlers[site].answer(request)
             found[site] = said
             self.answers.append((phase, site, said))
         return found
 
     def run(self, **changes) -> Result:
         with staying_in(self.root / "homes" / HUB):
-            result = conduct(self.job(**changes), key_of(HUB), self.ask)
+            result = run_federation(self.job(**changes), key_of(HUB), self.ask)
         assert Result.from_json((self.root / "result.json").read_bytes()) == result
         return result
 
@@ -67,22 +72,22 @@ def network(root: Path, sites: str = "abc", *, masked: bool, n: int = 120, **cha
     study = study_of(tuple(sites), masked=masked, **changes)
     parties = Parties(root, tuple(sites)).set_up(study, n)
     parties.open()
-    return Network(parties, study, {site: desk(root, site, study) for site in sites})
+    return Network(parties, study, {site: handler(root, site, study) for site in sites})
 
 
-def desk(root: Path, site: str, *studies: Study) -> Desk:
-    listed = [DeskStudy(study, root / f"{site}.csv", root / f"{site}.policy") for study in studies]
-    return Desk(site, listed, key_of(site), Audit(root / f"{site}.audit"), root / "homes" / site)
+def handler(root: Path, site: str, *studies: Study) -> RequestHandler:
+    listed = [ServedStudy(study, root / f"{site}.csv", root / f"{site}.policy") for study in studies]
+    return RequestHandler(site, listed, key_of(site), Audit(root / f"{site}.audit"), root / "homes" / site)
 
 
 def silent(site: str, *phases: Phase, times: int = 99) -> Fault:
     """A site that does not answer in some phases, the first few times."""
     left = [times]
 
-    def fault(phase: Phase, asked: str, _request: Request) -> Lost | None:
+    def fault(phase: Phase, asked: str, _request: Request) -> DeliveryFailure | None:
         if asked != site or (phases and phase not in phases) or not left[0]:
             return None
         left[0] -= 1
-        return Lost.NO_ANSWER
+        return DeliveryFailure.NO_ANSWER
 
     return fault

@@ -18,8 +18,8 @@ from fdtr.cli.signed import load_key
 from fdtr.errors import MissingExtra, UnreadableKey
 
 if TYPE_CHECKING:
-    from fdtr.exchange.flower.settings import HubSettings
-    from fdtr.exchange.remote import Result
+    from fdtr.exchange.flower.network_settings import HubSettings
+    from fdtr.exchange.remote.jobs import Result
     from fdtr.signing import Key
     from fdtr.study import Study
 
@@ -36,7 +36,7 @@ def node(
     site: Annotated[str, typer.Option("--site", help="This site's name, as in the roster.")] = "SITE",
     json: Json = False,
 ) -> None:
-    """Make the key by which the hub's server knows this site's machine. It opens the connection and signs nothing."""
+    """Make the key that identifies this site's machine to the hub's server. It opens the connection, signs nothing."""
     from fdtr.exchange.flower.node_keys import new_node_key, node_fingerprint, settings_line
 
     line = new_node_key(out)
@@ -53,9 +53,9 @@ def certificates(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them.")],
     host: Annotated[list[str], typer.Option("--host", help="A name or address by which sites reach the hub.")],
 ) -> None:
-    """Make certificates for a trial: an authority for the sites, and the front's own. They end after 90 days.
+    """Make certificates for a trial: an authority for the sites, and the hub's own. They end after 90 days.
 
-    A real deployment brings a certificate of its institution; sites then need no authority of ours.
+    A real deployment uses a certificate of its institution; sites then need no authority of ours.
     """
     from fdtr.exchange.flower.certificates import TRIAL_DAYS, certificate_fingerprint, make_certificates
 
@@ -73,17 +73,17 @@ def certificates(
 def serve_hub(settings: HubToml) -> None:
     """Let sites connect, until stopped. Starts nothing by itself: rounds begin with `fdtr hub start-round`.
 
-    Flower's server listens on this machine alone; sites reach a front that passes on what their connection needs.
+    Flower's server listens on this machine only; sites reach a reverse proxy that forwards what their connection needs.
     """
     _require_flower()
     from fdtr.exchange.flower.hub_service import serve_hub as serve
-    from fdtr.exchange.flower.settings import HubSettings
+    from fdtr.exchange.flower.network_settings import HubSettings
 
     loaded = HubSettings.load(settings)
-    serve(loaded, _hub_key(loaded.key), _told_hub)
+    serve(loaded, _hub_key(loaded.key), _show_serving)
 
 
-def _told_hub(settings: HubSettings, study: Study) -> None:
+def _show_serving(settings: HubSettings, study: Study) -> None:
     from fdtr.exchange.flower.node_keys import node_fingerprint
 
     rows = [[site, node_fingerprint(line)] for site, line in settings.nodes.items()]
@@ -110,22 +110,22 @@ def start_round(
     Exits with 0 only where there is a total and every site in it wrote its policy.
     """
     _require_flower()
-    from fdtr.exchange.flower.rounds import start_round as start
-    from fdtr.exchange.flower.settings import HubSettings
-    from fdtr.exchange.remote import Ending
+    from fdtr.exchange.flower.hub_control import start_round as start
+    from fdtr.exchange.flower.network_settings import HubSettings
+    from fdtr.exchange.remote.jobs import Ending
 
-    told = start(HubSettings.load(settings), tuple(sites or ()), min_sites, deadline)
+    finished = start(HubSettings.load(settings), tuple(sites or ()), min_sites, deadline)
     if json:
-        show.as_json({**asdict(told.result), "file": str(told.file)})
+        show.as_json({**asdict(finished.result), "file": str(finished.file)})
     else:
-        _told_result(told.result)
-        show.line(f"The result is kept in {told.file}")
-    if told.result.ending is not Ending.COMPLETE:
+        _show_result(finished.result)
+        show.line(f"The result is kept in {finished.file}")
+    if finished.result.ending is not Ending.COMPLETE:
         raise typer.Exit(1)
 
 
-def _told_result(result: Result) -> None:
-    if not result.study:  # not even that could be read
+def _show_result(result: Result) -> None:
+    if not result.study:  # the study could not be read
         show.line(f"No round was run. {result.next}")
         return
     for note in result.notes:
@@ -134,7 +134,10 @@ def _told_result(result: Result) -> None:
     rows = [
         [site, "in", "finished" if site in result.finished else "not known to have finished"] for site in result.members
     ]
-    rows += [[one.site, "out", f"{one.reason}, at {one.phase} of round {one.round}"] for one in result.absent]
+    rows += [
+        [absence.site, "out", f"{absence.reason}, at {absence.phase} of round {absence.round}"]
+        for absence in result.absent
+    ]
     show.table("Sites", ["site", "", ""], rows)
     show.line(result.next)
 
@@ -147,12 +150,12 @@ def serve_site(settings: SiteToml) -> None:
     rules decide without asking. Only the code installed here runs. Everything asked and sent is in the audit.
     """
     _require_flower()
-    from fdtr.exchange.flower.settings import SiteSettings
+    from fdtr.exchange.flower.network_settings import SiteSettings
     from fdtr.exchange.flower.site_service import serve_site as serve
 
     loaded = SiteSettings.load(settings)
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
-    logging.getLogger("fdtr").setLevel(logging.INFO)  # the site's own eyes may read why it declined
+    logging.getLogger("fdtr").setLevel(logging.INFO)  # the site's own log says why a request was declined
     serve(loaded, _key(loaded.key), show.line)
 
 
@@ -164,23 +167,23 @@ def verify(
 ) -> None:
     """Check that no line of an audit was changed, removed or moved.
 
-    A cut end shows against the head that the site notes beside its audit. Who can change both can cut both: write down
-    the head that this prints, elsewhere.
+    Lines that were cut off at the end are found by the head that the site keeps beside its audit. Somebody who can
+    change both files can cut both, so write the head that this prints down elsewhere.
     """
-    from fdtr.exchange.remote import Audit
-    from fdtr.exchange.remote import verify as check
+    from fdtr.exchange.remote.audit import Audit
+    from fdtr.exchange.remote.audit import verify as check
 
-    found = check(file, head)
+    verified = check(file, head)
     Audit(file).require_whole()
     if json:
-        show.as_json(vars(found))
+        show.as_json(vars(verified))
         return
-    torn = f", {found.torn} torn by a crash" if found.torn else ""
-    show.line(f"{found.lines} lines{torn}, none changed. Head: {found.head}")
+    torn = f", {verified.torn} torn by a crash" if verified.torn else ""
+    show.line(f"{verified.lines} lines{torn}, none changed. Head: {verified.head}")
 
 
 def _hub_key(path: Path) -> Key:
-    """The hub's key; rounds open it again, in a program that has nobody to ask for a passphrase."""
+    """The hub's key. Rounds open it again in a program that cannot ask for a passphrase."""
     from fdtr.signing import is_locked, stated_passphrase
 
     if is_locked(path) and stated_passphrase() is None:

@@ -18,24 +18,14 @@ from flwr.clientapp import ClientApp
 from fdtr.errors import FdtrError, UnreadableFile
 from fdtr.exchange.flower.hub_app import JOB, JOBS, _matched, app, job_path
 from fdtr.exchange.flower.records import FORMAT, answer_record, read_answer, read_request, request_record
-from fdtr.exchange.flower.site_app import SiteApp
-from fdtr.exchange.flower.worker import Worker
+from fdtr.exchange.flower.site_worker import SiteApp, Worker
 from fdtr.exchange.kept import staying_in
-from fdtr.exchange.remote import (
-    Absence,
-    Answer,
-    Ending,
-    Outcome,
-    Phase,
-    Posting,
-    Reason,
-    Request,
-    Result,
-)
+from fdtr.exchange.remote.jobs import Absence, Ending, Reason, Result
+from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting, Request
 from fdtr.signing import HUB
 from folder_parties import Parties, study_of
 from in_process_grid import HUB_NODE, InProcessGrid
-from remote_parties import Network, desk, network
+from remote_parties import Network, handler, network
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +47,7 @@ def in_memory(tmp_path):
 
 def grid_of(net: Network, **options) -> InProcessGrid:
     nodes = net.job().nodes
-    return InProcessGrid({nodes[site]: SiteApp(one) for site, one in net.desks.items()}, **options)
+    return InProcessGrid({nodes[site]: SiteApp(one) for site, one in net.handlers.items()}, **options)
 
 
 def federate(net: Network, grid: InProcessGrid, monkeypatch, **changes) -> Result:
@@ -87,7 +77,7 @@ def test_a_hub_that_cannot_run_tells_its_person_in_sentences(tmp_path, monkeypat
     told = refused(net, monkeypatch).next
     assert "horizn" in told
     assert "InvalidStudy" not in told
-    monkeypatch.setattr("fdtr.exchange.flower.hub_app.conduct", lambda *_: [][0])
+    monkeypatch.setattr("fdtr.exchange.flower.hub_app.run_federation", lambda *_: [][0])
     assert refused(net, monkeypatch).next.startswith("The hub's own program failed (IndexError): logs/superlink.log")
 
 
@@ -215,10 +205,10 @@ def test_records_of_format_1_are_read_forever():
 def test_a_message_that_cannot_be_read_is_refused_in_one_word_and_logged(tmp_path):
     net = network(tmp_path, masked=False)
     context = Context(run_id=1, node_id=2, node_config={}, state=RecordDict(), run_config={})
-    reply = SiteApp(net.desks["a"])(message_of(RecordDict()), context)
+    reply = SiteApp(net.handlers["a"])(message_of(RecordDict()), context)
     assert read_answer(reply) == Answer("a", Outcome.REFUSED)
     for kind in ("train", "evaluate", "query", "query.nothing", "train.sums"):
-        reply = SiteApp(net.desks["a"])(message_of(RecordDict(), kind), context)
+        reply = SiteApp(net.handlers["a"])(message_of(RecordDict(), kind), context)
         assert read_answer(reply) == Answer("a", Outcome.REFUSED)
     assert net.log("a").read_text().count('"outcome":"refused"') == 6
 
@@ -245,7 +235,7 @@ def test_a_thousand_sites(in_memory, monkeypatch):
     root = in_memory / "many"
     parties = Parties(root, sites).set_up(study, n=100)
     parties.open()
-    net = Network(parties, study, {site: desk(root, site, study) for site in sites})
+    net = Network(parties, study, {site: handler(root, site, study) for site in sites})
     result = federate(net, grid_of(net), monkeypatch)
     assert (result.ending, result.absent) == (Ending.COMPLETE, ())
     assert result.members == result.finished == sites

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fdtr.exchange.remote import verify
+from fdtr.exchange.remote.audit import verify
 from folder_parties import SITES, study_of
 from same_policies import same_policies, through_a_folder
 

@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fdtr.errors import InvalidSettings, OutputExists, UnreadableFile, UnreadableKey, UnwritableFile
-from fdtr.exchange.flower.certificates import certificate_fingerprint, make_certificates, require_shown
+from fdtr.exchange.flower.certificates import certificate_fingerprint, make_certificates, require_server_certificate
 from fdtr.exchange.flower.node_keys import new_node_key, node_fingerprint, public_line, public_pem
 
 
@@ -116,7 +116,7 @@ def test_a_certificate_that_has_ended_is_refused_with_a_sentence(tmp_path, monke
     with pytest.raises(
         InvalidSettings, match=r"no site could connect to hub.example.org .*: certificate has expired\."
     ):
-        require_shown(files.certificate, files.key, "hub.example.org")
+        require_server_certificate(files.certificate, files.key, "hub.example.org")
 
 
 def test_the_authoritys_key_is_nowhere(tmp_path):

@@ -1,6 +1,5 @@
 """What a service starts ends with it."""
 
-import json
 import os
 import signal
 import subprocess
@@ -12,15 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from fdtr.errors import InvalidSettings, MissingProgram
-from fdtr.exchange.flower.health import Health, health_endpoint
+from fdtr.errors import MissingProgram
 from fdtr.exchange.flower.processes import (
     Child,
     Children,
+    bypass_proxy_for_loopback,
     environment,
     find_program,
-    free_port,
-    spare_loopback,
     stopping,
 )
 
@@ -31,8 +28,8 @@ DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); prin
 
 def said(child, words="here"):
     until = time.monotonic() + 10
-    while words not in child.words():
-        assert time.monotonic() < until, child.words()
+    while words not in child.output():
+        assert time.monotonic() < until, child.output()
         time.sleep(0.02)
 
 
@@ -122,7 +119,7 @@ import sys, time, pathlib
 from fdtr.exchange.flower.processes import Child, Children, environment
 children = Children(pathlib.Path({str(tmp_path)!r}))
 child = children.start("kept", [{sys.executable!r}, "-c", {SLEEPS!r}], environment())
-while "here" not in child.words(): time.sleep(0.02)
+while "here" not in child.output(): time.sleep(0.02)
 print(child.process.pid, flush=True)
 time.sleep(60)
 """
@@ -142,7 +139,7 @@ time.sleep(60)
 
 @pytest.mark.slow
 def test_a_process_that_hangs_ends_after_its_parent(tmp_path):
-    hangs = "from fdtr.exchange.flower.processes import end_with_parent as e; e(0.1); import time; time.sleep(60)"
+    hangs = "from fdtr.exchange.flower.processes import exit_after_parent as e; e(0.1); import time; time.sleep(60)"
     program = f"""
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", {hangs!r}], start_new_session=True)
@@ -189,7 +186,7 @@ def test_loopback_is_reached_without_a_proxy_by_the_service_and_its_children(mon
         monkeypatch.setenv(name, "http://proxy.example.org:3128")
     told = environment()
     assert (told["NO_PROXY"], told["no_proxy"]) == (direct, direct)
-    spare_loopback()
+    bypass_proxy_for_loopback()
     assert (os.environ["NO_PROXY"], os.environ["no_proxy"]) == (direct, direct)
     assert urllib.request.proxy_bypass("127.0.0.1:5000")
 
@@ -197,21 +194,3 @@ def test_loopback_is_reached_without_a_proxy_by_the_service_and_its_children(mon
 def test_a_missing_program_is_named_with_the_command_that_installs_it():
     with pytest.raises(MissingProgram, match="apt-get install no-such"):
         find_program("no-such-program", "apt-get install no-such")
-
-
-def test_health_tells_two_things_and_nothing_on_other_paths():
-    health, port = Health(connected=lambda: True), free_port()
-    with health_endpoint(health, port):
-        url = f"http://127.0.0.1:{port}"
-        health.answered()
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
-            assert set(json.load(answer)) == {"connected", "last_answer"}
-        with pytest.raises(urllib.error.HTTPError, match="404") as found:
-            urllib.request.urlopen(f"{url}/other", timeout=5)
-        found.value.close()
-        health.connected = lambda: False
-        with pytest.raises(urllib.error.HTTPError, match="503") as found:
-            urllib.request.urlopen(f"{url}/health", timeout=5)
-        found.value.close()
-        with pytest.raises(InvalidSettings, match="Name another"), health_endpoint(health, port):
-            pass

@@ -11,8 +11,8 @@ import pytest
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 
 from fdtr.exchange.flower.certificates import ServerFiles, make_certificates
-from fdtr.exchange.flower.reaching import reachable, resolved
-from fdtr.exchange.flower.supernode import LONGEST, StraightFleetClient, TooLong
+from fdtr.exchange.flower.health import reachable, resolved
+from fdtr.exchange.flower.supernode import LONGEST, AnswerTooLong, RestrictedFleetClient
 from folder_parties import study_of
 
 pytestmark = pytest.mark.network
@@ -73,7 +73,7 @@ def test_a_node_signs_off_at_the_hub_alone(hub, tmp_path):
     address, inner, outer = hub
     authority = (tmp_path / "hostile" / "ca.crt").read_bytes()
     with (
-        StraightFleetClient.from_server_address(address, False, authority, []) as client,
+        RestrictedFleetClient.from_server_address(address, False, authority, []) as client,
         pytest.raises(httpx.HTTPStatusError, match="307"),
     ):
         client.DeactivateNode(DeactivateNodeRequest(node_id=1))
@@ -105,8 +105,8 @@ def test_what_a_hub_sends_is_read_up_to_the_length_that_a_study_needs(tmp_path, 
     flood = type("One", (Flood,), {"taken": [], "packed": packed})
     with (
         listening(flood, files) as address,
-        StraightFleetClient.from_server_address(address, False, files.authority.read_bytes(), []) as client,
-        pytest.raises(TooLong, match="packed" if packed else "more than 100000 bytes"),
+        RestrictedFleetClient.from_server_address(address, False, files.authority.read_bytes(), []) as client,
+        pytest.raises(AnswerTooLong, match="packed" if packed else "more than 100000 bytes"),
     ):
         client.DeactivateNode(DeactivateNodeRequest(node_id=1))
     assert sum(flood.taken) < 20 * 2**20  # what the system's own buffers took

@@ -83,7 +83,7 @@ def asked(network, path: str, method: str = "POST", body: bytes = b"") -> tuple[
 
 
 def control_of(network):
-    from fdtr.exchange.flower.hub_service import Serving
+    from fdtr.exchange.flower.hub_control import Serving
 
     state = network.root / "hub-state"
     return Serving.find(state).control(state)
@@ -93,8 +93,8 @@ def test_strangers_get_past_the_front_to_nothing(network):
     from flwr.proto.control_pb2 import RegisterNodeRequest
     from flwr.proto.fleet_pb2 import ActivateNodeRequest
 
-    from fdtr.exchange.flower.front import PASSED
     from fdtr.exchange.flower.node_keys import new_node_key, public_pem
+    from fdtr.exchange.flower.reverse_proxy import FORWARDED
 
     network.sites = tuple("abcd")
     network.set_up(study_of(network.sites, masked=False), nodes=("a", "b", "d"))
@@ -109,7 +109,7 @@ def test_strangers_get_past_the_front_to_nothing(network):
     assert asked(network, "/v1/fleet/pull-messages", "GET")[0] == 403
     activate = ActivateNodeRequest(public_key=own).SerializeToString()
     assert asked(network, "/v1/fleet/activate-node", body=activate)[0] == 401
-    for path in PASSED:  # an empty message is one of every kind
+    for path in FORWARDED:  # an empty message is one of every kind
         assert asked(network, f"/v1/fleet/{path}")[0] == 401, path
     assert asked(network, "/v1/fleet/push-object", body=b"0" * 100_000)[0] == 413
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fdtr.errors import BrokenChain, UnreadableFile, UnwritableFile
 from fdtr.exchange.folder.durable import locked
-from fdtr.exchange.remote import Audit, audit, verify
-from fdtr.exchange.remote.audit import FIRST
+from fdtr.exchange.remote import audit
+from fdtr.exchange.remote.audit import FIRST, Audit, verify
 
 
 @pytest.fixture(scope="module")

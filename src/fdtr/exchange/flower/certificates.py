@@ -1,11 +1,12 @@
-"""Certificates for a trial, and for the hub's own loopback: an authority and one server beneath it.
+"""Make and check TLS certificates: an authority and one server certificate, for trials and for the hub's loopback.
 
-A real deployment brings a certificate of its institution for the front. What runs behind the front on loopback gets a
-fresh one at every start, whose authority's key is never written.
+In a real deployment nginx uses a certificate of the hub's institution. Flower's server on loopback gets a new
+certificate at every start. The authority's private key is never written.
 """
 
 import ipaddress
 import os
+import re
 import ssl
 import stat
 from contextlib import suppress
@@ -22,15 +23,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fdtr.container import create_private, write_atomically
 from fdtr.errors import InvalidSettings, OutputExists, UnreadableFile, UnwritableFile
-from fdtr.exchange.flower.hosts import is_host
 
 TRIAL_DAYS = 90
 _SKEW = timedelta(minutes=5)  # clocks of two machines differ
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST_NAME = re.compile(rf"({_LABEL}\.)*(?![0-9]+\Z){_LABEL}")  # one that ends in a number would be an address
+_LONGEST_HOST_NAME = 253
 
 
 @dataclass(frozen=True)
 class ServerFiles:
-    """What a TLS server needs: its authority's certificate, its own, and its private key."""
+    """Files of a TLS server: its authority's certificate, its own certificate, and its private key."""
 
     authority: Path
     certificate: Path
@@ -38,22 +41,38 @@ class ServerFiles:
 
     @classmethod
     def within(cls, folder: Path) -> "ServerFiles":
-        """The names that `make_certificates` writes under."""
+        """The files that `make_certificates` writes into a folder."""
         return cls(folder / "ca.crt", folder / "server.crt", folder / "server.key")
 
 
+def is_host(text: str) -> bool:
+    """Whether `text` is a DNS name or an IP address, without a port and without brackets.
+
+    >>> [is_host(text) for text in ("hub.example.org", "10.0.0.1", "::1", "hub.example.org:8443", "10.0.0.256", "")]
+    [True, True, True, False, False, False]
+    """
+    return _is_address(text) or (len(text) <= _LONGEST_HOST_NAME and _HOST_NAME.fullmatch(text) is not None)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return "%" not in str(ipaddress.ip_address(text))
+    except ValueError:
+        return False
+
+
 def make_certificates(folder: Path, hosts: list[str], days: int = TRIAL_DAYS) -> ServerFiles:
-    """An authority and a server certificate for `hosts`, names or addresses. The authority's key is not kept."""
-    strange = [host for host in hosts if not is_host(host)]
-    if strange:
+    """Write an authority and a server certificate for `hosts`, names or addresses. The authority's key is not kept."""
+    invalid = [host for host in hosts if not is_host(host)]
+    if invalid:
         raise InvalidSettings(
-            f"{strange[0]!r} is no name or address of a host. Nothing was written. Give one without a port, such as "
+            f"{invalid[0]!r} is no name or address of a host. Nothing was written. Give one without a port, such as "
             "hub.example.org or 10.0.0.1."
         )
     files = ServerFiles.within(folder)
-    there = [path for path in vars(files).values() if os.path.lexists(path)]
-    if there:
-        raise OutputExists(f"{there[0]} exists already. Nothing was written. Name another folder.")
+    existing = [path for path in vars(files).values() if os.path.lexists(path)]
+    if existing:
+        raise OutputExists(f"{existing[0]} exists already. Nothing was written. Name another folder.")
     authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority_name = _name(f"fdtr trial authority for {hosts[0]}"[:64])
     authority = _authority(authority_name, authority_key, days)
@@ -69,23 +88,23 @@ def make_certificates(folder: Path, hosts: list[str], days: int = TRIAL_DAYS) ->
         write_atomically(files.certificate, server.public_bytes(Encoding.PEM))
         write_atomically(files.authority, authority.public_bytes(Encoding.PEM))
     except BaseException:
-        for path in vars(files).values():  # none was there before
+        for path in vars(files).values():  # none existed before
             path.unlink(missing_ok=True)
         raise
     return files
 
 
 def certificate_fingerprint(path: Path) -> str:
-    """The SHA-256 of the first certificate in a PEM file, as browsers show it."""
+    """SHA-256 of the first certificate in a PEM file, as browsers show it."""
     try:
-        found = x509.load_pem_x509_certificate(path.read_bytes())
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError):
         raise UnreadableFile(f"{path} is no certificate in PEM.") from None
-    return sha256(found.public_bytes(Encoding.DER)).digest().hex(":").upper()
+    return sha256(certificate.public_bytes(Encoding.DER)).digest().hex(":").upper()
 
 
 def require_authority(path: Path) -> None:
-    """Refuse what no connection could be checked against."""
+    """Refuse a file that cannot serve as certificate authority."""
     _require_file("authority", path)
     try:
         ssl.create_default_context(cafile=str(path))
@@ -100,19 +119,19 @@ def require_authority(path: Path) -> None:
 
 
 def _require_file(field: str, path: Path) -> None:
-    """Refuse what is there and no file, before anybody opens it: a pipe would keep them waiting for ever."""
+    """Refuse a path that exists and is no regular file, before it is opened: reading a pipe could block for ever."""
     try:
         mode = path.stat().st_mode
     except OSError:
-        return  # whoever opens it says why
+        return  # opening it gives the reason
     if not stat.S_ISREG(mode):
         raise InvalidSettings(f"{field}: {path} is no file.")
 
 
-def require_shown(certificate: Path, key: Path, host: str) -> None:
-    """Refuse a certificate under which no site could connect to `host`: a whole handshake, without a network."""
+def require_server_certificate(certificate: Path, key: Path, host: str) -> None:
+    """Refuse a certificate with which no site could connect to `host`. Runs a whole TLS handshake in memory."""
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # whether its authority is believed is for the sites to say
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # each site decides which authority it trusts
     _require_file("[tls] certificate", certificate)
     try:
         client.load_verify_locations(certificate)
@@ -121,11 +140,11 @@ def require_shown(certificate: Path, key: Path, host: str) -> None:
     except OSError as error:
         raise InvalidSettings(f"[tls] certificate: {certificate} could not be read: {error.strerror}.") from None
     try:
-        server.load_cert_chain(certificate, key, password="")  # one that is locked would ask at the terminal
+        server.load_cert_chain(certificate, key, password="")  # a locked key would ask at the terminal
     except (OSError, ValueError):
         raise InvalidSettings(
-            f"[tls] key: {key} is not the private key of {certificate}, or it is locked with a passphrase, which the "
-            "front cannot open."
+            f"[tls] key: {key} is not the private key of {certificate}, or it is locked with a passphrase, which "
+            "nginx cannot open."
         ) from None
     try:
         _shake_hands(client, server, host)
@@ -140,14 +159,14 @@ def require_shown(certificate: Path, key: Path, host: str) -> None:
 
 def _shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str) -> None:
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ours = client.wrap_bio(to_client, to_server, server_hostname=host)
-    theirs = server.wrap_bio(to_server, to_client, server_side=True)
+    client_end = client.wrap_bio(to_client, to_server, server_hostname=host)
+    server_end = server.wrap_bio(to_server, to_client, server_side=True)
     while True:
         try:
-            return ours.do_handshake()
+            return client_end.do_handshake()
         except ssl.SSLWantReadError:
             with suppress(ssl.SSLWantReadError):
-                theirs.do_handshake()
+                server_end.do_handshake()
 
 
 def _name(text: str) -> x509.Name:
@@ -163,7 +182,7 @@ def _dated(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
 
 def _authority(name: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.Certificate:
     public = key.public_key()
-    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # signs certificates alone
+    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # signs certificates only
     builder = _dated(name, name, public, days).add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
     builder = builder.add_extension(usage, True)
     return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), False).sign(key, SHA256())
@@ -180,8 +199,8 @@ def _server(
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
     builder = builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), False)
     builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
-    above = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
-    return builder.add_extension(above, False).sign(issuer_key, SHA256())
+    issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    return builder.add_extension(issuer_id, False).sign(issuer_key, SHA256())
 
 
 def _host(text: str) -> x509.GeneralName:

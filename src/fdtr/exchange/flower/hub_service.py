@@ -1,79 +1,54 @@
-"""`fdtr hub serve`: Flower's server on loopback, the nodes that may connect to it, and the front before it."""
+"""`fdtr hub serve`: Flower's server on loopback, the nodes that may connect to it, and the reverse proxy before it."""
 
-import json
 import os
 import shutil
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fdtr.container import write_atomically
-from fdtr.errors import InvalidSettings, NotServed, ServiceEnded
-from fdtr.exchange.flower.certificates import ServerFiles, make_certificates, require_shown
-from fdtr.exchange.flower.control import Control
-from fdtr.exchange.flower.front import Front, write_front
+from fdtr.errors import InvalidSettings, ServiceEnded
+from fdtr.exchange.flower.certificates import ServerFiles, make_certificates, require_server_certificate
 from fdtr.exchange.flower.hub_app import JOBS
-from fdtr.exchange.flower.lengths import longest_request
-from fdtr.exchange.flower.permissions import private_folder, require_owner, require_private, require_private_folder
+from fdtr.exchange.flower.hub_control import Control, Serving
+from fdtr.exchange.flower.network_settings import (
+    HubSettings,
+    private_folder,
+    require_owner,
+    require_private,
+    require_private_folder,
+)
 from fdtr.exchange.flower.processes import (
     LOOPBACK,
     Children,
+    bypass_proxy_for_loopback,
     environment,
     find_program,
     free_port,
-    spare_loopback,
     stopping,
 )
-from fdtr.exchange.flower.settings import HubSettings
+from fdtr.exchange.flower.reverse_proxy import ReverseProxy, write_configuration
 from fdtr.exchange.folder.board import read_study
 from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.folder.parts import sites_of
-from fdtr.exchange.remote.desk import require_carriable
+from fdtr.exchange.remote.requests import longest_to_hub, require_hub_key
 from fdtr.signing import HUB, Key, require_own
 from fdtr.study import Study
 
 INSTALL_FLOWER = "pip install 'fdtr[flower]'"
 _PATIENCE = 90.0
-_TURN = 0.2
-
-
-@dataclass(frozen=True)
-class Serving:
-    """A hub that serves: the process, its server's port on loopback, and the number of each site's node."""
-
-    pid: int
-    port: int
-    nodes: dict[str, int]
-
-    def save(self, state: Path) -> None:
-        """For `fdtr hub start-round` to find."""
-        write_atomically(_place(state), json.dumps(asdict(self)).encode(), mode=0o600)
-
-    @classmethod
-    def find(cls, state: Path) -> "Serving":
-        """The hub that serves with this state."""
-        try:
-            found = cls(**json.loads(_place(state).read_bytes()))
-            os.kill(found.pid, 0)
-        except (OSError, ValueError, TypeError):
-            raise NotServed("No hub serves with these settings. Run `fdtr hub serve` first, and leave it on.") from None
-        return found
-
-    def control(self, state: Path) -> Control:
-        """To its server."""
-        return Control(self.port, ServerFiles.within(state / "tls").authority)
+_INTERVAL = 0.2
 
 
 def require_hub(settings: HubSettings, key: Key) -> Study:
-    """Refuse settings that no federation could run with; the study that lies in the hub's folder."""
+    """Refuse settings with which no federation could run. Returns the study in the hub's folder."""
     require_private("The hub's key", settings.key)
     require_private("The certificate's key", settings.tls.key)
-    require_shown(settings.tls.certificate, settings.tls.key, settings.address.rpartition(":")[0].strip("[]"))
+    host = settings.address.rpartition(":")[0].strip("[]")
+    require_server_certificate(settings.tls.certificate, settings.tls.key, host)
     require_private_folder("The study's folder", settings.folder)
     study = read_study(settings.folder)
-    require_carriable(study)
+    require_hub_key(study)
     require_own(key, HUB, study.roster)
     strangers = sorted(set(settings.nodes) - set(sites_of(study.roster)))
     if strangers:
@@ -89,13 +64,13 @@ def require_hub(settings: HubSettings, key: Key) -> Study:
 
 
 def _require_free(listen: str) -> None:
-    """Whoever holds the port would answer in the front's place."""
+    """Refuse a port that is taken: another program would answer in place of the proxy."""
     host, port = _listening(listen)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        with socket.socket(found[0][0], socket.SOCK_STREAM) as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as nginx does
-            tried.bind(found[0][4])
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as candidate:
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as nginx does
+            candidate.bind(address)
     except OSError as error:
         raise InvalidSettings(f"listen: nobody can listen on {listen} now: {error.strerror}.") from None
 
@@ -105,9 +80,9 @@ def _listening(listen: str) -> tuple[str | None, int]:
     return (None if host == "*" else host.strip("[]")), int(port)
 
 
-def serve_hub(settings: HubSettings, key: Key, tell: Callable[[HubSettings, Study], None]) -> None:
-    """Serve until told to stop. `tell` is called once sites can connect."""
-    spare_loopback()
+def serve_hub(settings: HubSettings, key: Key, ready: Callable[[HubSettings, Study], None]) -> None:
+    """Serve until told to stop. `ready` is called once sites can connect."""
+    bypass_proxy_for_loopback()
     require_owner(settings.state)
     study = require_hub(settings, key)
     state = private_folder("The state folder", settings.state)
@@ -117,14 +92,14 @@ def serve_hub(settings: HubSettings, key: Key, tell: Callable[[HubSettings, Stud
         try:
             port = free_port()
             serving = Serving(os.getpid(), port, _start_server(children, settings, port))
-            _start_front(children, settings, port, longest_request(study))
+            _start_proxy(children, settings, port, longest_to_hub(study))
             serving.save(state)
-            tell(settings, study)
-            while not stop.wait(_TURN):
+            ready(settings, study)
+            while not stop.wait(_INTERVAL):
                 _require_running(children)
                 children.bound_logs()
         finally:
-            _place(state).unlink(missing_ok=True)
+            Serving.path(state).unlink(missing_ok=True)
 
 
 def _start_server(children: Children, settings: HubSettings, port: int) -> dict[str, int]:
@@ -133,35 +108,35 @@ def _start_server(children: Children, settings: HubSettings, port: int) -> dict[
     files = make_certificates(state / "tls", [LOOPBACK, "localhost"], days=3650)
     jobs = private_folder("The folder of jobs", state / "jobs")
     database = _fresh_database(state)
-    told = environment(passphrases=True, FLWR_HOME=str(state / "flower"), **{JOBS: str(jobs)})
+    variables = environment(passphrases=True, FLWR_HOME=str(state / "flower"), **{JOBS: str(jobs)})
     program = find_program("flower-superlink", INSTALL_FLOWER)
     command = [program, "--host", LOOPBACK, "--port", str(port), "--database", str(database)]
     command += ["--ssl-ca-certfile", str(files.authority), "--ssl-certfile", str(files.certificate)]
     command += ["--ssl-keyfile", str(files.key), "--enable-supernode-auth", "--disable-runtime-dependency-installation"]
-    children.start("superlink", command, told)
+    children.start("superlink", command, variables)
     control = Control(port, files.authority)
     _wait_until(children, control.answers)
     return control.register(settings.nodes)
 
 
 def _fresh_database(state: Path) -> Path:
-    """Where Flower's server keeps its nodes and runs; what an earlier one kept is removed.
+    """The path for the database of Flower's server; the database of an earlier start is removed.
 
-    It takes no public key a second time, not even of a node that was taken out: an edit of [nodes] could never be taken
-    back. What has to last is in the study's folder.
+    Flower registers no public key twice, not even that of a node that was removed: a change of [nodes] could never be
+    undone. What has to last is in the study's folder.
     """
-    for left in state.glob("superlink.db*"):  # SQLite keeps files of its own beside it
-        left.unlink()
+    for old in state.glob("superlink.db*"):  # SQLite keeps files of its own beside it
+        old.unlink()
     return state / "superlink.db"
 
 
-def _start_front(children: Children, settings: HubSettings, port: int, longest: int) -> None:
+def _start_proxy(children: Children, settings: HubSettings, port: int, longest: int) -> None:
     authority = ServerFiles.within(settings.state / "tls").authority
-    front = Front(settings.listen, settings.tls.certificate, settings.tls.key, port, authority, longest)
-    children.start("front", write_front(settings.state / "front", front), environment())
+    proxy = ReverseProxy(settings.listen, settings.tls.certificate, settings.tls.key, port, authority, longest)
+    children.start("front", write_configuration(settings.state / "front", proxy), environment())
     host, listening = _listening(settings.listen)
-    known = LOOPBACK if host in (None, "0.0.0.0") else "::1" if host == "::" else str(host)  # noqa: S104
-    _wait_until(children, lambda: _accepts(known, listening))
+    reached_at = LOOPBACK if host in (None, "0.0.0.0") else "::1" if host == "::" else str(host)  # noqa: S104
+    _wait_until(children, lambda: _accepts(reached_at, listening))
 
 
 def _accepts(host: str, port: int) -> bool:
@@ -178,7 +153,7 @@ def _wait_until(children: Children, ready: Callable[[], bool]) -> None:
         _require_running(children)
         if time.monotonic() > until:
             raise ServiceEnded(f"{children.running[-1].name} did not start in {_PATIENCE:.0f} s. See {children.logs}.")
-        time.sleep(_TURN)
+        time.sleep(_INTERVAL)
     _require_running(children)
 
 
@@ -188,7 +163,3 @@ def _require_running(children: Children) -> None:
         raise ServiceEnded(
             f"{child.name} ended, and the hub with it: {child.last_words()} See {child.log}. No round is lost."
         )
-
-
-def _place(state: Path) -> Path:
-    return state / "serving.json"

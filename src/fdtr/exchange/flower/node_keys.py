@@ -1,6 +1,6 @@
-"""The key by which the hub's server knows a site's machine: ECDSA P-384 in OpenSSH's format, as Flower wants it.
+"""Node keys, by which the hub's server identifies a site's machine: ECDSA P-384 in OpenSSH format, as Flower requires.
 
-It opens the connection and nothing else: what a site says is signed with its key on the roster.
+A node key only opens the connection. What a site sends is signed with its key on the roster.
 """
 
 from base64 import b64decode, b64encode
@@ -25,52 +25,52 @@ _MOST_KEY_BYTES = 4096
 
 
 def new_node_key(path: Path) -> str:
-    """Write a new private key, readable by its owner alone; the public half as one line of text."""
+    """Write a new private key, readable by its owner only. Returns the public half as one line of text."""
     private = ec.generate_private_key(ec.SECP384R1())
     create_private(path, private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     return _line(private.public_key())
 
 
 def public_line(path: Path) -> str:
-    """The public half of a private key in a file."""
+    """The public half of the private key in a file, as one line of text."""
     try:
         with path.open("rb") as file:
-            found: object = load_ssh_private_key(file.read(_MOST_KEY_BYTES), password=None)
+            key: object = load_ssh_private_key(file.read(_MOST_KEY_BYTES), password=None)
     except OSError as error:
         raise UnreadableKey(f"The node key {path} could not be read: {error.strerror}.") from None
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        found = None
-    if not isinstance(found, ec.EllipticCurvePrivateKey) or not isinstance(found.curve, ec.SECP384R1):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP384R1):
         raise UnreadableKey(f"{path} is no node key. Make one with `fdtr keys node --out FILE`.")
-    return _line(found.public_key())
+    return _line(key.public_key())
 
 
 def settings_line(site: str, line: str) -> str:
-    """What the hub's person puts under [nodes]: names with blanks, points or umlauts need quotes there."""
+    """The line for [nodes] of the hub's settings, with quotes where the site's name needs them in TOML."""
     import tomli_w
 
     return tomli_w.dumps({site: line}).strip()
 
 
 def public_pem(line: str) -> bytes:
-    """A public key as the hub's server stores it; a ValueError says what is wrong with the line."""
+    """A public key in the PEM form that the hub's server stores; raises ValueError if the line is no such key."""
     return _public(line).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def node_fingerprint(line: str) -> str:
-    """What `ssh-keygen -l` prints of a public key, to be compared by telephone."""
+    """The fingerprint that `ssh-keygen -l` prints of a public key, to be compared by telephone."""
     blob = b64decode(_line(_public(line)).split()[1])
     return "SHA256:" + b64encode(sha256(blob).digest()).rstrip(b"=").decode()
 
 
 def _public(line: str) -> ec.EllipticCurvePublicKey:
     try:
-        found: object = load_ssh_public_key(line.encode())
+        key: object = load_ssh_public_key(line.encode())
     except (ValueError, UnsupportedAlgorithm):
-        found = None
-    if not isinstance(found, ec.EllipticCurvePublicKey) or not isinstance(found.curve, ec.SECP384R1):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
         raise ValueError("a node's public key is the line that `fdtr keys node` prints: ecdsa-sha2-nistp384 AAAA…")
-    return found
+    return key
 
 
 def _line(public: ec.EllipticCurvePublicKey) -> str:

@@ -1,34 +1,34 @@
-"""Requests and answers as Flower's records: one ConfigRecord, with a list of bytes."""
+"""Requests and answers as Flower records: one ConfigRecord with lists of parts, senders and contents."""
 
 import logging
 from typing import TypeGuard
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from fdtr.exchange.remote import Answer, Outcome, Phase, Posting, Request
+from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting, Request
 
 log = logging.getLogger("fdtr.exchange.flower")
 
 FORMAT = 1
-"""Of the record; what it carries says its own. A party refuses another by name."""
+"""Format of the record; the postings in it have formats of their own. Another format is refused by number."""
 _NAME = "fdtr"
 _PHASES = {f"query.{phase.value}": phase for phase in Phase}
 
 
 def request_record(request: Request) -> RecordDict:
-    """What the hub sends."""
+    """The record that the hub sends."""
     return _record(
         request.postings, fingerprint=request.fingerprint, round=request.round, phase=request.phase.value
     )  # fmt: skip
 
 
 def answer_record(answer: Answer) -> RecordDict:
-    """What a site sends back."""
+    """The record that a site sends back."""
     return _record(answer.postings, site=answer.site, outcome=answer.outcome.value)
 
 
 def read_request(message: Message) -> Request | None:
-    """The request in a message, or None where there is none that can be read."""
+    """The request in a message, or None if it cannot be read."""
     record = _only(message, {"fingerprint", "round", "phase"})
     if record is None:
         return None
@@ -46,7 +46,7 @@ def read_request(message: Message) -> Request | None:
 
 
 def read_answer(message: Message) -> Answer | None:
-    """The answer in a message, or None where there is none that can be read."""
+    """The answer in a message, or None if it cannot be read."""
     record = _only(message, {"site", "outcome"})
     if record is None:
         return None
@@ -58,38 +58,39 @@ def read_answer(message: Message) -> Answer | None:
 
 def _record(postings: tuple[Posting, ...], **fields: str | int) -> RecordDict:
     columns: dict[str, list[str] | list[bytes]] = {
-        "parts": [one.part for one in postings],
-        "senders": [one.sender for one in postings],
-        "contents": [one.content for one in postings],
+        "parts": [posting.part for posting in postings],
+        "senders": [posting.sender for posting in postings],
+        "contents": [posting.content for posting in postings],
     }
     return RecordDict({_NAME: ConfigRecord({"format": FORMAT, **fields, **columns})})
 
 
 def _only(message: Message, fields: set[str]) -> ConfigRecord | None:
-    """The one record of a message, where it has the fields that it should and no others."""
+    """The only record of a message, if it has exactly the right fields; otherwise None."""
     if not message.has_content() or set(message.content) != {_NAME}:
         return None
     record = message.content[_NAME]
     if not isinstance(record, ConfigRecord):
         return None
-    if record.get("format") != FORMAT:
-        told = record.get("format")
-        log.error("A message has format %s; this version of fdtr reads %s.", told if type(told) is int else "?", FORMAT)
+    number = record.get("format")
+    if number != FORMAT:
+        shown = number if type(number) is int else "?"
+        log.error("A message has format %s; this version of fdtr reads %s.", shown, FORMAT)
         return None
     return record if set(record) == fields | {"format", "parts", "senders", "contents"} else None
 
 
 def _postings(record: ConfigRecord) -> tuple[Posting, ...] | None:
     names, senders, contents = record["parts"], record["senders"], record["contents"]
-    if not (_are(names, str) and _are(senders, str) and _are_bytes(contents)):
+    if not (_are_texts(names) and _are_texts(senders) and _are_bytes(contents)):
         return None
     if not len(names) == len(senders) == len(contents):
         return None
-    return tuple(Posting(*one) for one in zip(names, senders, contents, strict=True))
+    return tuple(Posting(*fields) for fields in zip(names, senders, contents, strict=True))
 
 
-def _are(values: object, kind: type[str]) -> TypeGuard[list[str]]:
-    return isinstance(values, list) and all(isinstance(value, kind) for value in values)
+def _are_texts(values: object) -> TypeGuard[list[str]]:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _are_bytes(values: object) -> TypeGuard[list[bytes]]:

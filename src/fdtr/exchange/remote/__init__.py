@@ -1,32 +1,13 @@
-"""A round over a network, whatever carries it: the hub's folder, a private mirror of it at every site.
+"""Run a round over a network, independent of the library that carries the messages.
 
-Each request brings a site the postings that it lacks; the site takes its turn as in a shared folder, and its answer
-takes back what it posted. So one set of rules decides in both exchanges, and a crash of either end is no new case.
+The hub keeps the study's folder. Every site keeps a private copy of it. A request brings a site the files that it
+lacks. The site then acts as it would in a shared folder, and its answer carries the files that it wrote. So both
+exchanges follow the same rules, and the same code handles a crash at either end.
+
+    requests          what travels, and the checks before it is stored
+    request_handler   a site's answers to the hub
+    audit             a site's log of requests, checks and answers
+    collection        one phase at the hub: ask sites, store their parts
+    hub_rounds        all phases at the hub, up to the total and the policies
+    jobs              the hub's job file and result file
 """
-
-from fdtr.exchange.remote.audit import Audit, Verified, verify
-from fdtr.exchange.remote.desk import Desk, DeskStudy
-from fdtr.exchange.remote.jobs import Absence, Ending, Job, Reason, Result
-from fdtr.exchange.remote.parcels import Answer, Outcome, Phase, Posting, Request
-from fdtr.exchange.remote.rounds import Ask, Lost, conduct
-
-__all__ = [
-    "Absence",
-    "Answer",
-    "Ask",
-    "Audit",
-    "Desk",
-    "DeskStudy",
-    "Ending",
-    "Job",
-    "Lost",
-    "Outcome",
-    "Phase",
-    "Posting",
-    "Reason",
-    "Request",
-    "Result",
-    "Verified",
-    "conduct",
-    "verify",
-]

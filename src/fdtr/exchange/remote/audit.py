@@ -1,11 +1,13 @@
-"""What a site was asked, what it checked and what it sent: one line each, chained so that none can be changed unseen.
+"""A site's audit log: what it was asked, what it checked and what it sent, as a hash chain with one line per request.
 
-A line is canonical JSON. `seal` is the SHA-256 of the rest of it, `before` the seal of the line before. Whatever is
-changed, removed or moved breaks the chain; lines cut off at the end do not. So the newest seal is noted in a file
-beside the log, and a log that does not end there is not gone on with. Who can write to both can cut both: note the head
-elsewhere now and then, and give it to `verify`. What a crash left of a line stays as it lies, and what is written next
-begins right behind it, on the same line, with its length and hash. So a crash leaves one unended piece at the end and
-never a whole line that is not sound: such a line was changed, and nothing is written after it.
+A line is canonical JSON. `seal` is the SHA-256 of the rest of the line; `before` is the seal of the previous line. A
+line that was changed, removed or moved breaks the chain. Lines cut off at the end do not, so the newest seal, the head,
+is also written to a file beside the log, and nothing is appended to a log that does not end with it. Somebody who can
+write to both files can cut both: note the head elsewhere from time to time, and give it to `verify`.
+
+A crash can leave part of a line. It stays in the log, and the next line begins right behind it with its length and
+hash. So a crash leaves one unfinished piece at the end, and never a finished line that is not valid. A finished line
+that is not valid was changed, and nothing is written after it.
 """
 
 import json
@@ -23,9 +25,9 @@ from fdtr.errors import BrokenChain, FdtrError, UnreadableFile, UnwritableFile
 from fdtr.exchange.folder.durable import locked
 
 FIRST = "0" * 64
-"""What the first line has for the one before."""
+"""`before` of the first line."""
 _TORN = "torn"
-_BEGINS = b'{"before":"'  # the note of a torn line: canonical JSON sorts its keys
+_BEGINS = b'{"before":"'  # how every line begins: canonical JSON sorts its keys
 _CHUNK = 2**16
 _UNRELIABLE = (
     "The log cannot be relied on from there. Keep it as it is, compare it with a copy, and find out who could write "
@@ -37,7 +39,7 @@ _UNRELIABLE = (
 class Verified:
     """A log whose chain holds: its number of `lines`, its `head`, and how many lines a crash has `torn`.
 
-    `unended` says that the last of those is still the end of the log.
+    `unended` says that the log still ends with a torn line.
     """
 
     lines: int
@@ -48,22 +50,22 @@ class Verified:
 
 @dataclass(frozen=True)
 class Audit:
-    """The log at `path`, readable by its owner alone. One process writes at a time."""
+    """The log at `path`, readable by its owner only. One process writes at a time."""
 
     path: Path
 
     @property
     def head(self) -> Path:
-        """Where the seal of the newest line is noted."""
+        """The file that holds the seal of the newest line."""
         return self.path.with_name(f"{self.path.name}.head")
 
     def require_whole(self) -> None:
-        """Refuse a log that is gone, or that lines were cut off from, since its head was noted."""
+        """Refuse a log that was removed or shortened after its head was written."""
         line, rest = _ending(self.path)
-        self._require_noted(_sound(rest) or (_sound(line) if line else None))
+        self._require_head(_valid(rest) or (_valid(line) if line else None))
 
     def append(self, event: Mapping[str, Any]) -> str:
-        """Write one line, on disk before this returns; gives the new head."""
+        """Append one line, which is on disk when this returns. Returns the new head."""
         with locked(self.path.with_name(f".{self.path.name}.lock"), f"the log {self.path}"):
             try:
                 return self._append(event)
@@ -74,17 +76,17 @@ class Audit:
 
     def _append(self, event: Mapping[str, Any]) -> str:
         line, rest = _ending(self.path)
-        last = _sound(line) if line else None
+        last = _valid(line) if line else None
         if line is not None and last is None:
             raise BrokenChain(f"The log {self.path} ends with a line that was changed. {_UNRELIABLE}")
-        whole = _sound(rest)  # a line that lacks nothing but its end
-        content = b"\n" if whole else b""
-        last = whole or last
-        if not self._require_noted(last) and last is not None:  # a crash came between the line and its note
-            self._note(last)
-        events = [event] if whole or not rest else [{_TORN: _described(rest)}, event]
-        for one in events:  # each with its note, so that a crash leaves no more than one line without
-            last = _sealed(one, last)
+        unended = _valid(rest)  # a line that lacks only its newline
+        content = b"\n" if unended else b""
+        last = unended or last
+        if not self._require_head(last) and last is not None:  # a crash came between the line and its head
+            self._write_head(last)
+        events = [event] if unended or not rest else [{_TORN: _described(rest)}, event]
+        for entry in events:  # the head follows every line, so that a crash leaves at most one line without
+            last = _sealed(entry, last)
             self._write(content + canonical_json(last) + b"\n", last)
             content = b""
         return str(last["seal"]) if last else FIRST
@@ -93,43 +95,43 @@ class Audit:
         size = self.path.stat().st_size if self.path.exists() else 0
         _write(self.path, content)
         try:
-            self._note(last)
+            self._write_head(last)
         except FdtrError:
             with suppress(OSError):
                 os.truncate(self.path, size)
             raise
 
-    def _note(self, last: Mapping[str, Any]) -> None:
+    def _write_head(self, last: Mapping[str, Any]) -> None:
         write_atomically(self.head, f"{last['seal']}\n".encode(), mode=0o600)
 
-    def _require_noted(self, last: Mapping[str, Any] | None) -> bool:
-        """Whether `last` is the line that was noted; it may also be the next one. Anything else is refused."""
+    def _require_head(self, last: Mapping[str, Any] | None) -> bool:
+        """Whether the head is the seal of `last`. It may also be the seal before; anything else is refused."""
         try:
-            noted = self.head.read_text(encoding="ascii").strip()
+            head = self.head.read_text(encoding="ascii").strip()
         except FileNotFoundError:
             return last is None
         except (OSError, UnicodeDecodeError):
             raise BrokenChain(f"The note {self.head} of the log's newest line cannot be read. {_UNRELIABLE}") from None
-        if last is None or noted not in (last["seal"], last["before"]):
+        if last is None or head not in (last["seal"], last["before"]):
             raise BrokenChain(
                 f"The log {self.path} does not end with the line that was written last: it was taken away, or lines "
                 "were cut off. Put it back. To begin a new one, keep the old one elsewhere, and move its note "
                 f"{self.head.name} there too."
             )
-        return bool(noted == last["seal"])
+        return bool(head == last["seal"])
 
 
 def verify(path: Path, noted: str | None = None) -> Verified:
     """Check a whole log, line by line; raises BrokenChain at the first line that was changed, removed or moved.
 
-    `noted` is a head from earlier, which the log must still contain.
+    `noted` is an earlier head, which the log must still contain.
     """
     lines, head, torn, unended = 0, FIRST, 0, False
     missing = noted not in (None, FIRST)
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                entry = _sound(line.removesuffix(b"\n"))
+                entry = _valid(line.removesuffix(b"\n"))
                 if entry is None and not line.endswith(b"\n"):
                     unended = True
                     break
@@ -169,29 +171,32 @@ def _described(content: bytes) -> dict[str, Any]:
     return {"bytes": len(content), "sha256": sha256(content).hexdigest()}
 
 
-def _sound(line: bytes) -> dict[str, Any] | None:
-    """A line as it was written, to the last byte, behind what a crash left if it tells of it; None where it is not."""
+def _valid(line: bytes) -> dict[str, Any] | None:
+    """The entry of a line whose bytes are as they were written; otherwise None.
+
+    A line may begin with what a crash left, if the entry gives its length and hash.
+    """
     begins = max(line.rfind(_BEGINS), 0)
-    entry = _sealed_whole(line[begins:])
+    entry = _valid_entry(line[begins:])
     if entry is None or entry.get(_TORN) != (_described(line[:begins]) if begins else None):
         return None
     return entry
 
 
-def _sealed_whole(line: bytes) -> dict[str, Any] | None:
+def _valid_entry(line: bytes) -> dict[str, Any] | None:
     try:
         entry = json.loads(line)
-        whole = isinstance(entry, dict) and canonical_json(entry) == line
+        canonical = isinstance(entry, dict) and canonical_json(entry) == line
     except (ValueError, RecursionError):
         return None
-    if not whole or not {"line", "before", "seal"} <= set(entry):
+    if not canonical or not {"line", "before", "seal"} <= set(entry):
         return None
     rest = {name: value for name, value in entry.items() if name != "seal"}
     return entry if entry["seal"] == _seal(rest) else None
 
 
 def _ending(path: Path) -> tuple[bytes | None, bytes]:
-    """The last line that has an end, and what lies behind it."""
+    """The last finished line, and the bytes after it."""
     try:
         size = path.stat().st_size
     except FileNotFoundError:
@@ -202,12 +207,12 @@ def _ending(path: Path) -> tuple[bytes | None, bytes]:
             length = min(size, max(2 * length, _CHUNK))
             file.seek(size - length)
             *lines, rest = file.read(length).split(b"\n")
-            if len(lines) > 1 or length == size:  # the first of them may be cut
+            if len(lines) > 1 or length == size:  # the first line of the chunk may be cut
                 return (lines[-1] if lines else None), rest
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Append and flush; where not all of it fits, none of it is left."""
+    """Append and flush `content`, whole or not at all."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         size = os.fstat(descriptor).st_size

@@ -1,4 +1,4 @@
-"""What the hub is told to run, and what it tells when it is through: one file each, in JSON."""
+"""A federation's job file, which the hub reads, and its result file, which the hub writes. Both are JSON."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -15,16 +15,16 @@ from fdtr.errors import UnreadableFile
 _MOST_JOB_BYTES = 2**20
 
 
-def moment() -> str:
-    """Now, as a result says it."""
+def timestamp() -> str:
+    """The current time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class Job(BaseModel):
-    """One federation: the hub's folder of the study, its key, and which node of the engine speaks for which site.
+    """One federation: the hub's folder of the study, its key, and the network node of each site.
 
-    Only sites in `nodes` are asked. An open round goes on with `min_sites` of them, and never with fewer than the
-    study asks for. `deadline` is how many seconds a site has to answer in each phase.
+    Only sites in `nodes` are asked. An open round needs `min_sites` of them, and never fewer than the study requires.
+    `deadline` is the number of seconds that a site has to answer in each phase.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -38,7 +38,7 @@ class Job(BaseModel):
 
     @property
     def lock(self) -> Path:
-        """Held by whoever runs a federation whose result lies in the same folder."""
+        """Lock of all federations whose results lie in the same folder."""
         return self.result.with_name("conduct.lock")
 
     def save(self, path: Path) -> None:
@@ -47,7 +47,7 @@ class Job(BaseModel):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read it again."""
+        """Read a job that `save` wrote."""
         try:
             if size_of(path) > _MOST_JOB_BYTES:
                 raise ValueError
@@ -65,7 +65,7 @@ class Ending(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a site is not in: the sites' own words, and what the hub saw."""
+    """Why a site is absent: the outcome in its own answer, or what the hub observed."""
 
     NOT_ASKED = "not asked"  # this run was for others
     NOT_CONNECTED = "not connected"
@@ -84,7 +84,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Absence:
-    """A site that did not do its part: in which round and phase, and why."""
+    """A site that did not do its part, with round, phase and reason."""
 
     site: str
     round: int
@@ -94,10 +94,10 @@ class Absence:
 
 @dataclass(frozen=True)
 class Result:
-    """How a federation went, for the hub's people and for programs.
+    """How a federation ended, for the people at the hub and for programs.
 
-    `members` are in the total; `finished` are those of them who said that they wrote their policy; `given_up` are the
-    rounds that were begun and left; `total` is the SHA-256 of the total's file; `next` says what to do.
+    `members` are the sites in the total; `finished` are those that reported that their policy is written; `given_up`
+    are rounds that were begun and abandoned; `total` is the SHA-256 of the total's file; `next` says what to do.
     """
 
     study: str
@@ -118,25 +118,25 @@ class Result:
 
     @classmethod
     def failed(cls, advice: str) -> Self:
-        """What is told where not even the study could be read, or the hub's own program failed."""
-        now = moment()
+        """The result when the study could not be read, or the hub's own program failed."""
+        now = timestamp()
         return cls("", "", 0, "", Ending.REFUSED, (), (), (), (), None, now, now, advice)
 
     def to_json(self) -> str:
-        """As text."""
+        """The result as JSON text."""
         return json.dumps(asdict(self), indent=1, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """The reverse."""
+        """Read what `to_json` wrote."""
         try:
-            given = json.loads(text)
-            absent = tuple(Absence(**{**one, "reason": Reason(one["reason"])}) for one in given.pop("absent"))
-            lists = {name: tuple(given.pop(name)) for name in ("members", "finished", "given_up", "notes")}
-            return cls(**{**given, **lists, "absent": absent, "ending": Ending(given["ending"])})
+            fields = json.loads(text)
+            absent = tuple(Absence(**{**entry, "reason": Reason(entry["reason"])}) for entry in fields.pop("absent"))
+            lists = {name: tuple(fields.pop(name)) for name in ("members", "finished", "given_up", "notes")}
+            return cls(**{**fields, **lists, "absent": absent, "ending": Ending(fields["ending"])})
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UnreadableFile("This is no result of a federation, or one of another version.") from None
 
     def save(self, path: Path) -> None:
-        """Write it whole or not at all."""
+        """Write the result, whole or not at all."""
         write_atomically(path, self.to_json().encode())

@@ -1,4 +1,4 @@
-"""A site's desk: what it lets out, what it refuses, and that nothing else crosses."""
+"""A site's request handler: what it releases, what it refuses, and that nothing else leaves the site."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ import pytest
 from fdtr.errors import Busy, Exposed, FdtrError, NotJoined, OtherKey, TooFewPatients
 from fdtr.exchange.folder.layout import file_name
 from fdtr.exchange.folder.parts import seal_begun
-from fdtr.exchange.remote import Answer, Audit, Desk, DeskStudy, Outcome, Phase, Posting, Request, verify
-from fdtr.exchange.remote import desk as desks
-from fdtr.exchange.remote.desk import outcome_of
-from fdtr.exchange.remote.mirror import Mirror
-from fdtr.exchange.remote.parcels import carried_to, largest
+from fdtr.exchange.remote import request_handler
+from fdtr.exchange.remote.audit import Audit, verify
+from fdtr.exchange.remote.request_handler import LocalCopy, RequestHandler, ServedStudy, outcome_of
+from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting, Request
 from fdtr.signing import HUB, Key, numbered_round
 from folder_parties import key_of, study_of
 from letters import forged
@@ -54,11 +53,11 @@ def mirrored(net: Network, site: str = "a") -> list[str]:
 
 def test_sums_leave_once_and_the_log_says_what_was_asked_checked_and_sent(tmp_path):
     net = network(tmp_path, masked=False)
-    said = net.desks["a"].answer(first(net))
+    said = net.handlers["a"].answer(first(net))
     assert said.outcome is Outcome.DONE
     [sent] = said.postings
     assert (sent.part, sent.sender) == ("sums", "a")
-    assert net.desks["a"].answer(first(net)) == said  # to the last byte
+    assert net.handlers["a"].answer(first(net)) == said  # to the last byte
     one, two = lines(net)
     asked = {"study": net.study.fingerprint, "round": 1, "phase": "sums", "bytes": len(begun(net).content)}
     told = [{"part": "sums", "bytes": len(sent.content), "sha256": sha256(sent.content).hexdigest()}]
@@ -70,7 +69,7 @@ def test_sums_leave_once_and_the_log_says_what_was_asked_checked_and_sent(tmp_pa
 
 def test_a_refusal_by_the_rules_is_one_word_outside_and_a_table_without_values_in_the_log(tmp_path, caplog):
     net = network(tmp_path, masked=False, n=30)
-    assert net.desks["a"].answer(first(net)) == Answer("a", Outcome.DECLINED)
+    assert net.handlers["a"].answer(first(net)) == Answer("a", Outcome.DECLINED)
     [line] = lines(net)
     assert line["checked"]["N"] == "failed"
     assert line["checked"]["BOUND"] == "held"
@@ -97,8 +96,8 @@ def test_nothing_of_an_exception_crosses(tmp_path, monkeypatch, error):
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(desks, "take_site_turn", fail)
-    said = net.desks["a"].answer(first(net))
+    monkeypatch.setattr(request_handler, "take_site_turn", fail)
+    said = net.handlers["a"].answer(first(net))
     assert said == Answer("a", said.outcome)
     crossed = repr(said).encode()
     assert b"secret" not in crossed
@@ -112,8 +111,8 @@ def test_nothing_of_an_exception_crosses(tmp_path, monkeypatch, error):
 @pytest.mark.parametrize("releases", [1, 2])
 def test_other_messages_leave_only_as_often_as_the_administrator_agreed(tmp_path, releases, caplog):
     net = network(tmp_path, masked=False)
-    agreed = DeskStudy(net.study, tmp_path / "a.csv", None, releases)
-    site = Desk("a", [agreed], key_of("a"), Audit(net.log("a")), tmp_path / "homes" / "a")
+    agreed = ServedStudy(net.study, tmp_path / "a.csv", None, releases)
+    site = RequestHandler("a", [agreed], key_of("a"), Audit(net.log("a")), tmp_path / "homes" / "a")
     outcomes = []
     for number, patients in enumerate((120, 120, 140, 160), 1):
         pa.csv.write_csv(make_table(net.study, {"a": patients}), tmp_path / "a.csv")
@@ -129,13 +128,13 @@ def test_other_messages_leave_only_as_often_as_the_administrator_agreed(tmp_path
 def test_nothing_is_sent_that_the_log_does_not_hold(tmp_path):
     net = network(tmp_path, masked=False)
     net.log("a").mkdir()
-    assert net.desks["a"].answer(first(net)) == Answer("a", Outcome.FAILED)
+    assert net.handlers["a"].answer(first(net)) == Answer("a", Outcome.FAILED)
 
 
 def test_studies_that_are_not_on_the_list_are_unknown(tmp_path):
     net = network(tmp_path, masked=False)
     for fingerprint in ("0" * 64, "", "../../etc", "\ud7ff"):
-        assert net.desks["a"].answer(first(net, fingerprint=fingerprint)) == Answer("a", Outcome.UNKNOWN_STUDY)
+        assert net.handlers["a"].answer(first(net, fingerprint=fingerprint)) == Answer("a", Outcome.UNKNOWN_STUDY)
     assert mirrored(net) == []
     assert [line["asked"]["study"] for line in lines(net)] == ["0" * 64, "", "", ""]
     assert verify(net.log("a")).lines == 4
@@ -143,7 +142,7 @@ def test_studies_that_are_not_on_the_list_are_unknown(tmp_path):
 
 def test_what_cannot_be_read_is_refused(tmp_path):
     net = network(tmp_path, masked=False)
-    assert net.desks["a"].answer(None) == Answer("a", Outcome.REFUSED)
+    assert net.handlers["a"].answer(None) == Answer("a", Outcome.REFUSED)
     assert lines(net)[0]["outcome"] == "refused"
 
 
@@ -167,11 +166,11 @@ def test_postings_that_the_phase_cannot_have_are_refused_before_anything_is_writ
         (),
     ]
     for postings in refused:
-        assert net.desks["a"].answer(first(net, postings=postings)) == Answer("a", Outcome.REFUSED), postings
+        assert net.handlers["a"].answer(first(net, postings=postings)) == Answer("a", Outcome.REFUSED), postings
     for changes in ({"round": 0}, {"round": 10_000}, {"round": -1}, {"round": 2**62}):
-        assert net.desks["a"].answer(first(net, **changes)) == Answer("a", Outcome.REFUSED)
+        assert net.handlers["a"].answer(first(net, **changes)) == Answer("a", Outcome.REFUSED)
     wrong = Phase.SUMS if masked else Phase.KEYS
-    assert net.desks["a"].answer(first(net, phase=wrong)) == Answer("a", Outcome.REFUSED)
+    assert net.handlers["a"].answer(first(net, phase=wrong)) == Answer("a", Outcome.REFUSED)
     assert mirrored(net) == []
     assert verify(net.log("a")).lines == len(refused) + 5
 
@@ -179,8 +178,8 @@ def test_postings_that_the_phase_cannot_have_are_refused_before_anything_is_writ
 def test_a_round_that_the_hub_did_not_begin_is_refused(tmp_path):
     net = network(tmp_path, masked=False)
     wrong = replace(begun(net), content=forged(begun(net).content))
-    assert net.desks["a"].answer(first(net, postings=(wrong,))).outcome is Outcome.REFUSED
-    assert net.desks["a"].answer(first(net, round=2)).outcome is Outcome.REFUSED  # signed for the first
+    assert net.handlers["a"].answer(first(net, postings=(wrong,))).outcome is Outcome.REFUSED
+    assert net.handlers["a"].answer(first(net, round=2)).outcome is Outcome.REFUSED  # signed for the first
     assert mirrored(net) == []
 
 
@@ -191,8 +190,8 @@ def test_an_earlier_round_is_not_played_after_a_later_one(tmp_path):
     net.run()
     net.parties.new_round()
     assert net.board.number == 2
-    assert net.desks["a"].answer(replace(old, round=2, postings=(begun(net),))).outcome is Outcome.DONE
-    assert net.desks["a"].answer(old) == Answer("a", Outcome.REFUSED)
+    assert net.handlers["a"].answer(replace(old, round=2, postings=(begun(net),))).outcome is Outcome.DONE
+    assert net.handlers["a"].answer(old) == Answer("a", Outcome.REFUSED)
 
 
 def test_a_site_that_was_away_joins_a_later_round_and_follows_no_jump(tmp_path):
@@ -202,7 +201,7 @@ def test_a_site_that_was_away_joins_a_later_round_and_follows_no_jump(tmp_path):
         within = numbered_round(net.study.fingerprint, net.study.roster, number)
         return first(net, round=number, postings=(Posting("begun", HUB, seal_begun(within, key_of(HUB))),))
 
-    answer = net.desks["a"].answer
+    answer = net.handlers["a"].answer
     assert answer(of_round(102)) == Answer("a", Outcome.REFUSED)  # a hundred may go by, no more
     assert answer(replace(of_round(3), postings=())) == Answer("a", Outcome.REFUSED)
     assert answer(of_round(3)).outcome is Outcome.DONE
@@ -213,7 +212,7 @@ def test_a_site_that_was_away_joins_a_later_round_and_follows_no_jump(tmp_path):
 def test_a_hub_that_asks_out_of_turn_gets_nothing(tmp_path):
     net = network(tmp_path, masked=True)
     for phase in (Phase.MASKED, Phase.CONFIRMED, Phase.OPENED, Phase.FINISH):
-        assert net.desks["a"].answer(first(net, phase=phase)) == Answer("a", Outcome.REFUSED)
+        assert net.handlers["a"].answer(first(net, phase=phase)) == Answer("a", Outcome.REFUSED)
 
 
 @pytest.mark.slow
@@ -230,24 +229,24 @@ def test_a_hub_that_shows_two_lists_gets_no_opening(tmp_path):
     shorter = SurvivorList(board.survivors.members[:3])
     other = seal_part(SURVIVORS, HUB, shorter, board.within, key_of(HUB))
     ask = first(net, phase=Phase.CONFIRMED, postings=(begun(net), Posting("survivors", HUB, other)))
-    assert net.desks["a"].answer(ask).outcome is Outcome.DONE
-    assert net.desks["b"].answer(ask) == Answer("b", Outcome.REFUSED)  # it signed the longer one
+    assert net.handlers["a"].answer(ask).outcome is Outcome.DONE
+    assert net.handlers["b"].answer(ask) == Answer("b", Outcome.REFUSED)  # it signed the longer one
     shown = tuple(Posting("confirmed", site, board.path("confirmed", site).read_bytes()) for site in "bcd")
     opened = first(net, phase=Phase.OPENED, postings=(begun(net), *shown))
-    assert net.desks["a"].answer(opened) == Answer("a", Outcome.REFUSED)
+    assert net.handlers["a"].answer(opened) == Answer("a", Outcome.REFUSED)
 
 
 def test_a_desk_with_another_key_does_not_open(tmp_path):
     net = network(tmp_path, masked=False)
     with pytest.raises(OtherKey):
-        Desk("a", [DeskStudy(net.study, tmp_path / "a.csv")], Key.new(), Audit(tmp_path / "log"))
+        RequestHandler("a", [ServedStudy(net.study, tmp_path / "a.csv")], Key.new(), Audit(tmp_path / "log"))
 
 
 def test_a_table_that_cannot_be_read_is_a_failure_at_home(tmp_path, caplog):
     net = network(tmp_path, masked=False)
     (tmp_path / "a.csv").write_text("nothing,of,use\n1,2,3\n")
     with caplog.at_level(logging.ERROR):
-        assert net.desks["a"].answer(first(net)) == Answer("a", Outcome.FAILED)
+        assert net.handlers["a"].answer(first(net)) == Answer("a", Outcome.FAILED)
     assert "column" in caplog.text
 
 
@@ -262,25 +261,16 @@ def test_the_policy_is_written_once_where_the_administrator_says(tmp_path):
     assert list((tmp_path / "homes/a/studies").rglob("round-1.policy"))
 
 
-def test_what_may_be_sent_follows_from_the_study():
-    masked, plain = study_of(masked=True), study_of(masked=False)
-    assert carried_to("a", Phase.FINISH, plain) == {("begun", HUB), ("total", HUB)}
-    assert carried_to("a", Phase.MASKED, masked) == {("begun", HUB), ("keys", "b"), ("keys", "c")}
-    assert ("masked", "a") not in carried_to("a", Phase.FINISH, masked)
-    assert largest("keys", masked) == 2048
-    assert largest("total", plain) > largest("sums", plain)
-
-
 def test_a_sites_name_is_no_way_out_of_the_mirror(tmp_path):
     assert Path(file_name("../../evil")).name == file_name("../../evil")
-    assert Mirror("../../evil", study_of(masked=False)).place.parent.name == "mirrors"
+    assert LocalCopy("../../evil", study_of(masked=False)).place.parent.name == "mirrors"
 
 
 def test_a_desk_whose_log_was_changed_sends_nothing_and_says_why_at_home(tmp_path, caplog):
     net = network(tmp_path, masked=False)
-    net.desks["a"].answer(first(net))
+    net.handlers["a"].answer(first(net))
     net.log("a").write_bytes(net.log("a").read_bytes().replace(b"done", b"none"))
-    assert net.desks["a"].answer(first(net)) == Answer("a", Outcome.FAILED)
+    assert net.handlers["a"].answer(first(net)) == Answer("a", Outcome.FAILED)
     assert "ends with a line that was changed" in caplog.text
 
 

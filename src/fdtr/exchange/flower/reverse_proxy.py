@@ -1,7 +1,7 @@
-"""The hub's front: nginx, which lets through what a supernode needs and nothing else.
+"""The hub's reverse proxy: nginx forwards the requests that a supernode needs, and nothing else.
 
-Flower's server answers everything on one port, and whoever reaches its control part can register keys and submit runs.
-So it listens on loopback, and sites reach this front alone.
+Flower's server offers all its interfaces on one port. Whoever reaches the control interface can register keys and
+submit runs. So the server listens on loopback, and sites reach only this proxy.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fdtr.errors import InvalidSettings
 from fdtr.exchange.flower.processes import LOOPBACK, find_program
 
 INSTALL_NGINX = "apt-get install nginx-light"
-PASSED = (
+FORWARDED = (
     "activate-node",
     "deactivate-node",
     "send-node-heartbeat",
@@ -23,11 +23,11 @@ PASSED = (
     "pull-object",
     "confirm-message-received",
 )
-"""What a supernode asks for. Left out are register-node and unregister-node: only the hub's settings name the nodes."""
-_CONNECTIONS_OF_ONE_ADDRESS = 64
-# A supernode asks every three seconds, and some fifteen times around a message; all sites may share one way out.
-_REQUESTS_A_SECOND = 50
-_REQUESTS_AT_ONCE = 1000
+"""The requests of a supernode, without register-node and unregister-node: only the hub's settings name the nodes."""
+_CONNECTIONS_PER_ADDRESS = 64
+# A supernode polls every three seconds and sends some fifteen requests per message; all sites may share one address.
+_REQUESTS_PER_SECOND = 50
+_REQUEST_BURST = 1000
 
 _CONFIGURATION = """\
 # Written by `fdtr hub serve` at every start; changes are lost.
@@ -73,7 +73,7 @@ http {{
             limit_except GET {{ deny all; }}
             proxy_pass https://{loopback}:{port};
         }}
-        location ~ ^/v1/fleet/({passed})$ {{
+        location ~ ^/v1/fleet/({forwarded})$ {{
             limit_except POST {{ deny all; }}
             proxy_pass https://{loopback}:{port};
         }}
@@ -84,11 +84,11 @@ http {{
 
 
 @dataclass(frozen=True)
-class Front:
-    """Where sites connect, and the server on loopback that they are passed on to.
+class ReverseProxy:
+    """Where sites connect (`listen`), and the server on loopback (`port`) to which their requests are forwarded.
 
-    They see `certificate`, whose private key is `key`; what the server at `port` shows was signed by `authority`. Of a
-    request with more than `longest` bytes nothing is passed on.
+    Sites see `certificate`, whose private key is `key`. The certificate of the server at `port` is signed by
+    `authority`. A request of more than `longest` bytes is refused.
     """
 
     listen: str
@@ -99,21 +99,21 @@ class Front:
     longest: int
 
 
-def write_front(state: Path, front: Front) -> list[str]:
-    """Write nginx's configuration into `state`; the command that runs it."""
+def write_configuration(state: Path, proxy: ReverseProxy) -> list[str]:
+    """Write nginx's configuration into `state`. Returns the command that runs nginx."""
     program = find_program("nginx", INSTALL_NGINX)
-    for path in (state, front.certificate, front.key, front.authority):
+    for path in (state, proxy.certificate, proxy.key, proxy.authority):
         if set(str(path)) & set('"\\$\n{}'):
             raise InvalidSettings(f"{path} has a character that nginx's configuration cannot hold. Use another name.")
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     text = _CONFIGURATION.format(
         state=state,
-        connections=_CONNECTIONS_OF_ONE_ADDRESS,
-        rate=_REQUESTS_A_SECOND,
-        burst=_REQUESTS_AT_ONCE,
+        connections=_CONNECTIONS_PER_ADDRESS,
+        rate=_REQUESTS_PER_SECOND,
+        burst=_REQUEST_BURST,
         loopback=LOOPBACK,
-        passed="|".join(PASSED),
-        **vars(front),
+        forwarded="|".join(FORWARDED),
+        **vars(proxy),
     )
     path = state / "nginx.conf"
     path.write_text(text)

@@ -14,22 +14,12 @@ from fdtr import __version__
 from fdtr.errors import Busy, NoHubKey, UnreadableFile, UnwritableFile
 from fdtr.exchange.folder import durable, masked_site
 from fdtr.exchange.kept import staying_in
-from fdtr.exchange.remote import (
-    Absence,
-    Answer,
-    Ending,
-    Job,
-    Lost,
-    Outcome,
-    Phase,
-    Posting,
-    Reason,
-    Result,
-    conduct,
-    gathering,
-    verify,
-)
-from fdtr.exchange.remote.gathering import gather
+from fdtr.exchange.remote import collection
+from fdtr.exchange.remote.audit import verify
+from fdtr.exchange.remote.collection import DeliveryFailure, collect
+from fdtr.exchange.remote.hub_rounds import run_federation
+from fdtr.exchange.remote.jobs import Absence, Ending, Job, Reason, Result
+from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting
 from fdtr.exchange.wire import encode_message
 from fdtr.masking import start
 from fdtr.pipeline.results import run
@@ -39,7 +29,7 @@ from fdtr.study import Study
 from fdtr.study.roster import set_roster
 from folder_parties import Parties, key_of, study_of
 from letters import forged
-from remote_parties import Network, desk, network, silent
+from remote_parties import Network, handler, network, silent
 from secure_sum import entropy
 from worlds import make_sites, make_table
 
@@ -164,9 +154,9 @@ def test_a_site_that_may_not_release_declines_without_a_reason(tmp_path):
 
 def test_a_site_with_another_study_or_roster_says_so(tmp_path):
     net = network(tmp_path, "abcde", masked=False)
-    net.desks["d"] = desk(tmp_path, "d", study_of(tuple("abcde"), masked=False, name="other"))
+    net.handlers["d"] = handler(tmp_path, "d", study_of(tuple("abcde"), masked=False, name="other"))
     changed = {**net.study.roster, "c": Key.new().public}
-    net.desks["e"] = desk(tmp_path, "e", Study.model_validate({**net.study.model_dump(), "roster": changed}))
+    net.handlers["e"] = handler(tmp_path, "e", Study.model_validate({**net.study.model_dump(), "roster": changed}))
     result = net.run()
     assert result.absent == (
         Absence("d", 1, "sums", Reason.UNKNOWN_STUDY),
@@ -184,7 +174,7 @@ def test_what_a_site_did_not_sign_is_not_taken(tmp_path):
     def fault(phase, site, request):
         if phase is not Phase.SUMS or site in "abc":
             return None
-        said = net.desks[site].answer(request)
+        said = net.handlers[site].answer(request)
         [own] = said.postings
         if site == "d":
             return replace(said, postings=(wrongly_signed(own),))
@@ -205,7 +195,7 @@ def test_what_a_site_did_not_sign_is_not_taken(tmp_path):
 def test_sites_whose_nodes_were_mixed_up_are_told_from_those_who_fail(tmp_path):
     net = network(tmp_path, "abcde", masked=False)
     other = {"d": "e", "e": "d"}
-    net.faults.append(lambda _, site, request: net.desks[other[site]].answer(request) if site in other else None)
+    net.faults.append(lambda _, site, request: net.handlers[other[site]].answer(request) if site in other else None)
     result = net.run()
     assert result.members == ("a", "b", "c")
     assert [(one.site, one.reason) for one in result.absent] == [("d", Reason.OTHER_SITE), ("e", Reason.OTHER_SITE)]
@@ -260,8 +250,8 @@ def test_a_late_answer_is_not_added(tmp_path):
 
     def fault(phase, site, request):
         if site == "d":
-            late.append(net.desks["d"].answer(request))
-            return Lost.NO_ANSWER
+            late.append(net.handlers["d"].answer(request))
+            return DeliveryFailure.NO_ANSWER
         if phase is Phase.FINISH and site == "a":
             return replace(late[0], site="a")  # arrives with the next phase, under whatever name
         return None
@@ -281,7 +271,7 @@ def test_a_late_answer_is_not_added(tmp_path):
 
 def test_a_site_that_is_asked_twice_says_the_same(tmp_path):
     net = network(tmp_path, masked=False)
-    net.faults.append(lambda phase, site, request: net.desks[site].answer(request) and None)
+    net.faults.append(lambda phase, site, request: net.handlers[site].answer(request) and None)
     assert net.run().ending is Ending.COMPLETE
     assert [said for phase, site, said in net.answers if phase is Phase.SUMS and site == "a"] == [
         Answer("a", Outcome.DONE, (Posting("sums", "a", net.board.path("sums", "a").read_bytes()),))
@@ -296,7 +286,7 @@ def test_a_site_whose_second_answer_differs_is_not_believed(tmp_path):
     first = board.path("sums", "a").read_bytes()
     other = summarize(net.study, make_sites(net.study, {"a": 150}, seed=9)["a"])
     said = Answer("a", Outcome.DONE, (Posting("sums", "a", encode_message(other, board.within, key_of("a"))),))
-    found = gather(board, Phase.SUMS, ["a"], ["a"], lambda *_: {"a": said})
+    found = collect(board, Phase.SUMS, ["a"], ["a"], lambda *_: {"a": said})
     assert (found.done, found.absent) == ((), {"a": Reason.BAD_ANSWER})
     assert board.path("sums", "a").read_bytes() == first
 
@@ -382,7 +372,7 @@ def test_a_changed_roster_is_a_new_round_once_everybody_has_it(tmp_path):
     net.parties.new_round()
     assert {one.reason for one in net.run().absent} == {Reason.OTHER_ROSTER}
     for site in "abc":
-        net.desks[site] = desk(tmp_path, site, changed)
+        net.handlers[site] = handler(tmp_path, site, changed)
     result = net.run()
     assert (result.ending, result.round, result.members) == (Ending.COMPLETE, 2, ("a", "b", "c"))
 
@@ -409,7 +399,7 @@ def test_a_hub_that_is_stopped_between_phases_goes_on(tmp_path, same_masks, mask
                     raise Stopped
                 return said
 
-            ends = Network(net.parties, net.study, net.desks)
+            ends = Network(net.parties, net.study, net.handlers)
             ends.ask = ask
             with pytest.raises(Stopped):
                 ends.run()
@@ -425,7 +415,7 @@ def test_a_study_whose_roster_lacks_the_hub_is_refused_on_both_sides(tmp_path):
         {**study.model_dump(), "roster": {k: v for k, v in study.roster.items() if k != HUB}}
     )  # fmt: skip
     with pytest.raises(NoHubKey, match="no key of the hub"):
-        desk(tmp_path, "a", bare)
+        handler(tmp_path, "a", bare)
     parties = Parties(tmp_path).set_up(bare)
     (tmp_path / "hub.key").unlink(missing_ok=True)
     parties.open()
@@ -440,7 +430,7 @@ def test_a_hub_whose_disk_is_full_says_so(tmp_path, monkeypatch):
     def full(*_):
         raise UnwritableFile("total.fdtr could not be written: No space left on device.")
 
-    monkeypatch.setattr(gathering, "post", full)
+    monkeypatch.setattr(collection, "post", full)
     result = net.run()
     assert result.ending is Ending.REFUSED
     assert "No space left" in result.next
@@ -469,16 +459,16 @@ def test_every_site_has_a_log_whose_chain_holds(tmp_path):
 def test_one_federation_at_a_time_is_at_work_in_a_folder(tmp_path, monkeypatch):
     net = network(tmp_path, masked=False)
     waits = durable.locked
-    monkeypatch.setattr("fdtr.exchange.remote.rounds.locked", lambda path, who: waits(path, who, patience=0.1))
+    monkeypatch.setattr("fdtr.exchange.remote.hub_rounds.locked", lambda path, who: waits(path, who, patience=0.1))
     asked: list[Phase] = []
 
-    def during(phase: Phase, requests) -> dict[str, Answer | Lost]:
+    def during(phase: Phase, requests) -> dict[str, Answer | DeliveryFailure]:
         asked.append(phase)
         with pytest.raises(Busy, match="a round of this hub"):
             net.run()
-        return dict.fromkeys(requests, Lost.NO_ANSWER)
+        return dict.fromkeys(requests, DeliveryFailure.NO_ANSWER)
 
     with staying_in(tmp_path / "homes" / HUB):
-        assert conduct(net.job(), key_of(HUB), during).ending is Ending.REFUSED
+        assert run_federation(net.job(), key_of(HUB), during).ending is Ending.REFUSED
     assert (asked, net.answers) == ([Phase.SUMS], [])
     assert net.run().ending is Ending.COMPLETE

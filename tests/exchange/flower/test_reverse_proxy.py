@@ -12,21 +12,20 @@ import pytest
 
 from fdtr.errors import InvalidSettings
 from fdtr.exchange.flower.certificates import make_certificates
-from fdtr.exchange.flower.front import Front, write_front
-from fdtr.exchange.flower.lengths import longest_answer, longest_request
 from fdtr.exchange.flower.processes import Children, environment, free_port
-from fdtr.exchange.remote.parcels import carried_to, largest, phases_of
-from folder_parties import study_of
+from fdtr.exchange.flower.reverse_proxy import ReverseProxy, write_configuration
 
 
 @pytest.fixture
 def front(tmp_path, monkeypatch):
-    monkeypatch.setattr("fdtr.exchange.flower.front.find_program", lambda *_: "/usr/sbin/nginx")
-    return Front("0.0.0.0:8443", tmp_path / "server.crt", tmp_path / "server.key", 5000, tmp_path / "ca.crt", 70_000)
+    monkeypatch.setattr("fdtr.exchange.flower.reverse_proxy.find_program", lambda *_: "/usr/sbin/nginx")
+    return ReverseProxy(
+        "0.0.0.0:8443", tmp_path / "server.crt", tmp_path / "server.key", 5000, tmp_path / "ca.crt", 70_000
+    )
 
 
 def told(folder, front) -> str:
-    write_front(folder, front)
+    write_configuration(folder, front)
     return (folder / "nginx.conf").read_text()
 
 
@@ -47,29 +46,18 @@ def test_strangers_are_held_to_few_connections_few_requests_and_the_length_of_a_
 
 
 def test_a_path_that_would_change_the_fronts_configuration_is_refused(tmp_path, front):
-    changed = Front(**{**vars(front), "certificate": tmp_path / 'x"; include /etc/shadow; "'})
+    changed = ReverseProxy(**{**vars(front), "certificate": tmp_path / 'x"; include /etc/shadow; "'})
     with pytest.raises(InvalidSettings, match="cannot hold"):
-        write_front(tmp_path, changed)
-
-
-@pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
-def test_there_is_room_for_every_message_of_the_study_and_not_for_much_more(masked):
-    study = study_of(masked=masked)
-    for phase in phases_of(study):
-        assert largest(phase.value, study) < longest_request(study)
-        carried = sum(largest(part, study) for part, _ in carried_to("a", phase, study))
-        assert carried < longest_answer(study, "a")
-    assert longest_request(study) < 100_000
-    assert longest_answer(study, "a") < 200_000
+        write_configuration(tmp_path, changed)
 
 
 @pytest.mark.network
 @pytest.mark.skipif(shutil.which("nginx", path="/usr/sbin:/usr/bin") is None, reason="nginx is not installed")
 def test_nginx_turns_long_and_frequent_requests_away_and_writes_nothing_of_the_latter(tmp_path, monkeypatch):
-    monkeypatch.setattr("fdtr.exchange.flower.front._REQUESTS_AT_ONCE", 40)
+    monkeypatch.setattr("fdtr.exchange.flower.reverse_proxy._REQUEST_BURST", 40)
     files, port = make_certificates(tmp_path / "tls", ["127.0.0.1"]), free_port()
     nobody = free_port()  # stands behind the front: what is passed on is answered with 502
-    front = Front(f"127.0.0.1:{port}", files.certificate, files.key, nobody, files.authority, 70_000)
+    front = ReverseProxy(f"127.0.0.1:{port}", files.certificate, files.key, nobody, files.authority, 70_000)
 
     def asked(size: int, headers: dict[str, str]) -> int:
         context = ssl.create_default_context(cafile=str(files.authority))
@@ -78,18 +66,18 @@ def test_nginx_turns_long_and_frequent_requests_away_and_writes_nothing_of_the_l
             return connection.getresponse().status
 
     with Children(tmp_path / "logs") as children:
-        child = children.start("front", write_front(tmp_path / "front", front), environment())
+        child = children.start("front", write_configuration(tmp_path / "front", front), environment())
         end = time.monotonic() + 10
         while True:
             try:
                 assert asked(70_000, {}) == 502
                 break
             except ConnectionRefusedError:
-                assert time.monotonic() < end, child.words()
+                assert time.monotonic() < end, child.output()
                 time.sleep(0.05)
         assert asked(0, {"Content-Length": "70001"}) == 413
         assert 429 in {asked(0, {}) for _ in range(200)}
-        assert "limiting" not in child.words()
+        assert "limiting" not in child.output()
 
 
 @pytest.mark.slow  # imports flwr

@@ -1,7 +1,7 @@
-"""A site's worker: takes the hub's queries from the supernode and answers them with this package's own code.
+"""A site's worker: takes the hub's messages from the supernode and answers them with this package's own code.
 
-Flower's worker unpacks the app bundle that comes with a run and imports it: the hub would decide which code reads the
-table. This one leaves the bundle where it is. Nor does the text of an error travel: it may quote paths or data.
+Flower's worker unpacks and imports the app bundle that comes with a run, so the hub would decide which code reads the
+table. This worker never opens the bundle. It does not send the text of an error either: it may quote paths or data.
 """
 
 import logging
@@ -26,16 +26,35 @@ from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
+from fdtr.exchange.flower.records import answer_record, read_request
+from fdtr.exchange.remote.request_handler import RequestHandler
+
 log = logging.getLogger("fdtr.exchange.flower")
 
 POLL_SECONDS = 0.5
 _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
 
-class Worker:
-    """Answers queries of the supernode at `address` on loopback, one after the other.
+class SiteApp(ClientApp):
+    """A ClientApp that gives every message to the request handler, whatever its type. It raises nothing.
 
-    `secret` proves to it that we are its worker; `answered` is told of every answer that went out.
+    Flower's own app chooses a function by the type of the message and fails on an unknown type: such a message would
+    reach neither the request handler nor its audit.
+    """
+
+    def __init__(self, handler: RequestHandler) -> None:
+        super().__init__()
+        self._handler = handler
+
+    def __call__(self, message: Message, context: Context) -> Message:  # noqa: ARG002  as Flower calls it
+        """The handler's answer, as a reply to `message`."""
+        return Message(answer_record(self._handler.answer(read_request(message))), reply_to=message)
+
+
+class Worker:
+    """Answers messages of the supernode at `address` on loopback, one after the other.
+
+    `secret` authenticates the worker to the supernode; `answered` is called after every answer that was sent.
     """
 
     def __init__(self, address: str, secret: bytes, app: ClientApp, answered: Callable[[], None]) -> None:
@@ -45,29 +64,29 @@ class Worker:
         self._answered = answered
 
     def run(self, stop: threading.Event) -> None:
-        """Ask for work until `stop`; a supernode that is not there yet, or no more, is asked again."""
+        """Ask for work until `stop` is set. A supernode that does not answer is asked again."""
         protected = SuperExecAuthHttpInterceptor(master_secret=self._secret, protected_methods={_ACQUIRE})
         with closing(self._client("SuperExec", protected)) as client:
             while not stop.wait(POLL_SECONDS):
                 try:
-                    found = client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
+                    reply = client.AcquireTask(AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP]))
                 except httpx.HTTPError:
                     continue
-                if found.HasField("task") and found.token:
-                    self._work(found.token)
+                if reply.HasField("task") and reply.token:
+                    self._work(reply.token)
 
     def _client(self, component: str, proof: ProtobufClientInterceptor) -> RuntimeHttpClient:
         return RuntimeHttpClient.from_server_address(
             self._address,
-            insecure=True,  # loopback; the secret and the token are what counts there
+            insecure=True,  # on loopback the secret and the token authenticate
             root_certificates=None,
             interceptors=[RuntimeVersionHttpInterceptor(component_name=component), proof],
         )
 
     def _work(self, token: str) -> None:
         with closing(self._client("flwr-clientapp", RuntimeTokenHttpInterceptor(token))) as client:
-            heart = HeartbeatSender(lambda: _beat(client))
-            heart.start()
+            heartbeat = HeartbeatSender(lambda: _beat(client))
+            heartbeat.start()
             context, status = None, SubStatus.FAILED
             try:
                 message, context, _, _ = pull_task_input(client)
@@ -78,8 +97,8 @@ class Worker:
                 log.error("A query could not be answered (%s).", type(error).__name__)
             finally:
                 push_task_output(client, context, status, details="")
-                if heart.is_running:
-                    heart.stop()
+                if heartbeat.is_running:
+                    heartbeat.stop()
 
     def _reply(self, message: Message, context: Context) -> Message:
         try:
@@ -90,7 +109,7 @@ class Worker:
 
 
 def _beat(client: RuntimeHttpClient) -> bool:
-    """Tell the supernode that we are at work. Flower's own heartbeat would interrupt the whole process on a refusal."""
+    """Tell the supernode that the worker is alive. Flower's own heartbeat would interrupt the process on a refusal."""
     try:
         client.SendTaskHeartbeat(SendTaskHeartbeatRequest())
     except httpx.HTTPError:

@@ -1,0 +1,192 @@
+"""Requests of the hub and answers of the sites: their contents, and the checks before anything is stored.
+
+A posting is one file of a round. Both ends first compare names, number and length with what the study allows, then read
+each posting with the readers of a shared folder, which check its digest, round, sender and signature.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from fdtr.container import OpenFile
+from fdtr.errors import MalformedParcel, NoHubKey, OtherSite
+from fdtr.exchange.folder import layout, parts
+from fdtr.exchange.folder.board import scale_of
+from fdtr.exchange.wire import HEADER_BYTES, MEMBER_BYTES, message_size, open_message, open_total, total_size
+from fdtr.signing import HUB, Round
+from fdtr.study import Study
+
+_ENVELOPE_BYTES = 2**16  # what the network library adds to a message
+_LABEL_BYTES = 512  # part and sender of a posting
+
+
+class Phase(StrEnum):
+    """What the hub asks a site for. Each phase but the last is named after the part that the site posts."""
+
+    SUMS = layout.SUMS
+    KEYS = parts.KEYS
+    MASKED = parts.MASKED
+    CONFIRMED = parts.CONFIRMED
+    OPENED = parts.OPENED
+    FINISH = "finish"
+
+
+class Outcome(StrEnum):
+    """The status of an answer. The reason for a refusal or failure stays in the site's own log."""
+
+    DONE = "done"
+    DECLINED = "declined"
+    UNKNOWN_STUDY = "unknown study"
+    OTHER_ROSTER = "other roster"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Posting:
+    """One file of a round: its part, its sender and its bytes."""
+
+    part: str
+    sender: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the hub asks a site, with the postings that the site needs for it."""
+
+    fingerprint: str
+    round: int
+    phase: Phase
+    postings: tuple[Posting, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Total bytes of the postings."""
+        return sum(len(posting.content) for posting in self.postings)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A site's status, with the postings that it made for the request."""
+
+    site: str
+    outcome: Outcome
+    postings: tuple[Posting, ...] = ()
+
+
+def require_hub_key(study: Study) -> None:
+    """Refuse a study without a hub key: over a network sites cannot check a total against each other's open sums."""
+    if HUB not in study.roster:
+        raise NoHubKey(
+            f"The roster of the study {study.name} has no key of the hub, and over a network a site can rely on "
+            "nothing but the hub's signature. Nothing was done. Make one with `fdtr keys new`, add it with `fdtr "
+            "roster add STUDY hub KEY`, and give everybody the study file."
+        )
+
+
+def phases_of(study: Study) -> tuple[Phase, ...]:
+    """The phases of a study's round, in order."""
+    if not study.disclosure.secure_sum:
+        return (Phase.SUMS, Phase.FINISH)
+    return (Phase.KEYS, Phase.MASKED, Phase.CONFIRMED, Phase.OPENED, Phase.FINISH)
+
+
+_FROM_HUB = {Phase.CONFIRMED: (parts.SURVIVORS,), Phase.FINISH: (layout.TOTAL,)}
+_FROM_SITES = {
+    Phase.MASKED: (parts.KEYS,),
+    Phase.OPENED: (parts.CONFIRMED,),
+    Phase.FINISH: (parts.MASKED, parts.OPENED),
+}
+
+
+def allowed_to_site(site: str, phase: Phase, study: Study) -> frozenset[tuple[str, str]]:
+    """Part and sender of each posting that a site may receive in a phase: never its own, never others' open sums."""
+    others = [other for other in parts.sites_of(study.roster) if other != site]
+    shared = _FROM_SITES.get(phase, ()) if study.disclosure.secure_sum else ()
+    of_hub = {(part, HUB) for part in (parts.BEGUN, *_FROM_HUB.get(phase, ()))}
+    return frozenset(of_hub | {(part, other) for part in shared for other in others})
+
+
+def allowed_from_site(site: str, phase: Phase) -> frozenset[tuple[str, str]]:
+    """Part and sender of each posting that a site may answer with."""
+    return frozenset() if phase is Phase.FINISH else frozenset({(str(phase), site)})
+
+
+def most_bytes(part: str, study: Study) -> int:
+    """Largest size of a posting. The readers of each part check its exact size."""
+    n_sites = len(parts.sites_of(study.roster))
+    named = HEADER_BYTES + MEMBER_BYTES * n_sites
+    return {
+        layout.SUMS: message_size(study),
+        layout.TOTAL: total_size(study, n_sites),
+        parts.MASKED: HEADER_BYTES + 8 * scale_of(study).length,
+        parts.SURVIVORS: named,
+        parts.OPENED: named,
+    }.get(part, HEADER_BYTES)
+
+
+def longest_to_hub(study: Study) -> int:
+    """Most bytes of one network message from a site to the hub: it carries at most one posting."""
+    return max(most_bytes(phase.value, study) for phase in phases_of(study)) + _ENVELOPE_BYTES
+
+
+def longest_to_site(study: Study, site: str) -> int:
+    """Most bytes of one network message from the hub to a site.
+
+    It is twice what the site's own roster needs, so that a request made for a longer roster still arrives and is
+    answered with "other roster".
+    """
+    carried = [
+        sum(most_bytes(part, study) + _LABEL_BYTES for part, _ in allowed_to_site(site, phase, study))
+        for phase in phases_of(study)
+    ]
+    return 2 * max(carried) + _ENVELOPE_BYTES
+
+
+def require_allowed(postings: Iterable[Posting], allowed: frozenset[tuple[str, str]], study: Study) -> None:
+    """Refuse postings that are not in `allowed`, come twice, or are too long."""
+    seen: set[tuple[str, str]] = set()
+    for posting in postings:
+        name = (posting.part, posting.sender)
+        if name not in allowed or name in seen or len(posting.content) > most_bytes(posting.part, study):
+            raise MalformedParcel(
+                "A request or answer holds a posting that this phase of the round cannot have: of another sender, "
+                "twice the same, or longer than the study allows. Nothing of it was written."
+            )
+        seen.add(name)
+
+
+def verify_postings(postings: Iterable[Posting], study: Study, within: Round, place: Path) -> None:
+    """Refuse a posting whose length, digest, round, part, sender or signature is wrong.
+
+    Each posting is read from an unnamed temporary file under `place`, before it is stored under its own name.
+    """
+    for posting in postings:
+        with TemporaryFile(dir=place) as temporary:
+            temporary.write(posting.content)
+            temporary.flush()
+            name = Path(f"{posting.part} of {posting.sender}")
+            _verify(OpenFile(name, temporary.fileno(), len(posting.content)), posting, study, within)
+
+
+def _verify(file: OpenFile, posting: Posting, study: Study, within: Round) -> None:
+    sender = posting.sender
+    readers: dict[str, Callable[[], object]] = {
+        parts.BEGUN: lambda: parts.read_begun(file, within),
+        parts.KEYS: lambda: parts.read_keys(file, sender, within),
+        parts.MASKED: lambda: parts.read_masked(file, sender, within, scale_of(study).length),
+        parts.SURVIVORS: lambda: parts.read_survivors(file, within),
+        parts.CONFIRMED: lambda: parts.read_confirmed(file, sender, within),
+        parts.OPENED: lambda: parts.read_opened(file, sender, within),
+        layout.SUMS: lambda: _require_sender(sender, open_message(file, study, within).body.site),
+        layout.TOTAL: lambda: open_total(file, study, within),
+    }
+    readers[posting.part]()
+
+
+def _require_sender(sender: str, site: str) -> None:
+    if site != sender:
+        raise OtherSite(f"A message of {site!r} came from {sender!r}.")
