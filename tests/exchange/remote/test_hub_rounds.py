@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from fdtr import __version__
-from fdtr.errors import Busy, NoHubKey, UnreadableFile, UnwritableFile
+from fdtr.errors import Busy, NoHubKey, UnwritableFile
 from fdtr.exchange.folder import durable, masked_site
 from fdtr.exchange.kept import staying_in
 from fdtr.exchange.remote import collection
 from fdtr.exchange.remote.audit import verify
 from fdtr.exchange.remote.collection import DeliveryFailure, collect
 from fdtr.exchange.remote.hub_rounds import run_federation
-from fdtr.exchange.remote.jobs import Absence, Ending, Job, Reason, Result
+from fdtr.exchange.remote.jobs import Absence, Ending, Reason
 from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting
 from fdtr.exchange.wire import encode_message
 from fdtr.masking import start
@@ -434,18 +434,6 @@ def test_a_hub_whose_disk_is_full_says_so(tmp_path, monkeypatch):
     result = net.run()
     assert result.ending is Ending.REFUSED
     assert "No space left" in result.next
-
-
-def test_jobs_and_results_are_read_as_they_were_written(tmp_path):
-    net = network(tmp_path, masked=False)
-    job = net.job(deadline=5.0)
-    job.save(tmp_path / "job.json")
-    assert Job.load(tmp_path / "job.json") == job
-    (tmp_path / "job.json").write_text('{"folder": 3}')
-    with pytest.raises(UnreadableFile, match="no job"):
-        Job.load(tmp_path / "job.json")
-    with pytest.raises(UnreadableFile, match="no result"):
-        Result.from_json("{}")
 
 
 def test_every_site_has_a_log_whose_chain_holds(tmp_path):
