@@ -107,7 +107,7 @@ def until(
 
 @dataclass
 class Network:
-    """Everything under `root`; `host` is where the front listens, `within` a command that runs a party elsewhere."""
+    """Everything under `root`; `host` is where nginx listens, `within` a command that runs a party elsewhere."""
 
     root: Path
     sites: tuple[str, ...] = SITES
@@ -122,7 +122,7 @@ class Network:
 
     @property
     def address(self) -> str:
-        """Where the front listens."""
+        """Where nginx listens."""
         return str(tomllib.loads((self.root / "hub.toml").read_text())["listen"])
 
     def set_up(self, study: Study, n: int = 120, nodes: tuple[str, ...] | None = None, **hub: Any) -> Network:

@@ -11,7 +11,7 @@ from same_policies import same_policies, through_a_folder
 
 pytestmark = pytest.mark.network
 LOOPBACK = "0100007F"
-"""127.0.0.1, where the front is too: as /proc/net/tcp writes it."""
+"""127.0.0.1, where the reverse proxy is too: as /proc/net/tcp writes it."""
 
 
 def test_policies_are_those_of_the_shared_folder_bit_for_bit(network, tmp_path_factory):

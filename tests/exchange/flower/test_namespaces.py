@@ -1,4 +1,4 @@
-"""Parties in a network namespace of their own: a site reaches the front and nothing else, the hub calls nobody."""
+"""Parties in network namespaces of their own: a site reaches the reverse proxy alone, the hub calls nobody."""
 
 import itertools
 import os
@@ -72,7 +72,7 @@ class Namespace:
         return subprocess.run(tried, capture_output=True, timeout=30).returncode == 0
 
     def allow_only(self, port: int) -> None:
-        """Of all that may leave, what goes to the front."""
+        """Of all that may leave, what goes to the reverse proxy."""
         self._allow(f"ip daddr {self.hub} tcp dport {port}")
 
     def allow_answers(self, port: int) -> None:

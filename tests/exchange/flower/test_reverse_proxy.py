@@ -1,4 +1,4 @@
-"""What the hub's programs are told, read from the front's configuration and from the command of its server."""
+"""What the hub's programs are told, read from the reverse proxy's configuration and from the command of its server."""
 
 import http.client
 import re
@@ -17,36 +17,36 @@ from fdtr.exchange.flower.reverse_proxy import ReverseProxy, write_configuration
 
 
 @pytest.fixture
-def front(tmp_path, monkeypatch):
+def proxy(tmp_path, monkeypatch):
     monkeypatch.setattr("fdtr.exchange.flower.reverse_proxy.find_program", lambda *_: "/usr/sbin/nginx")
     return ReverseProxy(
         "0.0.0.0:8443", tmp_path / "server.crt", tmp_path / "server.key", 5000, tmp_path / "ca.crt", 70_000
     )
 
 
-def told(folder, front) -> str:
-    write_configuration(folder, front)
+def told(folder, proxy) -> str:
+    write_configuration(folder, proxy)
     return (folder / "nginx.conf").read_text()
 
 
-def test_the_front_speaks_new_tls_and_believes_its_own_server_alone(tmp_path, front):
-    text = told(tmp_path, front)
+def test_the_front_speaks_new_tls_and_believes_its_own_server_alone(tmp_path, proxy):
+    text = told(tmp_path, proxy)
     assert re.findall("ssl_protocols (.*);", text) == ["TLSv1.2 TLSv1.3"]
     assert re.findall("proxy_ssl_verify (.*);", text) == ["on"]
     assert re.findall("proxy_ssl_trusted_certificate (.*);", text) == [f'"{tmp_path}/ca.crt"']
     assert set(re.findall("proxy_pass (.*);", text)) == {"https://127.0.0.1:5000"}
 
 
-def test_strangers_are_held_to_few_connections_few_requests_and_the_length_of_a_message(tmp_path, front):
-    text = told(tmp_path, front)
+def test_strangers_are_held_to_few_connections_few_requests_and_the_length_of_a_message(tmp_path, proxy):
+    text = told(tmp_path, proxy)
     assert re.findall("client_max_body_size (.*);", text) == ["70000"]
     assert re.findall("limit_conn peers (.*);", text) == ["64"]
     assert re.findall("rate=(.*);", text) == ["50r/s"]
     assert re.findall("limit_req zone=requests burst=(.*);", text) == ["1000 nodelay"]
 
 
-def test_a_path_that_would_change_the_fronts_configuration_is_refused(tmp_path, front):
-    changed = ReverseProxy(**{**vars(front), "certificate": tmp_path / 'x"; include /etc/shadow; "'})
+def test_a_path_that_would_change_the_fronts_configuration_is_refused(tmp_path, proxy):
+    changed = ReverseProxy(**{**vars(proxy), "certificate": tmp_path / 'x"; include /etc/shadow; "'})
     with pytest.raises(InvalidSettings, match="cannot hold"):
         write_configuration(tmp_path, changed)
 
@@ -56,8 +56,8 @@ def test_a_path_that_would_change_the_fronts_configuration_is_refused(tmp_path, 
 def test_nginx_turns_long_and_frequent_requests_away_and_writes_nothing_of_the_latter(tmp_path, monkeypatch):
     monkeypatch.setattr("fdtr.exchange.flower.reverse_proxy._REQUEST_BURST", 40)
     files, port = make_certificates(tmp_path / "tls", ["127.0.0.1"]), free_port()
-    nobody = free_port()  # stands behind the front: what is passed on is answered with 502
-    front = ReverseProxy(f"127.0.0.1:{port}", files.certificate, files.key, nobody, files.authority, 70_000)
+    nobody = free_port()  # stands behind the proxy: what is forwarded is answered with 502
+    proxy = ReverseProxy(f"127.0.0.1:{port}", files.certificate, files.key, nobody, files.authority, 70_000)
 
     def asked(size: int, headers: dict[str, str]) -> int:
         context = ssl.create_default_context(cafile=str(files.authority))
@@ -66,7 +66,7 @@ def test_nginx_turns_long_and_frequent_requests_away_and_writes_nothing_of_the_l
             return connection.getresponse().status
 
     with Children(tmp_path / "logs") as children:
-        child = children.start("front", write_configuration(tmp_path / "front", front), environment())
+        child = children.start("front", write_configuration(tmp_path / "front", proxy), environment())
         end = time.monotonic() + 10
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Those who try what they may not: strangers at the front, and a hub that sends code."""
+"""Those who try what they may not: strangers at the reverse proxy, and a hub that sends code."""
 
 import http.client
 import json
@@ -68,7 +68,7 @@ clientapp = "thief:client"
 
 
 def asked(network, path: str, method: str = "POST", body: bytes = b"") -> tuple[int, bytes]:
-    """What somebody hears from the front who has the authority's certificate and nothing else."""
+    """What somebody hears from the reverse proxy who has the authority's certificate and nothing else."""
     host, _, port = network.address.rpartition(":")
     context = ssl.create_default_context(cafile=str(network.root / "tls" / "ca.crt"))
     connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=20)

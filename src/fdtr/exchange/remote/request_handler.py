@@ -217,6 +217,7 @@ class RequestHandler:
         require_allowed(request.postings, allowed_to_site(self.site, request.phase, study), study)
         copy = LocalCopy(self.site, study)
         within = numbered_round(study.fingerprint, study.roster, request.round)
+        # The lock's name is fixed: services of two versions may share one state folder.
         with locked(copy.place / "desk.lock", f"the request handler of site {self.site!r}"):
             try:
                 verify_postings(request.postings, study, within, copy.place)
