@@ -92,13 +92,13 @@ class Case:
 
 
 def all_cases() -> list[Case]:
-    """Every world."""
-    found: dict[tuple[str, str], Spec] = {}
+    """All worlds but those cut from ICU-Sepsis, in every shape."""
+    specs: dict[tuple[str, str], Spec] = {}
     for shape in _SHAPES:
-        found |= {(name, shape): replace(linear_of(shape), **changed) for name, changed in _VARIANTS.items()}
-        found["authors' generator", shape] = FIGURE_2[shape]
-        found["authors' generator, intercept", shape] = replace(FIGURE_2[shape], intercept="specific")
-    return [Case(*key, number, spec) for number, (key, spec) in enumerate(found.items())]
+        specs |= {(name, shape): replace(linear_of(shape), **changed) for name, changed in _VARIANTS.items()}
+        specs["authors' generator", shape] = FIGURE_2[shape]
+        specs["authors' generator, intercept", shape] = replace(FIGURE_2[shape], intercept="specific")
+    return [Case(*key, number, spec) for number, (key, spec) in enumerate(specs.items())]
 
 
 def icu_cases() -> list[Case]:
@@ -163,7 +163,7 @@ class Drawn:
     def values_at(self, site: int, acts: Sequence[Act | None]) -> Array:
         """What rules are worth at one site, all on the same patients; None is what clinicians do."""
         rng = np.random.default_rng(anew(self.patients[site]))
-        return np.array([found.mean for found in self.world.values(site, acts, self.fresh, rng)])
+        return np.array([value.mean for value in self.world.values(site, acts, self.fresh, rng)])
 
     def references_at(self, site: int) -> "References":
         """What clinicians, the best constant action and the optimum reach at one site."""
@@ -200,23 +200,23 @@ def read(world: KnownWorld, n: int, seeds: np.random.SeedSequence) -> Trajectori
 
 
 def fit_methods(world: KnownWorld, sites: Mapping[str, Trajectories]) -> dict[str, list[Act]]:
-    """Every method's rules, one for each site."""
+    """Fit every method; the treatment rules by method, one for each site."""
     auto, paper = (Study.model_validate(world.study(**learning)) for learning in (AUTO, PAPER))
-    found: dict[str, list[Act]] = {}
+    rules: dict[str, list[Act]] = {}
     for study, fdtr, ldtr in ((auto, FDTR_AUTO, LDTR_AUTO), (paper, *PAPERS)):
         local = {site: fit_local(study, rows) for site, rows in sites.items()}
         total = combine(fit.summary for fit in local.values())
         together = [fit_federated(study, rows, total, local[site].summary) for site, rows in sites.items()]
-        found[fdtr], found[ldtr] = [fit.policy.act for fit in together], [fit.policy.act for fit in local.values()]
+        rules[fdtr], rules[ldtr] = [fit.policy.act for fit in together], [fit.policy.act for fit in local.values()]
         if study is auto:
             vote = MajorityVote("LDTR (MV)", tuple(fit.policy for fit in local.values()))
-            found["LDTR (MV, auto)"] = [vote.act] * len(sites)
+            rules["LDTR (MV, auto)"] = [vote.act] * len(sites)
     q = [fit_q_learning(auto, rows) for rows in sites.values()]
     single = tuple(policies["Q-learn (1)"] for policies in q)
-    found["Q-learn (1)"] = [policy.act for policy in single]
-    found["Q-learn (1-MV)"] = [MajorityVote("Q-learn (1-MV)", single).act] * len(sites)
-    found[Q_LEARN_H] = [policies["Q-learn (H)"].act for policies in q]
-    return found
+    rules["Q-learn (1)"] = [policy.act for policy in single]
+    rules["Q-learn (1-MV)"] = [MajorityVote("Q-learn (1-MV)", single).act] * len(sites)
+    rules[Q_LEARN_H] = [policies["Q-learn (H)"].act for policies in q]
+    return rules
 
 
 def run_trial(trial: Trial) -> Outcome:
@@ -237,7 +237,7 @@ def mean_references(drawn: Drawn) -> References:
 
 
 def rule_of(fit: Fit, study: Study) -> Act:
-    """How a fit of a study acts, for a world that counts actions from 0; the first of equal actions is taken."""
+    """The treatment rule of a fit, in action codes from 0; among equal bounds the first action is taken."""
     features = study.feature_map
 
     def act(states: Array, step: int) -> NDArray[np.intp]:

@@ -45,7 +45,7 @@ N_FOLDS = 5
 
 @dataclass(frozen=True)
 class Setting:
-    """What is tried: a world's `spec`, `n` patients a run, and the `interval` at `level`.
+    """A setting of the experiment: a world's `spec`, `n` patients a run, and the `interval` at `level`.
 
     `known` gives estimators the true propensities, as a trial would. The policy is fitted to `n_train` patients, and
     its true value comes from `fresh` simulated ones. `draws` are those of the bootstrap.
@@ -120,8 +120,8 @@ def one_run(run: Run) -> list[Estimate]:
     propensities = _true_propensities(world, rows) if setting.known else None
     folds = np.arange(setting.n) % N_FOLDS
     patients = Evaluator(rows, study.feature_map, folds, propensities=propensities)
-    asked = IntervalOptions(setting.interval, setting.level, setting.draws, of_draws)
-    return [patients.value(run.policy, method, asked) for method in setting.methods]
+    interval = IntervalOptions(setting.interval, setting.level, setting.draws, of_draws)
+    return [patients.value(run.policy, method, interval) for method in setting.methods]
 
 
 def _draw(world: World, study: Study, n: int, rng: np.random.Generator) -> Trajectories:
@@ -138,29 +138,29 @@ def _true_propensities(world: World, rows: Trajectories) -> Propensities:
 def _rows(setting: Setting, truth: Value, results: Sequence[Sequence[Estimate]]) -> list[Row]:
     truths = np.full(len(results), truth.mean)
     by_method = zip(setting.methods, zip(*results, strict=True), strict=True)
-    return [row_of(method, found, truths, truth.standard_error) for method, found in by_method]
+    return [row_of(method, estimates, truths, truth.standard_error) for method, estimates in by_method]
 
 
-def row_of(method: Method, found: Sequence[Estimate], truths: Array, truth_error: float) -> Row:
-    """One method: `found` and the truth of every run, which is known up to `truth_error`."""
-    off = _each(found, "value") - truths
-    held = (_each(found, "low") <= truths) & (truths <= _each(found, "high"))
-    deviation = float(off.std(ddof=1))
+def row_of(method: Method, estimates: Sequence[Estimate], truths: Array, truth_error: float) -> Row:
+    """One method: its `estimates` and the truth of every run, which is known up to `truth_error`."""
+    errors = _each(estimates, "value") - truths
+    covered = (_each(estimates, "low") <= truths) & (truths <= _each(estimates, "high"))
+    deviation = float(errors.std(ddof=1))
     return Row(
         method=method,
         truth=float(truths.mean()),
         truth_error=truth_error,
-        bias=float(off.mean()),
-        bias_error=float(np.hypot(deviation / np.sqrt(len(off)), truth_error)),
+        bias=float(errors.mean()),
+        bias_error=float(np.hypot(deviation / np.sqrt(len(errors)), truth_error)),
         deviation=deviation,
-        standard_error=float(_each(found, "standard_error").mean()),
-        coverage=share(held),
-        believable=float(np.mean([estimate.believable for estimate in found])),
+        standard_error=float(_each(estimates, "standard_error").mean()),
+        coverage=share(covered),
+        believable=float(np.mean([estimate.believable for estimate in estimates])),
     )
 
 
-def _each(found: Sequence[Estimate], name: str) -> Array:
-    return np.array([getattr(estimate, name) for estimate in found])
+def _each(estimates: Sequence[Estimate], name: str) -> Array:
+    return np.array([getattr(estimate, name) for estimate in estimates])
 
 
 _REFITTED = 1
@@ -174,7 +174,7 @@ POLICIES = ("FDTR", "LDTR", "Q-learn (H)")
 
 @dataclass(frozen=True)
 class Refitting:
-    """What is tried: a world's `spec`, `n` patients a site, and V^π of each policy from `fresh` simulated ones."""
+    """A setting with refitted policies: a world's `spec`, `n` patients a site, `fresh` ones for V^π of each policy."""
 
     spec: WorldSpec = SMALL
     n: int = 300
@@ -191,7 +191,7 @@ class RefittedRun:
 
 
 @dataclass(frozen=True)
-class Seen:
+class RefittedEstimate:
     """An estimate for one method, and what the policies behind it are worth."""
 
     method: str
@@ -212,7 +212,7 @@ def measure_refitted(
     }
 
 
-def refitted_run(run: RefittedRun) -> list[Seen]:
+def refitted_run(run: RefittedRun) -> list[RefittedEstimate]:
     """The first site's methods, each by every estimator, beside the truth."""
     of_world, of_patients, of_truth = run.seeds.spawn(3)
     setting = run.setting
@@ -222,13 +222,16 @@ def refitted_run(run: RefittedRun) -> list[Seen]:
     sites = read_trajectories(pa.table(table), study).by_site()
     alone = {site: fit_local(study, rows).summary for site, rows in sites.items()}
     first, rows = next(iter(sites.items()))
-    found = evaluate_site(study, rows, combine(alone.values()), alone[first])
-    shares = np.bincount(found.evaluator.given.folds) / rows.n_patients
-    seen = []
+    evaluation = evaluate_site(study, rows, combine(alone.values()), alone[first])
+    shares = np.bincount(evaluation.evaluator.given.folds) / rows.n_patients
+    results = []
     for method in POLICIES:
-        truth, error = _truth(world, found.policies[method], shares, setting.fresh, of_truth)
-        seen += [Seen(method, found.value(method, e), truth, error) for e in setting.estimators]
-    return seen
+        truth, error = _truth(world, evaluation.policies[method], shares, setting.fresh, of_truth)
+        results += [
+            RefittedEstimate(method, evaluation.value(method, estimator), truth, error)
+            for estimator in setting.estimators
+        ]
+    return results
 
 
 def _truth(
@@ -239,7 +242,9 @@ def _truth(
     return float(shares @ [value.mean for value in values]), max(value.standard_error for value in values)
 
 
-def _arrays(results: Sequence[Sequence[Seen]], method: str, estimator: Method) -> tuple[list[Estimate], Array, float]:
+def _arrays(
+    results: Sequence[Sequence[RefittedEstimate]], method: str, estimator: Method
+) -> tuple[list[Estimate], Array, float]:
     chosen = [s for run in results for s in run if s.method == method and s.estimate.method == estimator]
     truths = np.array([s.truth for s in chosen])
     return [s.estimate for s in chosen], truths, 0.0  # its error differs from run to run: the deviation has it

@@ -118,7 +118,7 @@ def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Fi
     sizes = [row for setting in COMMON for row in size_rows(setting, by_setting[setting.name])]
     bands = [band_row(setting, by_setting[setting.name]) for setting in COMMON]
     powers = [power_row(setting.name, by_setting[setting.name]) for setting in DEVIATING]
-    bins = bin_rows([one for setting in DEVIATING for one in by_setting[setting.name]])
+    bins = bin_rows([world for setting in DEVIATING for world in by_setting[setting.name]])
     return Finding(
         title="Shared effects: Cochran's Q and coverage",
         shows=[_setup(jobs[0].runs), *_size_sentences(sizes), _band_sentence(bands), *_power_sentences(powers, bins)],
@@ -135,10 +135,10 @@ def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Fi
 
 
 def size_rows(setting: Setting, worlds: Sequence[Observed]) -> list[SizeRow]:
-    """A row for each step, and one for all."""
-    rejected = np.stack([one.p_values < SIZE for one in worlds])  # (worlds, R, H)
-    fooled = np.stack([one.one_variance < SIZE for one in worlds])
-    covered = np.stack([one.off <= sidak(1) for one in worlds])
+    """Size of the test and coverage at each step of a setting, and over all steps."""
+    rejected = np.stack([world.p_values < SIZE for world in worlds])  # (worlds, R, H)
+    fooled = np.stack([world.one_variance < SIZE for world in worlds])
+    covered = np.stack([world.off <= sidak(1) for world in worlds])
     rows = []
     for step in [*range(rejected.shape[2]), slice(None)]:
         size, coverage = share(rejected[:, :, step]), share(covered[:, :, step])
@@ -152,8 +152,8 @@ def size_rows(setting: Setting, worlds: Sequence[Observed]) -> list[SizeRow]:
 
 
 def band_row(setting: Setting, worlds: Sequence[Observed]) -> BandRow:
-    """Both bands of a setting."""
-    off = np.stack([one.off for one in worlds])  # (worlds, R, H, d0)
+    """Coverage of a coefficient's band over all steps, and of the joint band, in one setting."""
+    off = np.stack([world.off for world in worlds])  # (worlds, R, H, d0)
     steps, d0 = off.shape[2:]
     band = share(off.max(axis=2) <= sidak(steps))
     joint = share(off.max(axis=(2, 3)) <= sidak(steps * d0))
@@ -163,15 +163,15 @@ def band_row(setting: Setting, worlds: Sequence[Observed]) -> BandRow:
 def power_row(name: str, worlds: Sequence[Observed]) -> PowerRow:
     """Power beside its prediction, over all worlds, runs and steps of one deviation."""
     stacked = (
-        np.stack([getattr(one, field) for one in worlds]) for field in ("noncentrality", "predicted", "p_values")
+        np.stack([getattr(world, field) for world in worlds]) for field in ("noncentrality", "predicted", "p_values")
     )
     return _power_row(name, *stacked)
 
 
 def bin_rows(worlds: Sequence[Observed]) -> list[PowerRow]:
-    """The same by the design's non-centrality, of all deviations together, in bins of equal numbers."""
+    """Power beside its prediction by the non-centrality of the design: all deviations, in bins of equal numbers."""
     noncentrality, predicted, p_values = (
-        np.concatenate([getattr(one, field).ravel() for one in worlds])
+        np.concatenate([getattr(world, field).ravel() for world in worlds])
         for field in ("noncentrality", "predicted", "p_values")
     )
     return [
@@ -209,7 +209,7 @@ def _size_sentences(rows: Sequence[SizeRow]) -> list[str]:
     for setting in COMMON:
         *steps, overall = [row for row in rows if row.setting == setting.name]
         rejected = Interval(overall.rejected, overall.rejected_low, overall.rejected_high)
-        said = (
+        sentence = (
             f"{setting.name.capitalize()}, {overall.runs:,} runs: Q rejects a true common effect in "
             f"{rejected.per_cent}, by step {_range([row.rejected for row in steps])}; with one variance for all sites "
             f"it would reject in {100 * overall.one_variance:.1f}%. Intervals for θ⁰ cover "
@@ -217,8 +217,8 @@ def _size_sentences(rows: Sequence[SizeRow]) -> list[str]:
         )
         if setting.required:
             verdict = "Holds" if all(row.held for row in steps) else "Fails"
-            said += f" To be 4–6% and 93–97% at every step. {verdict}."
-        sentences.append(said)
+            sentence += f" To be 4–6% and 93–97% at every step. {verdict}."
+        sentences.append(sentence)
     return sentences
 
 

@@ -79,15 +79,15 @@ def run_values(seed: int, quick: bool, processes: int | None, progress: Progress
         tables=[Table("evaluation-coverage", rows)],
         figures=[Figure("evaluation-coverage", "How often 95% intervals hold V^π", partial(_draw, rows))],
     )
-    small, runs = (Refitting(n=60, fresh=200), 2) if quick else (Refitting(), REFITTED_RUNS)
+    refitting, runs = (Refitting(n=60, fresh=200), 2) if quick else (Refitting(), REFITTED_RUNS)
     refitted = [
         _row("refitted by fold", method, row, runs, _covers(row, most=1.0) and _unbiased(row))
-        for method, found in measure_refitted(small, runs, seed, processes, progress).items()
-        for row in found
+        for method, by_estimator in measure_refitted(refitting, runs, seed, processes, progress).items()
+        for row in by_estimator
     ]
     yield Finding(
         title="Values of policies fitted to the site's own patients",
-        shows=[_refitted_setup(small, runs), *(_refitted_sentence(row) for row in refitted)],
+        shows=[_refitted_setup(refitting, runs), *(_refitted_sentence(row) for row in refitted)],
         tables=[Table("evaluation-refitted", refitted)],
         figures=[],
     )
@@ -143,19 +143,19 @@ def _setup(setting: Setting) -> str:
 
 
 def _sentence(name: str, rows: Sequence[ValueRow]) -> str:
-    found = [row for row in rows if row.setting == name]
-    told = "; ".join(
+    of_setting = [row for row in rows if row.setting == name]
+    coverage = "; ".join(
         f"{row.estimator} {Interval(row.covered, row.covered_low, row.covered_high).per_cent}, bias "
         f"{row.bias / row.deviation:+.2f} sd"
-        for row in found
+        for row in of_setting
     )
-    missed = [row.estimator for row in found if not row.held]
+    missed = [row.estimator for row in of_setting if not row.held]
     verdict = f"Misses: {', '.join(missed)}." if missed else "Holds."
     tried = next(tried for tried in TRIED if tried.name == name)
     if tried.broken:
-        most = max(row.believable for row in found if row.estimator in tried.broken)
+        most = max(row.believable for row in of_setting if row.estimator in tried.broken)
         verdict += f" {', '.join(tried.broken)} have no overlap left, and were believed in {most:.1%} of runs."
-    return f"{name.capitalize() if name[0].islower() else name}, {found[0].runs:,} runs: {told}. {verdict}"
+    return f"{name.capitalize() if name[0].islower() else name}, {of_setting[0].runs:,} runs: {coverage}. {verdict}"
 
 
 def _refitted_setup(setting: Refitting, runs: int) -> str:

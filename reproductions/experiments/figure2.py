@@ -111,7 +111,7 @@ def run_figure2(plan: Plan, processes: int | None = None, progress: Progress = i
     by_panel = {
         panel: outcomes[place * plan.replications :][: plan.replications] for place, panel in enumerate(plan.panels)
     }
-    values = [row for panel, found in by_panel.items() for row in value_rows(panel, plan.sizes, found)]
+    values = [row for panel, of_panel in by_panel.items() for row in value_rows(panel, plan.sizes, of_panel)]
     return describe(plan.world, values, difference_rows(by_panel, plan.sizes))
 
 
@@ -145,7 +145,7 @@ def _key(world: str, panel: str) -> tuple[int, int]:
 
 
 def value_rows(panel: str, sizes: Sequence[int], outcomes: Sequence[Outcome]) -> list[ValueRow]:
-    """Every method and reference at every size."""
+    """Rows of one panel: the value of every method and reference at every size."""
     known = [o.references for o in outcomes]
     flat = {
         "behaviour": np.array([r.behaviour for r in known]),
@@ -177,7 +177,7 @@ def difference_rows(by_panel: Mapping[str, Sequence[Outcome]], sizes: Sequence[i
 
 
 def _ahead(rows: Sequence[DifferenceRow]) -> list[str]:
-    told = []
+    sentences = []
     for small in (False, True):
         cells = [row for row in rows if (row.n < ENOUGH) is small]
         if not cells:
@@ -187,12 +187,12 @@ def _ahead(rows: Sequence[DifferenceRow]) -> list[str]:
         after_holm = (
             "" if small else f" (after Holm in {sum(row.holm is not None and row.holm < 0.05 for row in cells)})"
         )
-        told.append(
+        sentences.append(
             f"n {'<' if small else '≥'} {ENOUGH}, {len(cells)} cells (panel × n × baseline): FDTR (auto) is ahead with "
             f"the interval above 0 in {above} ({above / len(cells):.0%}), and with it below 0 in {below}{after_holm}. "
             f"Smallest difference {_cell(least)}, largest {_cell(most)}."
         )
-    return told
+    return sentences
 
 
 def _reached(rows: Sequence[ValueRow]) -> str:

@@ -30,13 +30,13 @@ class Interval:
         return self.estimate, self.low, self.high
 
     def shown(self, digits: int = 3) -> str:
-        """The estimate and its interval, in words."""
+        """The estimate and its interval, rounded to `digits`."""
         estimate, low, high = (f"{round(x, digits) + 0.0:.{digits}f}" for x in self.ends)  # no "-0.000"
         return f"{estimate} ({low} to {high})"
 
     @property
     def per_cent(self) -> str:
-        """The same for a share."""
+        """The estimate and its interval in percent."""
         return f"{100 * self.estimate:.1f}% ({100 * self.low:.1f} to {100 * self.high:.1f}%)"
 
     def within(self, low: float, high: float) -> bool:
@@ -120,6 +120,6 @@ def bootstrap(values: Array, statistic: Callable[[Array], float], rng: np.random
     flat = values.reshape(runs, -1)
     counts = rng.multinomial(runs, np.full(runs, 1.0 / runs), RESAMPLES)
     resampled = (counts @ flat / runs).reshape(RESAMPLES, *values.shape[1:])
-    found = np.array([statistic(one) for one in resampled])
-    low, high = np.quantile(found, [0.025, 0.975])
+    statistics = np.array([statistic(sample) for sample in resampled])
+    low, high = np.quantile(statistics, [0.025, 0.975])
     return Interval(float(statistic(values.mean(axis=0))), float(low), float(high))

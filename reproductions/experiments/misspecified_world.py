@@ -49,7 +49,7 @@ class MisspecifiedWorld(World):
 
 
 def misspecify(world: World, departure: float) -> MisspecifiedWorld:
-    """The same world with mean rewards that depart from linear ones by at most `departure` = η.
+    """A copy of `world` whose mean rewards depart from linear ones by at most `departure` = η.
 
     >>> from fdtr.simulation import WorldSpec, make_world
     >>> world = make_world(WorldSpec(n_sites=2, horizon=3), np.random.default_rng(0))

@@ -36,7 +36,7 @@ def seeds_of(seed: int, *key: int) -> np.random.SeedSequence:
 
 
 def anew(seeds: np.random.SeedSequence) -> np.random.SeedSequence:
-    """The same seeds as if nothing had been spawned from them yet: spawning counts, so that twice is not the same."""
+    """A copy of `seeds` from which nothing was spawned yet: spawning twice from one object gives different children."""
     return np.random.SeedSequence(seeds.entropy, spawn_key=seeds.spawn_key)
 
 
@@ -49,8 +49,8 @@ def replicate(
 ) -> list[Result]:
     """`work` on every job, results in the order of the jobs.
 
-    A job carries its own seeds, so that nothing depends on who does it or when. `work` is a function of a module:
-    processes find it by its name. `processes` defaults to the number of cores; with one, all happens here.
+    A job carries its own seeds, so that results do not depend on the process or the order. `work` is a function of a
+    module: processes find it by its name. `processes` defaults to the number of cores; one works in this process.
     """
     processes = min(processes or core_count(), len(jobs))
     results: list[Result] = []

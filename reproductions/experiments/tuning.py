@@ -247,7 +247,7 @@ def _name(candidate: Candidate, c: float) -> str:
 
 
 def _describe_rules(rows: Sequence[RuleRow]) -> list[str]:
-    told = []
+    sentences = []
     for name, low, middle, high in (
         (ERROR, "less_error_low", "less_error", "less_error_high"),
         (CONTRAST, "less_contrast_low", "less_contrast", "less_contrast_high"),
@@ -255,29 +255,29 @@ def _describe_rules(rows: Sequence[RuleRow]) -> list[str]:
     ):
         means = [getattr(row, middle) for row in rows]
         behind, ahead = sum(getattr(row, high) < 0 for row in rows), sum(getattr(row, low) > 0 for row in rows)
-        told.append(
+        sentences.append(
             f"Against {name}, {len(rows)} cells: {min(means):+.2f}% … {max(means):+.2f}% of (optimum − behaviour), "
             f"median {np.median(means):+.2f}%; the interval lies above 0 in {ahead}, below 0 in {behind}."
         )
-    return told
+    return sentences
 
 
 def _describe_fixed(rows: Sequence[FixedRow]) -> list[str]:
-    kept = [row for row in rows if np.isfinite(row.ratio)]
-    ratios = np.array([row.ratio for row in kept])
-    told = (
+    finite = [row for row in rows if np.isfinite(row.ratio)]
+    ratios = np.array([row.ratio for row in finite])
+    summary = (
         f"Everything auto reaches, of what the best fixed (c, λ, w, kind of sharing) reaches, a median of "
-        f"{np.median(ratios):.1%} and at least {ratios.min():.1%} over {len(kept)} cells (world × n); in "
+        f"{np.median(ratios):.1%} and at least {ratios.min():.1%} over {len(finite)} cells (world × n); in "
         f"{np.sum(ratios < LEAST)} cells less than {LEAST:.0%}."
     )
     less = [
         f"Less than {LEAST:.0%}: {row.ratio:.1%} ({row.low:.1%} to {row.high:.1%}), {row.world}, {row.shape}, "
         f"n = {row.n}: {row.auto:.1%} of (optimum − behaviour), where {row.best} reaches {row.fixed:.1%}."
-        for row in kept
+        for row in finite
         if row.ratio < LEAST
     ]
     without = [row for row in rows if not np.isfinite(row.ratio)]
-    return [told, *less, *(f"No fixed setting beats clinicians: {row.world}, n = {row.n}." for row in without)]
+    return [summary, *less, *(f"No fixed setting beats clinicians: {row.world}, n = {row.n}." for row in without)]
 
 
 def _draw(rows: Sequence[RuleRow]) -> "altair.TopLevelMixin":

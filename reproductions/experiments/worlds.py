@@ -87,7 +87,7 @@ def run_worlds(plan: Plan, processes: int | None = None, progress: Progress = ig
 
 
 def rows_of(case: Case, sizes: Sequence[int], outcomes: Sequence[Outcome]) -> list[Row]:
-    """Both rivals at every size."""
+    """Rows of one case: FDTR (auto) less each rival, at every size."""
     span = float(np.mean([o.references.span for o in outcomes]))
     rows = []
     for n in sizes:
@@ -100,13 +100,14 @@ def rows_of(case: Case, sizes: Sequence[int], outcomes: Sequence[Outcome]) -> li
 
 
 def _describe(rows: Sequence[Row]) -> list[str]:
-    kept, above = sum(row.holds for row in rows), sum(row.low > 0 for row in rows)
+    holding, above = sum(row.holds for row in rows), sum(row.low > 0 for row in rows)
     least = min(rows, key=lambda row: row.low)
-    told = (
+    summary = (
         f"{len(rows)} cells (world × n × rival): the lower limit of the difference is at least "
-        f"−{ALLOWED_LOSS:.0%} of (optimum − behaviour) in {kept}, and above 0 in {above}. The least is {_cell(least)}."
+        f"−{ALLOWED_LOSS:.0%} of (optimum − behaviour) in {holding}, and above 0 in {above}. The least is "
+        f"{_cell(least)}."
     )
-    return [told, *(f"Missed: {_cell(row)}." for row in rows if not row.holds)]
+    return [summary, *(f"Missed: {_cell(row)}." for row in rows if not row.holds)]
 
 
 def _cell(row: Row) -> str:

@@ -51,7 +51,7 @@ class MisspecifiedRow:
 
     @property
     def kind(self) -> str:
-        """In words."""
+        """Departure and penalty in words, as the legend has them."""
         if self.departure == 0:
             return "valid"
         return f"off by {self.departure:g}, " + ("η in the penalty" if self.misspecification else "penalty without η")
@@ -61,7 +61,7 @@ Rows = Sequence[MisspecifiedRow]
 
 
 def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Finding:
-    """The same patients' worlds with every departure; every fit with and without η."""
+    """Fit worlds that differ only in their departure, with and without η in the penalty."""
     spec, grid = (QUICK_PANELS[0], (0.0, 0.005)) if quick else (PANELS[0], GRID)
     runs, draws, sizes = (2, 50, (60,)) if quick else (RUNS, 500, (200, 3200))
     jobs = [
@@ -73,9 +73,9 @@ def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Fi
     results = replicate(judge_trial, jobs, "pessimism under misspecification", processes, progress)
     rows: list[MisspecifiedRow] = []
     for start in range(0, len(jobs), runs):
-        trial, found = jobs[start], results[start : start + runs]
+        trial, of_cell = jobs[start], results[start : start + runs]
         for place, learnt in enumerate(trial.learning):
-            cell = Cell([result[place] for result in found])
+            cell = Cell([result[place] for result in of_cell])
             rows.append(_row(trial.n, trial.departure, learnt.misspecification, learnt.pessimism, cell))
     return Finding(
         title="Pessimism under misspecification, with and without η (Section 4.1 and S8)",
@@ -92,7 +92,7 @@ def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Fi
 
 
 def _learning(departure: float, grid: Sequence[float]) -> tuple[Settings, ...]:
-    """Every c without η, and with it where there is one."""
+    """Settings to try: every c without η and, in a world that departs, with it."""
     return tuple(settings(c, RIDGE, eta) for eta in dict.fromkeys((0.0, departure)) for c in grid)
 
 
@@ -106,11 +106,11 @@ def _row(n: int, departure: float, eta: float, c: float, cell: Cell) -> Misspeci
 
 def _groups(rows: Rows, n: int) -> dict[tuple[float, float], list[MisspecifiedRow]]:
     """The rows of one n by (departure, η), each in the order of c."""
-    found: dict[tuple[float, float], list[MisspecifiedRow]] = {}
+    groups: dict[tuple[float, float], list[MisspecifiedRow]] = {}
     for row in rows:
         if row.n == n:
-            found.setdefault((row.departure, row.misspecification), []).append(row)
-    return found
+            groups.setdefault((row.departure, row.misspecification), []).append(row)
+    return groups
 
 
 def _setup(runs: int, sites: int) -> str:
@@ -136,8 +136,8 @@ def _sentences(groups: Mapping[tuple[float, float], Rows]) -> list[str]:
         first = with_eta[0]
         promised = Interval(first.promised, first.promised_low, first.promised_high)
         says = "nothing is promised any more" if first.promised_largest == 0 else f"V̂₁ is {promised.shown()} there"
-        kept = min(row.share for row in with_eta)
-        verdict = "Fails" if kept < GOAL else "Holds trivially" if first.promised_largest == 0 else "Holds"
+        least = min(row.share for row in with_eta)
+        verdict = "Fails" if least < GOAL else "Holds trivially" if first.promised_largest == 0 else "Holds"
         sentences.append(
             f"n = {n}, departure {departure:g}, with η: already at c = 0 V̂₁ ≤ V₁^π̂ in "
             f"{Interval(first.share, first.low, first.high).per_cent} of (run, site), and the confidence event holds "

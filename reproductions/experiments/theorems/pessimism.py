@@ -136,15 +136,20 @@ def theory_pessimism(n_features: int) -> float:
 
 def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Finding:
     """Fit valid worlds with every c, and hold each fit to the truth."""
-    found = judge(seed, quick, processes, progress)
-    shows = [_setup(found)]
-    for one in found:
-        shows += [_pessimism_sentence(one), _theory_sentence(one), _event_sentence(one), _bound_sentence(one)]
+    judgements = judge(seed, quick, processes, progress)
+    shows = [_setup(judgements)]
+    for judged in judgements:
+        shows += [
+            _pessimism_sentence(judged),
+            _theory_sentence(judged),
+            _event_sentence(judged),
+            _bound_sentence(judged),
+        ]
     return Finding(
         title="Pessimism, the confidence event and the suboptimality bound (Theorem 2)",
         shows=shows,
         tables=[
-            Table(f"theorem2-{name}", [row for one in found for row in rows_of(one)])
+            Table(f"theorem2-{name}", [row for judged in judgements for row in rows_of(judged)])
             for name, rows_of in (
                 ("pessimism", pessimism_rows),
                 ("confidence", event_rows),
@@ -152,18 +157,20 @@ def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Fi
             )
         ],
         figures=[
-            Figure("theorem2-shares", "How often the statements of Theorem 2 hold, by c", partial(_draw_shares, found)),
+            Figure(
+                "theorem2-shares", "How often the statements of Theorem 2 hold, by c", partial(_draw_shares, judgements)
+            ),
             Figure(
                 "theorem2-values",
                 "What the fit promises, what its policy reaches, and the optimum, by c",
-                partial(_draw_values, found),
+                partial(_draw_values, judgements),
             ),
         ],
     )
 
 
 def judge(seed: int, quick: bool, processes: int | None, progress: Progress) -> list[Judgements]:
-    """Every world with every λ and c."""
+    """Fit and judge every world with every λ and c."""
     panels, grid = (QUICK_PANELS, QUICK_GRID) if quick else (PANELS, GRID)
     runs, n, draws = (2, 60, 50) if quick else (RUNS, 200, 1000)
     jobs = [
@@ -172,7 +179,7 @@ def judge(seed: int, quick: bool, processes: int | None, progress: Progress) -> 
         for r in range(runs)
     ]
     results = replicate(judge_trial, jobs, "pessimism", processes, progress)
-    found = []
+    judgements = []
     for start in range(0, len(jobs), runs):
         spec, learning = jobs[start].spec, jobs[start].learning
         name = f"d = {_features(spec)}, |A| = {spec.n_actions}, H = {spec.horizon}"
@@ -182,29 +189,29 @@ def judge(seed: int, quick: bool, processes: int | None, progress: Progress) -> 
                 for place, learnt in enumerate(learning)
                 if learnt.ridge == ridge
             }
-            found.append(Judgements(name, spec.horizon, theory_pessimism(_features(spec)), ridge, cells))
-    return found
+            judgements.append(Judgements(name, spec.horizon, theory_pessimism(_features(spec)), ridge, cells))
+    return judgements
 
 
 def _learning(spec: WorldSpec, grid: Sequence[float]) -> tuple[Settings, ...]:
-    """Every λ with every c, 1 and the theory's among them."""
+    """Settings to try: every λ with every c of the grid, with c = 1 and with the theory's c."""
     pessimisms = (*grid, 1.0, theory_pessimism(_features(spec)))
     return tuple(settings(c, ridge) for ridge in RIDGES for c in pessimisms)
 
 
 def _features(spec: WorldSpec) -> int:
-    """d."""
+    """The number of features, d."""
     return 2 * (spec.n_shared + spec.n_specific)
 
 
-def pessimism_rows(one: Judgements) -> list[PessimismRow]:
+def pessimism_rows(judged: Judgements) -> list[PessimismRow]:
     """A row for each c."""
     rows = []
-    for c, cell in one.cells.items():
+    for c, cell in judged.cells.items():
         holds, promised, value = (cell.each(name) for name in ("pessimistic", "promised", "value"))
         rows.append(
             PessimismRow(
-                one.world, one.ridge, c, *share(holds).ends, float(cell.each("kept").mean()),
+                judged.world, judged.ridge, c, *share(holds).ends, float(cell.each("kept").mean()),
                 *mean(promised).ends, float(promised.max()), *mean(value).ends,
                 float(cell.each("standard_error").mean()), float((value + cell.each("suboptimality")).mean()),
             )
@@ -212,31 +219,33 @@ def pessimism_rows(one: Judgements) -> list[PessimismRow]:
     return rows
 
 
-def event_rows(one: Judgements) -> list[EventRow]:
+def event_rows(judged: Judgements) -> list[EventRow]:
     """A row for each c."""
     rows = []
-    for c, cell in one.cells.items():
+    for c, cell in judged.cells.items():
         inside, everywhere = cell.each("inside"), float(cell.each("everywhere").mean())
         all_steps = share(cell.each("confident")).ends
         rows.append(
-            EventRow(one.world, one.ridge, c, *share(inside == 1.0).ends, everywhere, float(inside.mean()), *all_steps)
+            EventRow(
+                judged.world, judged.ridge, c, *share(inside == 1.0).ends, everywhere, float(inside.mean()), *all_steps
+            )
         )
     return rows
 
 
-def bound_rows(one: Judgements) -> list[BoundRow]:
+def bound_rows(judged: Judgements) -> list[BoundRow]:
     """A row for each c but 0, whose bound is 0."""
     rows = []
-    for c, cell in one.cells.items():
+    for c, cell in judged.cells.items():
         if c == 0:
             continue
         suboptimality, bound, confident = (cell.each(name) for name in ("suboptimality", "bound", "confident"))
-        kept = suboptimality <= bound
-        broken = confident & ~(kept & cell.each("pessimistic"))
+        bounded = suboptimality <= bound
+        broken = confident & ~(bounded & cell.each("pessimistic"))
         rows.append(
             BoundRow(
-                one.world, one.ridge, c, *share(kept).ends, *mean(suboptimality).ends, *mean(bound).ends,
-                float((suboptimality / bound).mean()), float((bound > one.horizon).mean()),
+                judged.world, judged.ridge, c, *share(bounded).ends, *mean(suboptimality).ends, *mean(bound).ends,
+                float((suboptimality / bound).mean()), float((bound > judged.horizon).mean()),
                 int(confident.sum()), int(broken.sum()),
             )
         )  # fmt: skip
@@ -249,14 +258,14 @@ def first_to_reach(shares: Sequence[float], goal: float = GOAL) -> int | None:
     >>> first_to_reach([0.2, 0.96, 0.94, 0.97, 1.0])
     3
     """
-    below = [place for place, found in enumerate(shares) if found < goal]
+    below = [place for place, share in enumerate(shares) if share < goal]
     first = below[-1] + 1 if below else 0
     return first if first < len(shares) else None
 
 
-def _setup(found: Sequence[Judgements]) -> str:
-    runs, sites = found[0].cells[0.0].each("value").shape
-    error = max(row.monte_carlo for one in found for row in pessimism_rows(one))
+def _setup(judgements: Sequence[Judgements]) -> str:
+    runs, sites = judgements[0].cells[0.0].each("value").shape
+    error = max(row.monte_carlo for judged in judgements for row in pessimism_rows(judged))
     return (
         f"FDTR with w = 1 and ξ = 0.99 on valid linear MDPs, {runs} runs of {sites} sites in each world; messages come "
         "from LDTR with the same c and λ. V̂₁ and V₁^π̂ are means over the same fresh first states. The Monte-Carlo "
@@ -264,10 +273,10 @@ def _setup(found: Sequence[Judgements]) -> str:
     )
 
 
-def _pessimism_sentence(one: Judgements) -> str:
-    rows = pessimism_rows(one)
+def _pessimism_sentence(judged: Judgements) -> str:
+    rows = pessimism_rows(judged)
     place = first_to_reach([row.share for row in rows])
-    start = f"{one.name}: V̂₁ ≤ V₁^π̂ in {rows[0].interval.per_cent} of (run, site) at c = 0"
+    start = f"{judged.name}: V̂₁ ≤ V₁^π̂ in {rows[0].interval.per_cent} of (run, site) at c = 0"
     if place is None:
         return f"{start}, and no c that was tried reaches 95%. Fails."
     row = rows[place]
@@ -279,42 +288,42 @@ def _pessimism_sentence(one: Judgements) -> str:
     )
 
 
-def _theory_sentence(one: Judgements) -> str:
-    rows = {row.pessimism: row for row in pessimism_rows(one)}
-    largest = max(rows[1.0].promised_largest, rows[one.theory].promised_largest)
-    event = min(row.share for row in event_rows(one) if row.pessimism >= 1)
+def _theory_sentence(judged: Judgements) -> str:
+    rows = {row.pessimism: row for row in pessimism_rows(judged)}
+    largest = max(rows[1.0].promised_largest, rows[judged.theory].promised_largest)
+    event = min(row.share for row in event_rows(judged) if row.pessimism >= 1)
     outcome = "0 in every run at every site: pessimism is trivial" if largest == 0 else f"at most {largest:.3g}"
     return (
-        f"{one.name}: the proof of Theorem 2, which has λ = 1, goes through from c = {one.theory:.1f} on. There and at "
-        f"c = 1 the confidence event holds in {event:.1%} of (run, site, step), and V̂₁ is {outcome}. "
+        f"{judged.name}: the proof of Theorem 2, which has λ = 1, goes through from c = {judged.theory:.1f} on. There "
+        f"and at c = 1 the confidence event holds in {event:.1%} of (run, site, step), and V̂₁ is {outcome}. "
         f"{'Holds' if event == 1 else 'Fails'}."
     )
 
 
-def _event_sentence(one: Judgements) -> str:
-    rows = event_rows(one)
+def _event_sentence(judged: Judgements) -> str:
+    rows = event_rows(judged)
     place = first_to_reach([row.share for row in rows])
     if place is None:
-        return f"{one.name}: the confidence event reaches 95% of (run, site, step) at no c that was tried. Fails."
-    row, values = rows[place], pessimism_rows(one)[place]
+        return f"{judged.name}: the confidence event reaches 95% of (run, site, step) at no c that was tried. Fails."
+    row, values = rows[place], pessimism_rows(judged)[place]
     says = "" if values.promised_low > 0 else ", and says nothing"
     return (
-        f"{one.name}: |B̂V̂ − BV̂| ≤ Γ at every probed pair in {row.interval.per_cent} of (run, site, step) at "
+        f"{judged.name}: |B̂V̂ − BV̂| ≤ Γ at every probed pair in {row.interval.per_cent} of (run, site, step) at "
         f"c = {row.pessimism:g}, the smallest that reaches 95% (at all steps of a site: {100 * row.all_steps:.1f}%; of "
         f"single pairs: {100 * row.pairs:.2f}%; at every pair there could be: {100 * row.everywhere:.1f}%). There V̂₁ "
         f"is {_promised(values)}{says}."
     )
 
 
-def _bound_sentence(one: Judgements) -> str:
-    rows = bound_rows(one)
+def _bound_sentence(judged: Judgements) -> str:
+    rows = bound_rows(judged)
     confident, broken = sum(row.confident for row in rows), sum(row.broken for row in rows)
     place = first_to_reach([row.share for row in rows])
     row = rows[place] if place is not None else rows[-1]
     empty = next((row for row in rows if row.empty > 0.5), None)
     vacuous = f" From c = {empty.pessimism:g} on the bound mostly exceeds H and says nothing." if empty else ""
     return (
-        f"{one.name}: SubOpt ≤ 2 Σ_h E_π*[Γ_h] in {row.interval.per_cent} of (run, site) at c = {row.pessimism:g}, "
+        f"{judged.name}: SubOpt ≤ 2 Σ_h E_π*[Γ_h] in {row.interval.per_cent} of (run, site) at c = {row.pessimism:g}, "
         f"where SubOpt is {Interval(row.suboptimality, row.suboptimality_low, row.suboptimality_high).shown()}, the "
         f"bound {row.bound:.3f} and their ratio {row.ratio:.2f} on average.{vacuous} In the {confident} cases of all c "
         f"in which the confidence event held, the bound or V̂₁ ≤ V₁^π̂ was broken {broken} times. "
@@ -326,40 +335,42 @@ def _promised(row: PessimismRow) -> str:
     return Interval(row.promised, row.promised_low, row.promised_high).shown()
 
 
-def _record(one: Judgements, series: str, row: Row, **changed: float) -> dict[str, Any]:
+def _record(judged: Judgements, series: str, row: Row, **changed: float) -> dict[str, Any]:
     taken = {field.name: getattr(row, field.name) for field in fields(Row)}
-    return {**taken, "panel": one.name, "c": f"{row.pessimism:g}", "series": series, **changed}
+    return {**taken, "panel": judged.name, "c": f"{row.pessimism:g}", "series": series, **changed}
 
 
-def _draw_shares(found: Sequence[Judgements]) -> "altair.TopLevelMixin":
+def _draw_shares(judgements: Sequence[Judgements]) -> "altair.TopLevelMixin":
     import altair as alt
 
     from experiments.charts import by_pessimism, lines
 
     rows: list[dict[str, Any]] = []
-    for one in found:
-        rows += [_record(one, "promise ≤ value reached", row) for row in pessimism_rows(one) if row.pessimism < 1]
-        rows += [_record(one, "confidence event, by step", row) for row in event_rows(one) if row.pessimism < 1]
-        rows += [_record(one, "SubOpt ≤ its bound", row) for row in bound_rows(one) if row.pessimism < 1]
+    for judged in judgements:
+        rows += [_record(judged, "promise ≤ value reached", row) for row in pessimism_rows(judged) if row.pessimism < 1]
+        rows += [_record(judged, "confidence event, by step", row) for row in event_rows(judged) if row.pessimism < 1]
+        rows += [_record(judged, "SubOpt ≤ its bound", row) for row in bound_rows(judged) if row.pessimism < 1]
     y = alt.Y("share:Q", title="share", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
     names = list(dict.fromkeys(row["series"] for row in rows))
-    return lines(rows, by_pessimism(list(found[0].cells)), y, names, reference=GOAL)
+    return lines(rows, by_pessimism(list(judgements[0].cells)), y, names, reference=GOAL)
 
 
-def _draw_values(found: Sequence[Judgements]) -> "altair.TopLevelMixin":
+def _draw_values(judgements: Sequence[Judgements]) -> "altair.TopLevelMixin":
     import altair as alt
 
     from experiments.charts import by_pessimism, lines
 
     rows: list[dict[str, Any]] = []
-    for one in found:
-        for row in pessimism_rows(one):
+    for judged in judgements:
+        for row in pessimism_rows(judged):
             if row.pessimism < 1:
                 rows += [
-                    _record(one, "promised", row, value=row.promised, low=row.promised_low, high=row.promised_high),
-                    _record(one, "reached by the policy", row, value=row.value, low=row.value_low, high=row.value_high),
-                    _record(one, "optimum", row, value=row.best, low=row.best, high=row.best),
+                    _record(judged, "promised", row, value=row.promised, low=row.promised_low, high=row.promised_high),
+                    _record(
+                        judged, "reached by the policy", row, value=row.value, low=row.value_low, high=row.value_high
+                    ),
+                    _record(judged, "optimum", row, value=row.best, low=row.best, high=row.best),
                 ]
     y = alt.Y("value:Q", title="value, sum of rewards")
     names = list(dict.fromkeys(row["series"] for row in rows))
-    return lines(rows, by_pessimism(list(found[0].cells)), y, names, own_axis="y")
+    return lines(rows, by_pessimism(list(judgements[0].cells)), y, names, own_axis="y")

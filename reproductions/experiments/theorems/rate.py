@@ -55,7 +55,7 @@ class Trial:
 
     @property
     def ways(self) -> dict[str, tuple[tuple[int, int], ...]]:
-        """Both ways by name."""
+        """The designs of each way of growing, by its name."""
         return {SITES_GROW: self.sites_grow, PATIENTS_GROW: self.patients_grow}
 
 
@@ -120,7 +120,7 @@ def squared_errors(trial: Trial) -> dict[str, Array]:
 
     Sites and patients are nested: a larger design adds to those of a smaller one, in a world of its own for each way.
     """
-    found = {}
+    errors = {}
     for (way, designs), seeds in zip(trial.ways.items(), anew(trial.seeds).spawn(2), strict=True):
         of_world, of_table = (np.random.default_rng(s) for s in seeds.spawn(2))
         most_sites, most = (max(design[i] for design in designs) for i in (0, 1))
@@ -128,8 +128,8 @@ def squared_errors(trial: Trial) -> dict[str, Array]:
         world = make_world(WorldSpec(**shape), of_world)
         everybody = read_patients(world.study(), world.table(most, of_table))
         truth = world.theta_shared_scaled
-        found[way] = np.array([_errors(_part(everybody, k, n), truth) for k, n in designs])
-    return found
+        errors[way] = np.array([_errors(_part(everybody, k, n), truth) for k, n in designs])
+    return errors
 
 
 def _part(everybody: Patients, n_sites: int, n: int) -> Patients:
@@ -180,8 +180,8 @@ def slope_rows(
             for start in starts:
                 used = [number for number, (_, n) in enumerate(designs) if n >= start]
                 sizes = np.array([designs[number][0] * designs[number][1] for number in used])
-                found = bootstrap(squares[:, used, which, place], partial(_slope_of_squares, sizes), rng)
-                rows.append(SlopeRow(way, step, estimator, start, *found.ends, found.within(LOWEST, HIGHEST)))
+                interval = bootstrap(squares[:, used, which, place], partial(_slope_of_squares, sizes), rng)
+                rows.append(SlopeRow(way, step, estimator, start, *interval.ends, interval.within(LOWEST, HIGHEST)))
     return rows
 
 

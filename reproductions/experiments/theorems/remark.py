@@ -107,7 +107,7 @@ def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Fi
 
 
 def compare(trial: Trial) -> list[Outcome]:
-    """Every combination of λ, own c and c of the messages in one world."""
+    """Fit one world with every combination of λ, own c, and c of the messages; compare with messages of c = 0."""
     of_world, of_table, *of_truth = (np.random.default_rng(s) for s in anew(trial.seeds).spawn(2 + trial.spec.n_sites))
     world = make_world(trial.spec, of_world)
     patients = read_patients(world.study(), world.table(trial.n, of_table))
@@ -161,8 +161,8 @@ def _length(theta: Array) -> Array:
 
 def _row(outcomes: Sequence[Outcome]) -> RemarkRow:
     first = outcomes[0]
-    found = [mean([getattr(o, name) for o in outcomes]).ends for name in ("gain", "theta", "error", "agreement")]
-    return RemarkRow(first.ridge, first.own, first.sent, *(x for ends in found for x in ends))
+    intervals = [mean([getattr(o, name) for o in outcomes]).ends for name in ("gain", "theta", "error", "agreement")]
+    return RemarkRow(first.ridge, first.own, first.sent, *(x for ends in intervals for x in ends))
 
 
 def _sentence(row: RemarkRow) -> str:

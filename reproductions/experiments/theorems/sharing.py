@@ -143,13 +143,13 @@ def compare(trial: Trial) -> Outcome:
     patients = Patients(study, tuple(rows.values()))
     fits = [fit_together(patients, settings(c, RIDGE)) for c in PESSIMISMS]
     states = [world.sample(site, 500, of_states).states for site in range(trial.spec.n_sites)]
-    said = [one for site in patients.sites for one in check(study, site).identified]
+    identified = [feature for site in patients.sites for feature in check(study, site).identified]
     return Outcome(
         off=tuple(_off(together) for together in fits),
         agreement=tuple(_agreement(together, patients, states) for together in fits),
-        features=tuple(one.feature for one in said),
-        reasons=tuple(one.reason for one in said),
-        retained=tuple(one.retained for one in said),
+        features=tuple(feature.feature for feature in identified),
+        reasons=tuple(feature.reason for feature in identified),
+        retained=tuple(feature.retained for feature in identified),
     )
 
 
@@ -179,26 +179,26 @@ def _row(variant: str, place: int, results: Sequence[Outcome]) -> SharingRow:
 
 def _reasons(variant: str, results: Sequence[Outcome]) -> list[ReasonRow]:
     """What was said of each feature; all reasons that occurred."""
-    said: dict[tuple[str, str], list[float]] = {}
+    shares: dict[tuple[str, str], list[float]] = {}
     for result in results:
         for feature, reason, retained in zip(result.features, result.reasons, result.retained, strict=True):
-            said.setdefault((feature, reason), []).append(retained)
-    return [ReasonRow(variant, *key, float(np.mean(left)), len(left)) for key, left in said.items()]
+            shares.setdefault((feature, reason), []).append(retained)
+    return [ReasonRow(variant, *key, float(np.mean(left)), len(left)) for key, left in shares.items()]
 
 
 def _sentence(variant: str, rows: Sequence[SharingRow], reasons: Sequence[ReasonRow]) -> str:
     plain, *penalised = [row for row in rows if row.variant == variant]
     equal = plain.largest <= EQUAL
-    said = [row for row in reasons if row.variant == variant]
-    absorbed = list(dict.fromkeys(row.feature for row in said if row.reason))
-    quoted = "; ".join(f"“{reason}”" for reason in dict.fromkeys(row.reason for row in said if row.reason))
-    least = min(row.retained for row in said)
+    of_variant = [row for row in reasons if row.variant == variant]
+    absorbed = list(dict.fromkeys(row.feature for row in of_variant if row.reason))
+    quoted = "; ".join(f"“{reason}”" for reason in dict.fromkeys(row.reason for row in of_variant if row.reason))
+    least = min(row.retained for row in of_variant)
     spoken = (
         f"Of {', '.join(absorbed)} `fdtr check` says: {quoted}"
         if absorbed
         else f"`fdtr check` finds {least:.0%} or more of each shared feature's variation left"
     )
-    expected = all(row.reason for row in said)
+    expected = all(row.reason for row in of_variant)
     shares = ", ".join(f"{Interval(r.agreement, r.low, r.high).per_cent} at c = {r.pessimism:g}" for r in penalised)
     return (
         f"{variant.capitalize()}: with c = 0 coefficients of FDTR and LDTR differ by at most {plain.largest:.1e} of "

@@ -151,7 +151,7 @@ def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Fi
 
 
 def try_bases(trial: Trial) -> list[Outcome]:
-    """Every size and basis in one world."""
+    """Fit every basis at every size in one world."""
     of_world, of_values, *of_tables = anew(trial.seeds).spawn(2 + len(trial.sizes))
     world = make_smooth_world(trial.spec, np.random.default_rng(of_world))
     luck = of_values.spawn(trial.spec.n_sites)
@@ -178,9 +178,9 @@ def _try(
     lost, suboptimality, promised = [], [], []
     for site, (fit, seeds) in enumerate(zip(fits, luck, strict=True)):
         rules = (rule_of(fit, patients.study), None)
-        found = [world.suboptimality(site, rule, fresh, np.random.default_rng(anew(seeds))).mean for rule in rules]
-        suboptimality.append(found[0])
-        lost.append(found[0] / found[1])
+        losses = [world.suboptimality(site, rule, fresh, np.random.default_rng(anew(seeds))).mean for rule in rules]
+        suboptimality.append(losses[0])
+        lost.append(losses[0] / losses[1])
         first = world.sample(site, fresh, np.random.default_rng(anew(seeds))).states[0]
         promised.append(float(fit.bounds[0].values(features.psi(np.ascontiguousarray(first.T))).mean()))
     optimum = tuple(world.optimal(site).value for site in range(len(luck)))
@@ -205,14 +205,14 @@ def _departure(world: SmoothWorld, study: Study) -> float:
 
 def _row(outcomes: Sequence[Outcome], n_sites: int) -> SplineRow:
     first = outcomes[0]
-    kept = 1.0 - np.array([outcome.lost for outcome in outcomes])
+    fractions = 1.0 - np.array([outcome.lost for outcome in outcomes])
     suboptimality, promised, optimum = (
         np.array([getattr(outcome, name) for outcome in outcomes]) for name in ("suboptimality", "promised", "optimum")
     )
     return SplineRow(
         first.n, first.n * n_sites, first.basis, first.n_features, first.misspecification,
         float(np.mean([outcome.departure for outcome in outcomes])),
-        *mean(kept).ends, *mean(suboptimality).ends, float(promised.mean()),
+        *mean(fractions).ends, *mean(suboptimality).ends, float(promised.mean()),
         *share(promised <= optimum - suboptimality).ends,
     )  # fmt: skip
 
@@ -221,8 +221,8 @@ def _slope(
     basis: str, results: Sequence[Sequence[Outcome]], sizes: Sequence[int], n_sites: int, rng: np.random.Generator
 ) -> SplineSlopeRow:
     by_run = np.array([[np.mean(o.suboptimality) for o in result if o.basis == basis] for result in results])
-    found = bootstrap(by_run, partial(slope, [n * n_sites for n in sizes]), rng)
-    return SplineSlopeRow(basis, *found.ends)
+    interval = bootstrap(by_run, partial(slope, [n * n_sites for n in sizes]), rng)
+    return SplineSlopeRow(basis, *interval.ends)
 
 
 def _sentences(runs: int, spec: SmoothSpec, rows: Sequence[SplineRow], slopes: Sequence[SplineSlopeRow]) -> list[str]:
@@ -243,11 +243,11 @@ def _sentences(runs: int, spec: SmoothSpec, rows: Sequence[SplineRow], slopes: S
     sentences = [setup, reached]
     for basis in BASES:
         row = slope_of[basis.name]
-        found = f"SubOpt against N, {basis.name}: log-log slope {Interval(row.slope, row.low, row.high).shown()}"
+        sentence = f"SubOpt against N, {basis.name}: log-log slope {Interval(row.slope, row.low, row.high).shown()}"
         if basis.knots == "grow":
             verdict = "Holds" if row.high <= RATE else "Not told apart" if row.low <= RATE else "Fails"
-            found += f"; the bound of Corollary 3, for the theory's c, falls with {RATE:.3f}. No slower: {verdict}"
-        sentences.append(found + ".")
+            sentence += f"; the bound of Corollary 3, for the theory's c, falls with {RATE:.3f}. No slower: {verdict}"
+        sentences.append(sentence + ".")
     for basis in BASES[2:]:
         at = last[basis.name]
         pessimistic = Interval(at.pessimistic, at.pessimistic_low, at.pessimistic_high)

@@ -105,7 +105,7 @@ class SiteTruth:
 
     @property
     def horizon(self) -> int:
-        """H."""
+        """The number of steps, H."""
         return len(self.stages)
 
     def later(self, stage: Stage, ahead: Array) -> Array:
@@ -149,16 +149,16 @@ class SiteTruth:
 
     def _arrivals(self, choices: Sequence[Codes]) -> tuple[Array, ...]:
         """By which law patients came to each step, (groups,)."""
-        found = [np.ones(1)]
+        arrivals = [np.ones(1)]
         for stage, codes in zip(self.stages[:-1], choices, strict=False):
             dose = self.doses[codes]
             leaving = np.stack([(1.0 - dose)[:, None] * stage.own, dose[:, None] * stage.own], axis=1)
             by_group = leaving.reshape(stage.groups, -1, leaving[0].size).mean(axis=1)
-            found.append(found[-1] @ by_group)
-        return tuple(found)
+            arrivals.append(arrivals[-1] @ by_group)
+        return tuple(arrivals)
 
     def judge(self, fit: Fit, best: tuple[Codes, ...], best_followed: Followed) -> Judged:
-        """Everything there is to say of a fit; `best` and `best_followed` come from `optimum`."""
+        """Compare a fit with the truth of its site; `best` and `best_followed` come from `optimum`."""
         choices: list[Codes] = []
         inside, everywhere = np.empty(self.horizon), np.empty(self.horizon, dtype=np.bool_)
         promised: Array | None = None
