@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 READ_ONCE = {
     "mimiciv_icu.chartevents": "sum(stay_id), sum(itemid), sum(valuenum), max(charttime)",

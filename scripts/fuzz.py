@@ -11,7 +11,7 @@ from pathlib import Path
 
 import atheris
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 with atheris.instrument_imports(include=["fdtr.container", "fdtr.exchange", "fdtr.signing"]):
     from fdtr import container

@@ -17,7 +17,7 @@ from fdtr.evaluation.weights import weigh
 
 Array = NDArray[np.float64]
 
-PATIENTS = Path(__file__).parent / "evaluation" / "scope_rl" / "patients.csv"
+PATIENTS = Path(__file__).parents[1] / "evaluation" / "scope_rl" / "patients.csv"
 VALUES = PATIENTS.with_name("values.json")
 TOLERANCE = 1e-8
 """Of a value in [0, 4]. SCOPE-RL adds 1e-10 to the mean weight that it normalises by, so not to the last digits."""
