@@ -28,15 +28,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import fdtr
 from experiments.figure2 import Plan, run_figure2
 from fdtr import masking
+from fdtr.algebra.normal_equations import factor
 from fdtr.algebra.pessimism import LowerBound, Penalty, penalty_roots
-from fdtr.algebra.ridge import factor
 from fdtr.algebra.threads import one_blas_thread, thread_count
 from fdtr.disclosure import Ledger, Release, judge, measure
-from fdtr.evaluation.intervals import bootstrap
-from fdtr.evaluation.statistic import weighted_means
+from fdtr.evaluation.intervals import bootstrap, weighted_means
 from fdtr.exchange.wire import message_size, total_size
+from fdtr.learners.accumulate import accumulate
 from fdtr.learners.local import fit_local as fit_alone
-from fdtr.learners.sweep import sweep
 from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.site import fit_federated, fit_local, message_settings, read_trajectories, rules_of
 from fdtr.study import Study
@@ -141,7 +140,7 @@ def local_pass() -> list[Figure]:
 
     def one_pass() -> object:
         with one_blas_thread():
-            return sweep(rows.step(0), features, rule)
+            return accumulate(rows.step(0), features, rule)
 
     one_pass()
     plain, ours = paired(read_once, one_pass, 25)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fdtr.algebra.ridge import minimum_norm
+from fdtr.algebra.normal_equations import minimum_norm
 from fdtr.cli.app import app
 from fdtr.cli.show_checks import why_alone
 from fdtr.errors import NoSharedEffect

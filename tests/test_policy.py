@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from fdtr.algebra.ridge import factor
+from fdtr.algebra.normal_equations import factor
 from fdtr.errors import ForeignFile, InvalidStates, UnreadableFile
 from fdtr.policy import Policy
 from fdtr.site import fit_local, fit_q_learning, summarize

@@ -20,12 +20,12 @@ from experiments.intervals import Interval, share
 from experiments.replications import Progress, ignore_progress, replicate, seeds_of
 from fdtr import Policy, Study, Trajectories, combine, fit_local, read_trajectories
 from fdtr.evaluation import (
-    Acting,
     Estimate,
     Evaluator,
     IntervalKind,
     IntervalOptions,
     Method,
+    PolicyLike,
     Propensities,
     known_propensities,
 )
@@ -223,7 +223,7 @@ def refitted_run(run: RefittedRun) -> list[RefittedEstimate]:
     alone = {site: fit_local(study, rows).summary for site, rows in sites.items()}
     first, rows = next(iter(sites.items()))
     evaluation = evaluate_site(study, rows, combine(alone.values()), alone[first])
-    shares = np.bincount(evaluation.evaluator.given.folds) / rows.n_patients
+    shares = np.bincount(evaluation.evaluator.data.folds) / rows.n_patients
     results = []
     for method in POLICIES:
         truth, error = _truth(world, evaluation.policies[method], shares, setting.fresh, of_truth)
@@ -235,7 +235,7 @@ def refitted_run(run: RefittedRun) -> list[RefittedEstimate]:
 
 
 def _truth(
-    world: World, policies: Sequence[Acting], shares: Array, fresh: int, seeds: np.random.SeedSequence
+    world: World, policies: Sequence[PolicyLike], shares: Array, fresh: int, seeds: np.random.SeedSequence
 ) -> tuple[float, float]:
     """V^π of the first site, weighted by how many patients each policy treats; the same luck for all of them."""
     values = [world.value(0, policy.act, fresh, np.random.default_rng(seeds)) for policy in policies]

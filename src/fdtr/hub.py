@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.ridge import minimum_norm
+from fdtr.algebra.normal_equations import minimum_norm
 from fdtr.disclosure import SiteValues, require_sites
 from fdtr.errors import Implausible, OtherPayload, OtherShape, OtherStudy, SiteTwice
 from fdtr.inference import Pooling, SiteValue, Suspicion, pool, suspicions

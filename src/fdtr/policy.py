@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import container
+from fdtr.algebra.normal_equations import factor
 from fdtr.algebra.pessimism import LowerBound, Penalty, argmax_first, penalty_roots
-from fdtr.algebra.ridge import factor
 from fdtr.algebra.threads import for_chunks, one_blas_thread
 from fdtr.errors import InvalidStates, UnreadableFile
 from fdtr.features import FeatureMap, build_features

@@ -1,14 +1,14 @@
 """Choose λ, the weight w, what to share, and c from a site's own folds, without a further message.
 
-The site's patients are split into folds. With the targets Y = r + V_ref(x') fixed, a fold's Gram and moments are all
-that scoring needs: θ is solved on the other folds plus w times the other sites' sums, which do not contain the site's
-rows, and scored on the fold left out by
+The site's patients are split into folds. With the targets Y = r + V_ref(x') fixed, scoring needs only each fold's Gram
+and moments. θ is solved on the other folds plus w times the other sites' sums, which do not contain the site's rows,
+and scored on the fold left out by
 
     held-out error    yᵀy − 2θᵀb + θᵀGθ
     contrast          −2θ_aᵀ b_{a·m} + θ_aᵀ G_{aa·m} θ_a
 
-The first judges predictions. The second partials the state's main effects m out of the fold and judges the action
-terms a alone, which is what a policy acts by. A whole grid costs one pass over the data and small solves.
+The first judges predictions. The second projects the state's main effects m out of the fold and judges the action
+terms a alone, by which a policy acts. A whole grid costs one pass over the data and small solves.
 """
 
 import hashlib
@@ -23,10 +23,10 @@ from fdtr.algebra.schur import whiten
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.evaluation.fitted_q import fitted_q_values
 from fdtr.features import FeatureMap
+from fdtr.learners.accumulate import StepStatistics, accumulate
 from fdtr.learners.backward import Settings
 from fdtr.learners.federated import Others, fit_with_each
 from fdtr.learners.local import fit_local
-from fdtr.learners.sweep import StepStatistics, sweep
 from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]
@@ -48,7 +48,7 @@ class Grid:
 
     @property
     def candidates(self) -> "tuple[Candidate, ...]":
-        """Every combination once: without sharing it does not matter what would be shared."""
+        """Every combination once. Without sharing (w = 0) only the first of `shares` is used."""
         pairs = [(w, share) for share in self.shares for w in self.weights if w > 0 or share == self.shares[0]]
         return tuple(Candidate(ridge, w, share) for ridge in self.ridges for w, share in pairs)
 
@@ -85,30 +85,29 @@ class FoldSums:
 
 
 def assign_folds(units: Iterable[str], seed: int, n_folds: int = N_FOLDS, purpose: bytes = b"") -> NDArray[np.intp]:
-    """The fold of every patient, from a hash of the id and the seed: it needs no generator and never moves.
+    """The fold of each patient, from a hash of the id and the seed: no generator is needed, and folds never change.
 
-    `units` are the patients' ids, or the labels of their clusters, which then lie in one fold each.
-    Folds for another `purpose` (at most 16 bytes) are other folds: those for evaluation cut across those for tuning.
+    `units` are the patients' ids, or the labels of their clusters, each of which then lies in one fold. Another
+    `purpose` (at most 16 bytes) gives independent folds: those for evaluation cut across those for tuning.
 
     >>> assign_folds(["p1", "p2", "p3"], seed=0).tolist() == assign_folds(["p1", "p2", "p3"], seed=0).tolist()
     True
     """
     key = seed.to_bytes(8, "little")
     hashes = (hashlib.blake2b(unit.encode(), digest_size=8, key=key, person=purpose) for unit in units)
-    digests = (found.digest() for found in hashes)
-    return np.fromiter((int.from_bytes(digest, "little") % n_folds for digest in digests), dtype=np.intp)
+    return np.fromiter((int.from_bytes(h.digest(), "little") % n_folds for h in hashes), dtype=np.intp)
 
 
 def sum_folds(rows: Trajectories, features: FeatureMap, folds: NDArray[np.intp]) -> FoldSums:
-    """The sums of every fold, with V_ref from the site's own fit without a penalty and with hardly a ridge."""
+    """The sums of each fold, with V_ref from the site's own fit without a penalty and with a tiny ridge."""
     plain = Settings(pessimism=0.0, ridge=REFERENCE_RIDGE, failure_probability=0.5, misspecification=0.0)
     bounds = fit_local(rows, features, plain).bounds
     parts: list[list[StepStatistics]] = []
     with one_blas_thread():
         for fold in range(int(folds.max(initial=0)) + 1):
             part = rows.select(folds == fold)
-            following = [*bounds[1:], None]
-            parts.append([sweep(part.step(h), features, following[h]) for h in range(rows.horizon)])
+            next_values = [*bounds[1:], None]
+            parts.append([accumulate(part.step(h), features, next_values[h]) for h in range(rows.horizon)])
     return FoldSums(
         gram=np.array([[step.gram for step in part] for part in parts]),
         reward_moment=np.array([[step.reward_moment for step in part] for part in parts]),
@@ -132,10 +131,10 @@ def score(sums: FoldSums, others: Others, n_shared: int, main_effects: NDArray[n
         fitted = np.einsum("cfd,fde,cfe->cf", thetas, gram, thetas, optimize=True)
         error += sums.target_square[:, h] - 2 * np.einsum("cfd,fd->cf", thetas, b) + fitted
         for fold in range(len(gram)):
-            left_gram, left_moment = _without_main(gram[fold], b[fold], main_effects)
-            acting = thetas[:, fold, ~main_effects]
-            squares = np.einsum("cd,de,ce->c", acting, left_gram, acting)
-            contrast[:, fold] += squares - 2 * acting @ left_moment
+            action_gram, action_moment = _without_main(gram[fold], b[fold], main_effects)
+            action_terms = thetas[:, fold, ~main_effects]
+            squares = np.einsum("cd,de,ce->c", action_terms, action_gram, action_terms)
+            contrast[:, fold] += squares - 2 * action_terms @ action_moment
     return Scores(candidates, error, contrast)
 
 
@@ -165,37 +164,38 @@ def _without_main(gram: Array, moment: Array, main: NDArray[np.bool_]) -> tuple[
     """Gram and moment of the action terms with the main effects projected out of a fold."""
     whitener = whiten(gram[np.ix_(main, main)]).matrix
     cross = whitener.T @ gram[np.ix_(main, ~main)]
-    left = gram[np.ix_(~main, ~main)] - cross.T @ cross
-    return left, moment[~main] - cross.T @ (whitener.T @ moment[main])
+    projected = gram[np.ix_(~main, ~main)] - cross.T @ cross
+    return projected, moment[~main] - cross.T @ (whitener.T @ moment[main])
 
 
 def choose(scores: Scores) -> Candidate:
-    """The candidate with the least sum of both criteria.
+    """The candidate with the smallest sum of both criteria.
 
-    Held-out error alone gives what a policy acts by no more weight than what it does not; the contrast alone is noise
-    where actions differ little, and then asks for far too much ridge. `make reproduce WHAT=tuning` compares the three.
+    Held-out error alone gives the action terms, by which a policy acts, no more weight than the main effects. The
+    contrast alone is noise where actions differ little, and then chooses far too much ridge.
+    `make reproduce WHAT=tuning` compares the three.
     """
     return _least(scores, scores.error + scores.contrast)
 
 
 def least_error(scores: Scores) -> Candidate:
-    """The candidate with the least held-out error."""
+    """The candidate with the smallest held-out error."""
     return _least(scores, scores.error)
 
 
 def least_contrast(scores: Scores) -> Candidate:
-    """The candidate with the least error of contrasts."""
+    """The candidate with the smallest error of contrasts."""
     return _least(scores, scores.contrast)
 
 
 def _least(scores: Scores, criterion: Array) -> Candidate:
-    """Summed over folds; the first of equals."""
+    """The candidate with the smallest sum over folds; the first of equals."""
     return scores.candidates[int(criterion.sum(axis=1).argmin())]
 
 
 @dataclass(frozen=True)
 class Pessimism:
-    """How another c than the usual one would do: mean `gain` in fitted-Q value over folds, and its standard error."""
+    """A value of c compared with the usual one: mean `gain` in fitted-Q value over folds, and its standard error."""
 
     pessimism: float
     gain: float
@@ -212,29 +212,30 @@ def judge_pessimism(
 ) -> tuple[Pessimism, ...]:
     """Cross-fitted gains of every c in `PESSIMISMS` over `USUAL_PESSIMISM`, with λ, w and sharing as in `candidate`.
 
-    A policy is fitted on all folds but one, plus the others' sums, and valued on the fold left out. Held-out fitted-Q
-    values overstate and cannot see extrapolation; they are compared with each other here, never reported.
+    A policy is fitted to all folds but one, plus the others' sums, and evaluated on the fold left out. Held-out
+    fitted-Q values are too high and do not see extrapolation. They are only compared with each other, never reported.
     """
-    tried = (USUAL_PESSIMISM, *PESSIMISMS)
-    used = [fold for fold in range(N_FOLDS) if (folds == fold).any() and (folds != fold).any()]
-    values = np.empty((len(used), len(tried)))
-    at = replace(settings, ridge=candidate.ridge)
-    for place, fold in enumerate(used):
+    pessimisms = (USUAL_PESSIMISM, *PESSIMISMS)
+    usable_folds = [fold for fold in range(N_FOLDS) if (folds == fold).any() and (folds != fold).any()]
+    n = len(usable_folds)
+    values = np.empty((n, len(pessimisms)))
+    tuned = replace(settings, ridge=candidate.ridge)
+    for row, fold in zip(values, usable_folds, strict=True):
         train, held_out = rows.select(folds != fold), rows.select(folds == fold)
-        fits = fit_with_each(train, features, at, others, candidate.sharing, candidate.share, tried)
-        values[place] = fitted_q_values(held_out, features, [fit.bounds for fit in fits])
-    judged = []
+        fits = fit_with_each(train, features, tuned, others, candidate.sharing, candidate.share, pessimisms)
+        row[:] = fitted_q_values(held_out, features, [fit.bounds for fit in fits])
+    compared = []
     for c, gains in zip(PESSIMISMS, (values[:, 1:] - values[:, :1]).T, strict=True):
-        error = float(gains.std(ddof=1) / np.sqrt(len(used))) if len(used) > 1 else np.inf
-        judged.append(Pessimism(c, float(gains.mean()) if used else 0.0, error))
-    return tuple(judged)
+        error = float(gains.std(ddof=1) / np.sqrt(n)) if n > 1 else np.inf
+        compared.append(Pessimism(c, float(gains.mean()) if n else 0.0, error))
+    return tuple(compared)
 
 
-def choose_pessimism(judged: Sequence[Pessimism]) -> float:
-    """The usual c, unless another's gain exceeds two standard errors; then the one that gains most.
+def choose_pessimism(compared: Sequence[Pessimism]) -> float:
+    """The usual c, unless the gain of another exceeds two standard errors; then the one with the largest gain.
 
     >>> choose_pessimism([Pessimism(0.0, 0.03, 0.01), Pessimism(0.002, 0.05, 0.03)])
     0.0
     """
-    clear = [other for other in judged if other.gain > 2 * other.standard_error]
+    clear = [other for other in compared if other.gain > 2 * other.standard_error]
     return max(clear, key=lambda other: other.gain).pessimism if clear else USUAL_PESSIMISM

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
+from fdtr.algebra.normal_equations import factor
 from fdtr.algebra.pessimism import LowerBound, Penalty, argmax_first, log_term, penalty_roots
-from fdtr.algebra.ridge import factor
 from literal import penalty
 from worlds import make_study
 

@@ -7,9 +7,9 @@ from fdtr.algebra.noised import StepSums, discount, flatten, unflatten
 from fdtr.algebra.pessimism import Penalty
 from fdtr.algebra.schur import eliminate
 from fdtr.disclosure import Cost, expected_ratio, noise_scale
+from fdtr.learners.accumulate import StepStatistics
 from fdtr.learners.backward import Fit
-from fdtr.learners.private import NOISE_RATIO
-from fdtr.learners.sweep import StepStatistics
+from fdtr.learners.private_fit import NOISE_RATIO
 
 K, SPAN, D0 = 9, 1, 6
 

@@ -12,19 +12,18 @@ import fdtr.evaluation.evaluator as evaluator_module
 from evaluated import make_patients
 from fdtr.evaluation import (
     Behaviour,
+    CautionKind,
     Constant,
+    Deterministic,
     Evaluator,
-    Following,
     IntervalOptions,
-    Kind,
     Softened,
     estimate_all,
-    evaluate,
     known_propensities,
 )
-from fdtr.evaluation.cautions import steps
-from fdtr.evaluation.paths import paths_of
-from fdtr.evaluation.target import ByFold
+from fdtr.evaluation.estimate import name_steps
+from fdtr.evaluation.step_arrays import step_arrays
+from fdtr.evaluation.targets import ByFold
 from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.site import fit_local, read_trajectories
 from fdtr.study import Study
@@ -109,20 +108,20 @@ def truth_of(wanted):
 def test_a_population_gives_the_truth_also_where_patients_leave_early(wanted):
     # Weights are exact, so every estimator is, whatever Q is; fqe is exact because the features span every table.
     study, rows = every_patient_as_often_as_likely()
-    paths = paths_of(rows)
-    usual = tuple(np.array([[(4 - 4 * (0.25 + 0.5 * x)) / 4, 0.25 + 0.5 * x] for x in s[0]]).T for s in paths.states)
+    arrays = step_arrays(rows)
+    usual = tuple(np.array([[(4 - 4 * (0.25 + 0.5 * x)) / 4, 0.25 + 0.5 * x] for x in s[0]]).T for s in arrays.states)
 
     class Wanted:
         def chances(self, states, step, behaviour):
             high = np.where(states[0] == 1, wanted[1], wanted[0])
             return np.stack([1 - high, high])
 
-    folds = np.arange(paths.n) % 2
+    folds = np.arange(arrays.n) % 2
     evaluator = Evaluator(rows, study.feature_map, folds, propensities=known_propensities(usual), ridge=1e-9)
     for method in METHODS:
         assert evaluator.value(Wanted(), method).value == pytest.approx(truth_of(wanted), rel=1e-6), method
     everywhere = evaluator.value(Behaviour(), "wis")
-    assert everywhere.value == pytest.approx(paths.rewards.sum(axis=0).mean(), rel=1e-12)
+    assert everywhere.value == pytest.approx(arrays.rewards.sum(axis=0).mean(), rel=1e-12)
 
 
 def test_fitted_q_finds_the_value_of_a_policy_in_a_linear_world():
@@ -130,7 +129,7 @@ def test_fitted_q_finds_the_value_of_a_policy_in_a_linear_world():
     world, features, rows = world_of(20_000, n_actions=3, horizon=4)
     act = world.best_rule(0)
     truth = world.value(0, act, 200_000, np.random.default_rng(9))
-    target = Following(act, features.levels)
+    target = Deterministic(act, features.levels)
     patients = Evaluator(rows, features, np.arange(20_000) % 5)
     for method in ("fqe", "dr", "wdr", "wis"):
         found = patients.value(target, method)
@@ -144,16 +143,16 @@ def test_the_default_shape_of_the_paper_breaks_importance_sampling_and_it_says_s
     # NOTES, point 6: a deterministic policy against six uniform actions leaves hardly any weight after a few steps.
     world, features, rows = world_of(1000)
     patients = Evaluator(rows, features, np.arange(1000) % 5)
-    target = Following(world.best_rule(0), features.levels)
+    target = Deterministic(world.best_rule(0), features.levels)
     for method in ("pdis", "wis", "dr", "wdr"):
         found = patients.value(target, method)
         assert not found.believable
         assert "14 the weights of 1000 patients are worth no more than" in found.reason
-        assert Kind.NO_WEIGHT_LEFT in {caution.kind for caution in found.warnings}
+        assert CautionKind.NO_WEIGHT_LEFT in {caution.kind for caution in found.warnings}
         assert (found.low, found.high) == (0, 15)
     model = patients.value(target, "fqe")
     assert model.believable
-    assert Kind.MODEL_ALONE in {caution.kind for caution in model.warnings}
+    assert CautionKind.MODEL_ALONE in {caution.kind for caution in model.warnings}
     assert model.effective_sample_size.min() > 50
     comparison = patients.compare(target, Behaviour(), "wdr")
     assert (comparison.low, comparison.high) == (-15, 15)
@@ -168,7 +167,7 @@ def test_two_hundred_patients_cannot_be_weighted_through_fifteen_steps_of_six_ac
     assert (rows.horizon, features.n_actions) == (15, 6)
     folds = np.arange(200) % 5
     target = {
-        "best": Following(world.best_rule(0), features.levels),
+        "best": Deterministic(world.best_rule(0), features.levels),
         "lowest dose": Constant(0),
         "highest dose": Constant(5),
         "by fold": ByFold(folds, [Constant(action) for action in range(5)]),
@@ -180,7 +179,7 @@ def test_two_hundred_patients_cannot_be_weighted_through_fifteen_steps_of_six_ac
         low = np.flatnonzero(found.effective_sample_size < 10)
         assert set(range(2, 15)) <= set(low)
         assert found.reason == (
-            f"At {steps(low.tolist())} the weights of 200 patients are worth no more than 0.0 equal ones; "
+            f"At {name_steps(low.tolist())} the weights of 200 patients are worth no more than 0.0 equal ones; "
             "10 is the least."
         )
 
@@ -194,7 +193,7 @@ def test_nuisances_are_fitted_once(patients, monkeypatch):
     assert list(found) == ["low", "as now"]
     assert list(found["low"]) == list(METHODS)
     assert len(calls) == 1
-    once = evaluate(patients.rows, patients.features, Constant(0), "wdr", patients.folds)
+    once = Evaluator(patients.rows, patients.features, patients.folds).value(Constant(0), "wdr")
     assert once.value == found["low"]["wdr"].value
 
 
@@ -237,7 +236,7 @@ def test_clusters_of_twins_are_worth_one_of_them():
     names = once_each.rows.patients.to_pylist()
     doubled = twins_of(once_each)
     places = np.array([names.index(name[1:]) for name in doubled.patients.to_pylist()])
-    counts = paths_of(doubled).counts
+    counts = step_arrays(doubled).counts
     usual = tuple(b[:, places[:count]] for b, count in zip(once_each.behaviour, counts, strict=True))
     once, twice = (
         Evaluator(rows, once_each.features, once_each.folds[at], labels, known_propensities(chances), ridge=1e-9)
@@ -276,8 +275,8 @@ def test_a_split_cluster_is_told(patients):
     labels = np.arange(200) // 2
     split = Evaluator(patients.rows, patients.features, np.arange(200) % 2, clusters=labels)
     whole = Evaluator(patients.rows, patients.features, (np.arange(200) // 2) % 2, clusters=labels)
-    assert Kind.CLUSTER_SPLIT in {caution.kind for caution in split.value(Behaviour(), "wis").warnings}
-    assert Kind.CLUSTER_SPLIT not in {caution.kind for caution in whole.value(Behaviour(), "wis").warnings}
+    assert CautionKind.CLUSTER_SPLIT in {caution.kind for caution in split.value(Behaviour(), "wis").warnings}
+    assert CautionKind.CLUSTER_SPLIT not in {caution.kind for caution in whole.value(Behaviour(), "wis").warnings}
 
 
 @pytest.mark.parametrize(
@@ -293,25 +292,29 @@ def test_few_clusters_are_told_and_so_are_uneven_ones(patients, labels, worth):
     evaluator = Evaluator(patients.rows, patients.features, labels % 4, labels)
     told = {caution.kind: caution.sentence for caution in evaluator.value(Behaviour(), "wis").warnings}
     if worth is None:
-        assert Kind.FEW_CLUSTERS not in told
+        assert CautionKind.FEW_CLUSTERS not in told
     else:
-        assert told[Kind.FEW_CLUSTERS] == f"There are {worth}; below 20 intervals tend to be too short."
+        assert told[CautionKind.FEW_CLUSTERS] == f"There are {worth}; below 20 intervals tend to be too short."
 
 
 def test_clipping_is_told(patients):
     capped = Evaluator(patients.rows, patients.features, patients.folds, cap=2.0)
     found = capped.value(Constant(0), "wis")
-    assert Kind.CLIPPED_WEIGHTS in {caution.kind for caution in found.warnings}
+    assert CautionKind.CLIPPED_WEIGHTS in {caution.kind for caution in found.warnings}
     assert capped.diagnose(Constant(0)).clipped_share.max() > 0
 
 
 def test_rarely_used_actions_are_told(patients):
-    usual = tuple(np.tile([[0.03], [0.5], [0.47]], count) for count in patients.paths.counts)
+    usual = tuple(np.tile([[0.03], [0.5], [0.47]], count) for count in patients.arrays.counts)
     evaluator = Evaluator(patients.rows, patients.features, patients.folds, propensities=known_propensities(usual))
     found = evaluator.value(Constant(0), "pdis")
     told = {caution.kind: caution.sentence for caution in found.warnings}
-    assert told[Kind.RARE_ACTIONS].startswith("At steps 0, 1 and 2 up to 100% of recommended actions have a propensity")
-    assert told[Kind.OUTSIDE_RANGE].endswith("lies outside [0, 3], where every value is; its interval was clipped.")
+    assert told[CautionKind.RARE_ACTIONS].startswith(
+        "At steps 0, 1 and 2 up to 100% of recommended actions have a propensity"
+    )
+    assert told[CautionKind.OUTSIDE_RANGE].endswith(
+        "lies outside [0, 3], where every value is; its interval was clipped."
+    )
 
 
 def test_wrong_questions_get_a_sentence(patients, evaluator):
@@ -349,13 +352,14 @@ def test_a_step_that_nobody_reaches_adds_nothing():
 
 def test_a_fitted_policy_is_evaluated_as_it_is(patients, evaluator):
     policy = fit_local(patients.study, patients.rows).policy
-    wrapped = Following(policy.act, patients.features.levels)
+    wrapped = Deterministic(policy.act, patients.features.levels)
     assert evaluator.value(policy, "wdr").value == evaluator.value(wrapped, "wdr").value
 
 
 def test_no_repr_holds_a_patients_value(evaluator):
-    for thing in (evaluator, evaluator.given, evaluator.given.paths, evaluator.given.propensities):
-        assert "array" not in repr(thing)
+    for thing in (evaluator, evaluator.data, evaluator.data.arrays, evaluator.data.propensities):
+        assert "array(" not in repr(thing)
+        assert len(repr(thing)) < 100
     estimate = evaluator.value(Behaviour(), "wis")
     assert len(repr(estimate)) < 500
 

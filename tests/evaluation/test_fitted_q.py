@@ -5,10 +5,9 @@ import pytest
 
 import literal
 from evaluated import literal_theta, make_patients
-from fdtr.evaluation import Behaviour, Constant, Evaluator, Following, known_propensities
-from fdtr.evaluation.fitted_q import fit_q, fitted_q_values
-from fdtr.evaluation.regression import solve_backward
-from fdtr.evaluation.view import Given, View
+from fdtr.evaluation import Behaviour, Constant, Deterministic, Evaluator, known_propensities
+from fdtr.evaluation.fitted_q import cross_fitted_q, fit_q, fitted_q_values, solve_backward
+from fdtr.evaluation.target_evaluation import SiteData, TargetEvaluation
 from fdtr.site import fit_local
 from worlds import make_sites, make_study
 
@@ -16,8 +15,8 @@ pytestmark = pytest.mark.quick
 
 
 def fitted(patients, ridge=1e-3):
-    outcomes, onward = patients.sums()
-    return fit_q(patients.paths, patients.psi, patients.embeddings, patients.target, outcomes, onward, ridge)
+    outcomes, transitions = patients.sums()
+    return fit_q(patients.arrays, patients.psi, patients.embeddings, patients.target, outcomes, transitions, ridge)
 
 
 def test_it_is_the_regression_of_what_the_policy_would_do():
@@ -66,11 +65,11 @@ def test_a_policy_is_valued_as_tuning_values_it():
     fit = fit_local(study, rows)
     patients = make_patients(n=120)
     outcomes, _ = patients.sums()
-    given = Given(
-        patients.paths, patients.psi, patients.embeddings, patients.folds, None,
+    data = SiteData(
+        patients.arrays, patients.psi, patients.embeddings, patients.folds, None,
         known_propensities(patients.behaviour), outcomes, (),
     )  # fmt: skip
-    view = View(given, Following(fit.policy.act, study.feature_map.levels), None, 1e-3)
+    view = TargetEvaluation(data, Deterministic(fit.policy.act, study.feature_map.levels), None, 1e-3)
     assert view.fitted.value == pytest.approx(fitted_q_values(rows, study.feature_map, [fit.fit.bounds])[0], rel=1e-9)
 
 
@@ -78,12 +77,12 @@ def test_the_value_is_a_weighted_sum_of_rewards():
     # κ of the docstring; with H = 1 it is νᵀΣ⁻¹φ, and Kish's number of κ bounds the effective sample size.
     patients = make_patients(n=60, horizon=1, ragged=False)
     phi = literal.dense(patients.rows, patients.features)[0].phi
-    outcomes, onward = patients.sums()
+    outcomes, transitions = patients.sums()
     precision = outcomes.gram.sum(axis=0)[0] + 1e-3 * np.eye(phi.shape[1])
-    nu = onward.start.sum(axis=0)
+    nu = transitions.start.sum(axis=0)
     kappa = phi @ np.linalg.solve(precision, nu)
     found = fitted(patients)
-    assert found.value == pytest.approx(kappa @ patients.paths.rewards[0] / 60, rel=1e-9)
+    assert found.value == pytest.approx(kappa @ patients.arrays.rewards[0] / 60, rel=1e-9)
     size = kappa.sum() ** 2 / (nu @ np.linalg.solve(precision, nu))
     assert found.effective_sample_size[0] == pytest.approx(size, rel=1e-9)
     assert size <= kappa.sum() ** 2 / np.sum(kappa**2)
@@ -91,11 +90,12 @@ def test_the_value_is_a_weighted_sum_of_rewards():
 
 def weighted_values(patients, weights, ridge=1e-3):
     """V̂ for each row of `weights`, how often patients count: one fold a patient makes every sum a weighted one."""
-    outcomes, onward = patients.sums(np.arange(patients.paths.n))
+    outcomes, transitions = patients.sums(np.arange(patients.arrays.n))
     found = []
     for weight in weights:
         gram, moment, cross, start = (
-            np.tensordot(weight, part, axes=1) for part in (outcomes.gram, outcomes.moment, onward.cross, onward.start)
+            np.tensordot(weight, part, axes=1)
+            for part in (outcomes.gram, outcomes.moment, transitions.cross, transitions.start)
         )
         found.append(start @ solve_backward(gram, moment, cross, ridge)[0] / weight.sum())
     return np.array(found)
@@ -137,5 +137,32 @@ def test_extrapolation_shows_in_the_effective_sample_size():
 def test_doing_as_clinicians_do_is_close_to_the_observed_mean():
     patients = make_patients(n=2000, ragged=False)
     estimate = Evaluator(patients.rows, patients.features, patients.folds).value(Behaviour(), "fqe")
-    observed = patients.paths.rewards.sum(axis=0).mean()
+    observed = patients.arrays.rewards.sum(axis=0).mean()
     assert estimate.low < observed < estimate.high
+
+
+def test_q_comes_from_the_other_folds_and_stays_in_range():
+    patients = make_patients(n=80)
+    outcomes, transitions = patients.sums()
+    found = cross_fitted_q(patients.psi, patients.embeddings, patients.folds, outcomes, transitions)
+    for fold in range(4):
+        theta = literal_theta(patients, kept=patients.folds != fold)
+        for h in range(3):
+            chunk = next(patients.rows.step(h).chunks(10**6))
+            for i in np.flatnonzero(patients.folds[: len(chunk.actions)] == fold)[:3]:
+                for a in range(3):
+                    phi = patients.features.phi(chunk.states[:, [i]], np.array([a]))[0]
+                    expected = np.clip(phi @ theta[h], 0, 3 - h)
+                    assert found[h][a, i] == pytest.approx(expected, rel=1e-8, abs=1e-10)
+
+
+def test_a_patients_own_rewards_do_not_enter_its_q():
+    patients = make_patients(n=80)
+    outcomes, transitions = patients.sums()
+    before = cross_fitted_q(patients.psi, patients.embeddings, patients.folds, outcomes, transitions)
+    patients.arrays.rewards[0, patients.folds == 0] = 0.5
+    outcomes, _ = patients.sums()
+    after = cross_fitted_q(patients.psi, patients.embeddings, patients.folds, outcomes, transitions)
+    own = patients.folds == 0
+    np.testing.assert_allclose(before[0][:, own], after[0][:, own], rtol=1e-10)  # sums differ by rounding
+    assert np.abs(before[0] - after[0])[:, ~own].max() > 0.01

@@ -5,11 +5,11 @@ import pyarrow as pa
 import pytest
 
 from evaluated import make_patients, random_chances
-from fdtr.evaluation.doubly_robust import doubly_robust
 from fdtr.evaluation.evaluator import Evaluator
 from fdtr.evaluation.fitted_q import fit_q
 from fdtr.evaluation.held_out_q import fit_held_out_q
-from fdtr.evaluation.target import ByFold, Constant
+from fdtr.evaluation.importance import doubly_robust
+from fdtr.evaluation.targets import ByFold, Constant
 from fdtr.simulation.sepsis import make_hospital_world
 from fdtr.site import evaluate_site, fit_local, read_trajectories
 from fdtr.study import Study
@@ -20,8 +20,8 @@ RIDGE = 1e-3
 
 def literally(patients, by_fold):
     """V̂, its terms and its effective sample sizes row by row, from nothing but the definitions."""
-    paths, folds = patients.paths, patients.folds
-    horizon, d = paths.horizon, patients.embeddings.shape[1]
+    arrays, folds = patients.arrays, patients.folds
+    horizon, d = arrays.horizon, patients.embeddings.shape[1]
 
     def phi(h, i, a):
         return patients.embeddings[a] @ patients.psi[h][:, i]
@@ -33,12 +33,12 @@ def literally(patients, by_fold):
         grams = [RIDGE * np.eye(d) for _ in range(horizon)]
         moments, crosses = [np.zeros(d) for _ in range(horizon)], [np.zeros((d, d)) for _ in range(horizon)]
         for h in range(horizon):
-            for i in range(paths.counts[h]):
+            for i in range(arrays.counts[h]):
                 if chosen[i]:
-                    now = phi(h, i, paths.actions[h][i])
+                    now = phi(h, i, arrays.actions[h][i])
                     grams[h] += np.outer(now, now)
-                    moments[h] += now * paths.rewards[h, i]
-                    if h + 1 < horizon and i < paths.counts[h + 1]:
+                    moments[h] += now * arrays.rewards[h, i]
+                    if h + 1 < horizon and i < arrays.counts[h + 1]:
                         crosses[h] += np.outer(now, follow(h + 1, i, chances))
         return grams, moments, crosses
 
@@ -49,30 +49,30 @@ def literally(patients, by_fold):
         weights, bounds = [], []
         for h in range(horizon):
             direction = np.linalg.solve(grams[h], nu)
-            weights.append(n * direction @ phi(h, i, paths.actions[h][i]) if i < paths.counts[h] else 0.0)
+            weights.append(n * direction @ phi(h, i, arrays.actions[h][i]) if i < arrays.counts[h] else 0.0)
             bounds.append(n * nu @ direction)  # at least the mean of κ² over the chosen
             nu = crosses[h].T @ direction
         return np.array(weights), np.array(bounds)
 
-    terms = {True: np.zeros(paths.n), False: np.zeros(paths.n)}
+    terms = {True: np.zeros(arrays.n), False: np.zeros(arrays.n)}
     sizes = {}
-    for i in range(paths.n):
+    for i in range(arrays.n):
         chances, others = by_fold[folds[i]], folds != folds[i]
         grams, moments, crosses = sums(chances, others)
         theta = [np.zeros(d) for _ in range(horizon + 1)]
         for h in reversed(range(horizon)):
             theta[h] = np.linalg.solve(grams[h], moments[h] + crosses[h] @ theta[h + 1])
-        for everybody, chosen in ((True, np.ones(paths.n, bool)), (False, others)):
+        for everybody, chosen in ((True, np.ones(arrays.n, bool)), (False, others)):
             total = follow(0, i, chances) @ theta[0]
             weights, bounds = kappa(i, chances, chosen)
             sizes[everybody, i] = weights, bounds
             for h, weight in enumerate(weights):
-                if i < paths.counts[h]:
-                    ahead = h + 1 < horizon and i < paths.counts[h + 1]
+                if i < arrays.counts[h]:
+                    ahead = h + 1 < horizon and i < arrays.counts[h + 1]
                     later = follow(h + 1, i, chances) @ theta[h + 1] if ahead else 0.0
-                    total += weight * (paths.rewards[h, i] + later - theta[h] @ phi(h, i, paths.actions[h][i]))
+                    total += weight * (arrays.rewards[h, i] + later - theta[h] @ phi(h, i, arrays.actions[h][i]))
             terms[everybody][i] = total
-    summed = sum(sizes[False, i][0] for i in range(paths.n))
+    summed = sum(sizes[False, i][0] for i in range(arrays.n))
     squared = sum(  # of each fold what the model says of κ², or what it is, if that is more
         np.maximum(
             sum(sizes[False, i][1] for i in np.flatnonzero(folds == fold)),
@@ -88,9 +88,9 @@ def literally(patients, by_fold):
 def test_it_is_what_the_definition_says(ragged):
     patients = make_patients(n=24, n_folds=2, ragged=ragged)
     rng = np.random.default_rng(5)
-    by_fold = [random_chances(rng, patients.paths, len(patients.embeddings)) for _ in range(2)]
+    by_fold = [random_chances(rng, patients.arrays, len(patients.embeddings)) for _ in range(2)]
     outcomes, _ = patients.sums()
-    found = fit_held_out_q(patients.paths, patients.psi, patients.embeddings, patients.folds, by_fold, outcomes, RIDGE)
+    found = fit_held_out_q(patients.arrays, patients.psi, patients.embeddings, patients.folds, by_fold, outcomes, RIDGE)
     value, influence, size = literally(patients, by_fold)
     assert found.value == pytest.approx(value, abs=1e-9)
     np.testing.assert_allclose(found.influence, influence, atol=1e-8)
@@ -103,10 +103,10 @@ def test_it_is_what_the_definition_says(ragged):
 def test_many_patients_under_one_policy_are_worth_as_many_as_in_fitted_q(ragged):
     # 15 features and 3,000 patients, of whom 1,000 stay to the end: leverage moves Σκ and Σκ² by about 15/800 there.
     patients = make_patients(n=3000, n_folds=5, ragged=ragged)
-    outcomes, onward = patients.sums()
-    given = patients.paths, patients.psi, patients.embeddings
+    outcomes, transitions = patients.sums()
+    given = patients.arrays, patients.psi, patients.embeddings
     held_out = fit_held_out_q(*given, patients.folds, [patients.target] * 5, outcomes)
-    plain = fit_q(*given, patients.target, outcomes, onward)
+    plain = fit_q(*given, patients.target, outcomes, transitions)
     np.testing.assert_allclose(held_out.effective_sample_size, plain.effective_sample_size, rtol=0.05)
     assert held_out.effective_sample_size.min() > 100
 
@@ -117,16 +117,18 @@ def test_each_patients_q_is_that_of_their_own_folds_policy_and_in_range():
     patients = make_patients(n=48, n_folds=3)
     evaluator = Evaluator(patients.rows, patients.features, patients.folds)
     alone = [Constant(action) for action in range(3)]
-    view = evaluator._view(ByFold(patients.folds, alone))
+    view = evaluator._evaluation(ByFold(patients.folds, alone))
     for h, found in enumerate(view.q):
         for fold, target in enumerate(alone):
             mine = patients.folds[: found.shape[1]] == fold
-            np.testing.assert_allclose(found[:, mine], evaluator._view(target).q[h][:, mine], rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(
+                found[:, mine], evaluator._evaluation(target).q[h][:, mine], rtol=1e-9, atol=1e-12
+            )
         assert found.min() >= 0
         assert found.max() <= 3 - h
     outside = [np.any((q < 0) | (q > 3 - h)) for h, q in enumerate(view.held_out.q)]
     assert all(outside), "so few patients leave Q in range: nothing was cut"
-    by_hand = doubly_robust(patients.paths, view.weights, view.q, view.chances)
+    by_hand = doubly_robust(patients.arrays, view.weights, view.q, view.chances)
     assert evaluator.value(view.target, "dr").value == pytest.approx(by_hand.value, rel=1e-12)
 
 
@@ -161,7 +163,7 @@ def test_learnt_policies_are_not_valued_by_what_they_believe():
             estimate = found.value("Q-learn (H)", "fqe")
             honest.append(estimate.value - truth)
             covered.append(estimate.low <= truth <= estimate.high)
-            plain.append(found.evaluator._view(found.targets["Q-learn (H)"]).of_all.value - truth)
+            plain.append(found.evaluator._evaluation(found.targets["Q-learn (H)"]).fitted_to_all.value - truth)
     error = np.std(honest, ddof=1) / np.sqrt(len(honest))
     assert abs(np.mean(honest)) < 3 * error
     assert np.mean(covered) >= 0.8

@@ -1,14 +1,61 @@
-"""Importance sampling against loops over patients; influence functions against leaving patients out."""
+"""Importance weights, importance sampling and doubly robust estimators against loops over patients."""
 
 import numpy as np
 import pytest
 
 from evaluated import each_patient, make_patients
-from fdtr.evaluation.importance import per_decision, step_weighted
-from fdtr.evaluation.statistic import Statistic, weighted_means
-from fdtr.evaluation.weights import weigh
+from fdtr.evaluation.importance import (
+    doubly_robust,
+    effective_sample_size,
+    per_decision,
+    step_weighted,
+    weigh,
+    weighted_doubly_robust,
+)
+from fdtr.evaluation.intervals import Statistic, weighted_means
 
 pytestmark = pytest.mark.quick
+
+
+def test_ratios_are_products_and_stay_where_a_patient_left():
+    patients = make_patients()
+    weights = patients.weights
+    for i, steps in enumerate(each_patient(patients)):
+        so_far = 1.0
+        for h in range(3):
+            if h < len(steps):
+                action = steps[h][0]
+                so_far *= patients.target[h][action, i] / patients.behaviour[h][action, i]
+            assert weights.ratios[h, i] == pytest.approx(so_far, rel=1e-12)
+    assert not weights.clipped_share.any()
+
+
+def test_a_cap_cuts_and_is_counted():
+    patients = make_patients()
+    plain = patients.weights.ratios
+    capped = weigh(patients.arrays, patients.target, patients.behaviour, cap=1.5)
+    np.testing.assert_array_equal(capped.ratios, np.minimum(plain, 1.5))
+    np.testing.assert_allclose(capped.clipped_share, (plain > 1.5).mean(axis=1))
+    assert capped.clipped_share.any()
+
+
+def test_what_is_left_of_weights():
+    patients = make_patients()
+    weights, ratios = patients.weights, patients.weights.ratios
+    np.testing.assert_allclose(weights.effective_sample_size, ratios.sum(axis=1) ** 2 / (ratios**2).sum(axis=1))
+    np.testing.assert_allclose(weights.largest_share, ratios.max(axis=1) / ratios.sum(axis=1))
+    assert not weights.zero_share.any()
+
+
+def test_the_effective_sample_size_survives_tiny_weights():
+    assert effective_sample_size(np.full((1, 4), 1e-200)) == pytest.approx(4.0)
+
+
+def test_equal_chances_weigh_one():
+    patients = make_patients()
+    weights = weigh(patients.arrays, patients.behaviour, patients.behaviour)
+    np.testing.assert_array_equal(weights.ratios, np.ones((3, 40)))
+    np.testing.assert_allclose(weights.effective_sample_size, 40.0)
 
 
 def literal_ratio(patients, steps, i, h):
@@ -25,7 +72,7 @@ def test_per_decision_is_the_literal_double_sum():
     for i, steps in enumerate(each_patient(patients)):
         for h, (_, reward) in enumerate(steps):
             total += literal_ratio(patients, steps, i, h) * reward
-    assert per_decision(patients.paths, patients.weights).value == pytest.approx(total / 40, rel=1e-10)
+    assert per_decision(patients.arrays, patients.weights).value == pytest.approx(total / 40, rel=1e-10)
 
 
 def test_step_weighted_normalises_every_step_over_all_patients():
@@ -36,29 +83,29 @@ def test_step_weighted_normalises_every_step_over_all_patients():
         weights = [literal_ratio(patients, steps, i, h) for i, steps in enumerate(each)]
         rewards = [steps[h][1] if h < len(steps) else 0.0 for steps in each]
         value += sum(w * r for w, r in zip(weights, rewards, strict=True)) / sum(weights)
-    assert step_weighted(patients.paths, patients.weights).value == pytest.approx(value, rel=1e-10)
+    assert step_weighted(patients.arrays, patients.weights).value == pytest.approx(value, rel=1e-10)
 
 
 def test_doing_as_clinicians_do_is_worth_the_observed_mean():
     patients = make_patients()
-    weights = weigh(patients.paths, patients.behaviour, patients.behaviour)
+    weights = weigh(patients.arrays, patients.behaviour, patients.behaviour)
     observed = np.mean([sum(reward for _, reward in steps) for steps in each_patient(patients)])
     for estimator in (per_decision, step_weighted):
-        assert estimator(patients.paths, weights).value == pytest.approx(observed, rel=1e-12)
+        assert estimator(patients.arrays, weights).value == pytest.approx(observed, rel=1e-12)
 
 
 def test_step_weighted_stays_in_range_where_per_decision_does_not():
     patients = make_patients(n=12, seed=3, ragged=False)
-    weights = weigh(patients.paths, patients.target, [b / 4 for b in patients.behaviour])
-    assert per_decision(patients.paths, weights).value > 3
-    assert 0 <= step_weighted(patients.paths, weights).value <= 3
+    weights = weigh(patients.arrays, patients.target, [b / 4 for b in patients.behaviour])
+    assert per_decision(patients.arrays, weights).value > 3
+    assert 0 <= step_weighted(patients.arrays, weights).value <= 3
 
 
 @pytest.mark.parametrize("estimator", [per_decision, step_weighted])
 def test_influence_values_are_derivatives_in_a_patients_weight(estimator):
     # A patient's weight enters numerators and denominators alike; central differences are good to 1e-8 or so.
     patients = make_patients()
-    found = estimator(patients.paths, patients.weights)
+    found = estimator(patients.arrays, patients.weights)
     for i in (0, 7, 39):
         values = []
         for change in (1e-5, -1e-5):
@@ -74,7 +121,7 @@ def test_influence_values_are_derivatives_in_a_patients_weight(estimator):
 def test_the_standard_error_is_that_of_the_jackknife_and_nearly_of_the_influence_function(estimator, tolerance):
     # For an average the two are one; for a ratio they differ in the second order, by shares of weight of about 1/n.
     patients = make_patients(n=300)
-    found = estimator(patients.paths, patients.weights)
+    found = estimator(patients.arrays, patients.weights)
     left_out = np.array([_without(found, i).value for i in range(300)])
     jackknife = np.sqrt(299 / 300 * np.sum((left_out - found.value) ** 2))
     assert found.standard_error == pytest.approx(jackknife, rel=1e-9)
@@ -91,3 +138,73 @@ def test_one_patient_with_all_the_weight_is_not_certainty():
 
 def _without(found, i):
     return Statistic(np.delete(found.numerators, i, 0), np.delete(found.denominators, i, 0), found.signs)
+
+
+def random_q(patients, seed=5):
+    rng = np.random.default_rng(seed)
+    return tuple(rng.random((3, count)) for count in patients.arrays.counts)
+
+
+def literal_terms(patients, q):
+    """ρ, r − Q and V of every patient and step, as Thomas and Brunskill write them; (n, H) with ρ kept after an end."""
+    rho, gap, value = (np.zeros((patients.arrays.n, 3)) for _ in range(3))
+    for i, steps in enumerate(each_patient(patients)):
+        so_far = 1.0
+        for h in range(3):
+            if h < len(steps):
+                action, reward = steps[h]
+                so_far *= patients.target[h][action, i] / patients.behaviour[h][action, i]
+                gap[i, h] = reward - q[h][action, i]
+                value[i, h] = sum(patients.target[h][a, i] * q[h][a, i] for a in range(3))
+            rho[i, h] = so_far
+    return rho, gap, value
+
+
+def test_dr_is_the_literal_sum():
+    patients = make_patients()
+    q = random_q(patients)
+    rho, gap, value = literal_terms(patients, q)
+    total = 0.0
+    for i in range(40):
+        for h in range(3):
+            total += rho[i, h] * gap[i, h] + (rho[i, h - 1] if h else 1.0) * value[i, h]
+    found = doubly_robust(patients.arrays, patients.weights, q, patients.target)
+    assert found.value == pytest.approx(total / 40, rel=1e-10)
+
+
+def test_wdr_is_the_literal_sum_with_normalised_weights():
+    patients = make_patients()
+    q = random_q(patients)
+    rho, gap, value = literal_terms(patients, q)
+    weight = rho / rho.sum(axis=0)
+    total = 0.0
+    for i in range(40):
+        for h in range(3):
+            total += weight[i, h] * gap[i, h] + (weight[i, h - 1] if h else 1 / 40) * value[i, h]
+    found = weighted_doubly_robust(patients.arrays, patients.weights, q, patients.target)
+    assert found.value == pytest.approx(total, rel=1e-10)
+
+
+def test_without_q_they_are_importance_sampling():
+    patients = make_patients()
+    zero = tuple(np.zeros((3, count)) for count in patients.arrays.counts)
+    dr, wdr = (
+        f(patients.arrays, patients.weights, zero, patients.target) for f in (doubly_robust, weighted_doubly_robust)
+    )
+    pdis, wis = (f(patients.arrays, patients.weights) for f in (per_decision, step_weighted))
+    assert dr.value == pytest.approx(pdis.value, rel=1e-12)
+    assert wdr.value == pytest.approx(wis.value, rel=1e-12)
+    np.testing.assert_allclose(dr.influence, pdis.influence, atol=1e-12)
+    np.testing.assert_allclose(wdr.influence, wis.influence, atol=1e-12)
+
+
+def test_influence_values_of_wdr_are_derivatives_in_a_patients_weight():
+    patients = make_patients()
+    found = weighted_doubly_robust(patients.arrays, patients.weights, random_q(patients), patients.target)
+    for i in (0, 11, 39):
+        values = []
+        for change in (1e-5, -1e-5):
+            weight = np.ones((40, 1))
+            weight[i] += change
+            values.append(Statistic(weight * found.numerators, weight * found.denominators, found.signs).value)
+        assert found.influence[i] / 40 == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-6)

@@ -12,12 +12,14 @@ from evaluated import make_patients
 from fdtr.evaluation.importance import per_decision, step_weighted
 from fdtr.evaluation.intervals import (
     Range,
+    Statistic,
     bernstein_interval,
     bootstrap,
     bootstrap_interval,
     influence_interval,
+    mean_of,
+    weighted_means,
 )
-from fdtr.evaluation.statistic import Statistic, mean_of, weighted_means
 
 pytestmark = pytest.mark.quick
 WIDE = Range(-100.0, 100.0)
@@ -141,7 +143,7 @@ def test_bernstein_is_for_averages_of_what_is_not_negative():
 @given(st.integers(0, 10_000), st.sampled_from([per_decision, step_weighted]))
 def test_pairs_of_twins_are_worth_no_more_than_one_of_them(seed, estimator):
     patients = make_patients(n=12, seed=seed % 7)
-    found = estimator(patients.paths, patients.weights)
+    found = estimator(patients.arrays, patients.weights)
     twice = Statistic(np.repeat(found.numerators, 2, 0), np.repeat(found.denominators, 2, 0), found.signs)
     order = np.random.default_rng(seed).permutation(24)
     shuffled = Statistic(twice.numerators[order], twice.denominators[order], twice.signs)

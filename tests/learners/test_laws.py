@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdtr import trajectories
-from fdtr.algebra.ridge import factor
+from fdtr.algebra.normal_equations import factor
 from fdtr.site import fit_federated, fit_local, read_trajectories
 from fdtr.summary import combine
 from literal import penalty

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fdtr
 from fdtr import tuning
 from fdtr.errors import TooFewClusters, TooFewPatients
-from fdtr.evaluation import Behaviour, Constant, Evaluator, Kind
+from fdtr.evaluation import Behaviour, CautionKind, Constant, Evaluator
 from fdtr.site import evaluate, evaluate_site, fit_local, judge_pessimism, score_together
 from fdtr.site.folds import evaluation_folds, tuning_folds
 from fdtr.site.settings import nobody
@@ -102,7 +102,7 @@ def test_a_value_has_errors_by_cluster() -> None:
     rows = read(200, 40)
     found = evaluate(CLUSTERED, rows, Constant(1))
     assert (found.n, found.n_clusters) == (200, 40)
-    assert Kind.CLUSTER_SPLIT not in {caution.kind for caution in found.warnings}
+    assert CautionKind.CLUSTER_SPLIT not in {caution.kind for caution in found.warnings}
     labels = np.array(rows.clusters.to_pylist())
     by_hand = Evaluator(rows, CLUSTERED.feature_map, evaluation_folds(CLUSTERED, rows, 5), labels)
     assert found.standard_error == pytest.approx(by_hand.value(Constant(1)).standard_error, rel=1e-12)
@@ -118,7 +118,7 @@ def test_a_sites_values_have_errors_by_cluster() -> None:
     for name in found.targets:
         value = found.value(name)
         assert value.n_clusters == 40, name
-        assert Kind.CLUSTER_SPLIT not in {caution.kind for caution in value.warnings}
+        assert CautionKind.CLUSTER_SPLIT not in {caution.kind for caution in value.warnings}
     few = read(120, 3, study)
     local = fit_local(study, few)
     assert evaluate_site(study, few, fdtr.combine([local.summary]), local.summary).value("FDTR").n_clusters == 3

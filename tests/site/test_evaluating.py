@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fdtr.evaluation.target import Acting
+from fdtr.evaluation.targets import PolicyLike
 from fdtr.policy import Policy
 from fdtr.site import SiteEvaluation, Voters, evaluate_site, fit_local, fit_q_learning, read_trajectories
 from fdtr.site.folds import evaluation_folds
@@ -60,12 +60,12 @@ class Messages:
         return pa.table(columns)
 
 
-def fitted(policy: Acting) -> Policy:
+def fitted(policy: PolicyLike) -> Policy:
     """The part of a policy that was fitted here: of a vote, the site's own voice."""
     return policy if isinstance(policy, Policy) else policy.policies[0]
 
 
-def alike(first: Acting, second: Acting) -> bool:
+def alike(first: PolicyLike, second: PolicyLike) -> bool:
     """Bit for bit, with the settings that were chosen."""
     one, other = fitted(first), fitted(second)
     same_precision = one.precision is other.precision is None or np.array_equal(one.precision, other.precision)

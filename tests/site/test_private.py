@@ -6,7 +6,7 @@ import pytest
 from fdtr.disclosure import Ledger, SiteValues, judge, measure, release
 from fdtr.errors import InvalidStudy, NotNoised, NotRepeatable, ReleasedBefore
 from fdtr.hub import combine_messages
-from fdtr.learners.private import Noise
+from fdtr.learners.private_fit import Noise
 from fdtr.site import (
     check,
     fit_federated,

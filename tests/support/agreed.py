@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.evaluation.doubly_robust import doubly_robust, weighted_doubly_robust
-from fdtr.evaluation.importance import per_decision, step_weighted
-from fdtr.evaluation.paths import Paths
-from fdtr.evaluation.weights import weigh
+from fdtr.evaluation.importance import doubly_robust, per_decision, step_weighted, weigh, weighted_doubly_robust
+from fdtr.evaluation.step_arrays import StepArrays
 
 Array = NDArray[np.float64]
 
@@ -56,17 +54,17 @@ def read_values() -> dict[str, Any]:
 def fdtr_values(patients: Frozen) -> dict[str, dict[str, float]]:
     """What fdtr finds, by target and method."""
     rewards, actions = patients.rewards.T, tuple(patients.actions.T)
-    paths = Paths(rewards, actions, states=tuple(np.zeros((0, len(codes))) for codes in actions))
+    arrays = StepArrays(rewards, actions, states=tuple(np.zeros((0, len(codes))) for codes in actions))
     behaviour, q = _by_step(patients.behaviour), _by_step(patients.q)
     found = {}
     for name, chances in patients.targets.items():
         target = _by_step(chances)
-        weights = weigh(paths, target, behaviour)
+        weights = weigh(arrays, target, behaviour)
         found[name] = {
-            "pdis": per_decision(paths, weights).value,
-            "wis": step_weighted(paths, weights).value,
-            "dr": doubly_robust(paths, weights, q, target).value,
-            "wdr": weighted_doubly_robust(paths, weights, q, target).value,
+            "pdis": per_decision(arrays, weights).value,
+            "wis": step_weighted(arrays, weights).value,
+            "dr": doubly_robust(arrays, weights, q, target).value,
+            "wdr": weighted_doubly_robust(arrays, weights, q, target).value,
         }
     return found
 

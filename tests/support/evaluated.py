@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import literal
-from fdtr.evaluation.paths import ByStep, Paths, paths_of, state_functions
-from fdtr.evaluation.regression import Onward, Outcomes, sum_onward, sum_outcomes
-from fdtr.evaluation.weights import Weights, weigh
+from fdtr.evaluation.fitted_q import OutcomeSums, TransitionSums, sum_outcomes, sum_transitions
+from fdtr.evaluation.importance import Weights, weigh
+from fdtr.evaluation.step_arrays import ByStep, StepArrays, state_functions, step_arrays
 from fdtr.features import FeatureMap
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
@@ -28,7 +28,7 @@ class Patients:
     study: Study
     rows: Trajectories
     features: FeatureMap
-    paths: Paths
+    arrays: StepArrays
     psi: ByStep
     folds: NDArray[np.intp]
     target: ByStep
@@ -40,41 +40,41 @@ class Patients:
 
     @property
     def weights(self) -> Weights:
-        return weigh(self.paths, self.target, self.behaviour)
+        return weigh(self.arrays, self.target, self.behaviour)
 
-    def sums(self, folds: NDArray[np.intp] | None = None) -> tuple[Outcomes, Onward]:
+    def sums(self, folds: NDArray[np.intp] | None = None) -> tuple[OutcomeSums, TransitionSums]:
         folds = self.folds if folds is None else folds
         return (
-            sum_outcomes(self.paths, self.psi, self.embeddings, folds),
-            sum_onward(self.paths, self.psi, self.embeddings, folds, self.target),
+            sum_outcomes(self.arrays, self.psi, self.embeddings, folds),
+            sum_transitions(self.arrays, self.psi, self.embeddings, folds, self.target),
         )
 
 
 def make_patients(n: int = 40, seed: int = 0, n_folds: int = 4, ragged: bool = True, **study: Any) -> Patients:
     made = make_study(**({"ends": ENDS} if ragged else {}), **study)
     rows = make_sites(made, {"a": n}, seed, ragged=ragged)["a"]
-    paths = paths_of(rows)
+    arrays = step_arrays(rows)
     rng = np.random.default_rng([seed, 1])
     features = made.feature_map
     return Patients(
         study=made,
         rows=rows,
         features=features,
-        paths=paths,
-        psi=state_functions(paths, features),
+        arrays=arrays,
+        psi=state_functions(arrays, features),
         folds=np.arange(n) % n_folds,
-        target=random_chances(rng, paths, features.n_actions),
-        behaviour=random_chances(rng, paths, features.n_actions),
+        target=random_chances(rng, arrays, features.n_actions),
+        behaviour=random_chances(rng, arrays, features.n_actions),
     )
 
 
-def random_chances(rng: np.random.Generator, paths: Paths, n_actions: int) -> ByStep:
-    return tuple(rng.dirichlet(np.full(n_actions, 3.0), count).T for count in paths.counts)
+def random_chances(rng: np.random.Generator, arrays: StepArrays, n_actions: int) -> ByStep:
+    return tuple(rng.dirichlet(np.full(n_actions, 3.0), count).T for count in arrays.counts)
 
 
 def each_patient(patients: Patients) -> list[list[tuple[int, float]]]:
     """By patient, by step: the action and the mapped reward, the worth of a last row's missing steps added."""
-    found: list[list[tuple[int, float]]] = [[] for _ in range(patients.paths.n)]
+    found: list[list[tuple[int, float]]] = [[] for _ in range(patients.arrays.n)]
     for h in range(patients.rows.horizon):
         for chunk in patients.rows.step(h).chunks(10**6):
             going_on = chunk.next_states.shape[1]

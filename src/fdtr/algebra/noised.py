@@ -1,4 +1,4 @@
-"""Sums with noise on them: as one vector in which a patient weighs at most 2, and as what the noise leaves of them."""
+"""Sums with noise, for differential privacy: the vector that noise is added to, and the weighting of the result."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,11 @@ from scipy.linalg import eigh
 Array = NDArray[np.float64]
 
 SENSITIVITY = 2.0
-"""How far one patient, there or not, moves the vector of `flatten`, at most.
+"""L2 sensitivity of the vector of `flatten`: the largest change when one patient is added or removed.
 
 The patient's row adds φφᵀ, φY/span, φr and r². With ‖φ‖ ≤ 1, 0 ≤ Y ≤ span and 0 ≤ r ≤ 1 each is at most 1 long, φφᵀ in
 the Frobenius norm, and 2² = 1 + 1 + 1 + 1. The upper triangle with its off-diagonal entries times √2 has the length of
-the whole matrix: noise σ on it is σ on Λ's diagonal and σ/√2 off it, and nothing is spent on saying an entry twice.
+the whole matrix. Noise σ on it is σ on Λ's diagonal and σ/√2 off it; no entry is noised twice.
 """
 
 
@@ -28,7 +28,7 @@ class StepSums:
 
 
 def flatten(sums: StepSums, span: float) -> Array:
-    """The sums as one vector, (d(d+1)/2 + 2d + 1,), of the sensitivity above. `span` is the largest Y, H − h.
+    """The sums as one vector, (d(d+1)/2 + 2d + 1,), with sensitivity `SENSITIVITY`. `span` is the largest Y, H − h.
 
     >>> flatten(StepSums(np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([4.0, 0.0]), np.zeros(2), 3.0), span=4.0)
     array([1.        , 2.82842712, 1.        , 1.        , 0.        ,
@@ -40,7 +40,7 @@ def flatten(sums: StepSums, span: float) -> Array:
 
 
 def unflatten(vector: Array, d: int, span: float) -> StepSums:
-    """The reverse of `flatten`."""
+    """The inverse of `flatten`."""
     size = d * (d + 1) // 2
     gram = np.zeros((d, d))
     gram[np.triu_indices(d)] = vector[:size] / _lengths(d)
@@ -55,7 +55,7 @@ def _lengths(d: int) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Discounted:
-    """Normal equations in which each direction counts by what noise leaves of it.
+    """Normal equations in which each direction is weighted by its information after noise.
 
     `gram` (d, d) is P, `moments` (d, k) are c; `explained` (k,) is cᵀP⁺c and `rank` that of P. `positive` (d, d) is Λ
     projected to positive semi-definite.
@@ -69,12 +69,12 @@ class Discounted:
 
 
 def discount(gram: Array, moments: Array, lost: float) -> Discounted:
-    """Weigh noised normal equations by generalised least squares.
+    """Weight noised normal equations by generalised least squares.
 
-    P = Λ(Λ + μI)⁻¹Λ,  c = Λ(Λ + μI)⁻¹b.  Were Λ exact, b − Λθ would have the covariance σ_y²Λ from the outcomes and
-    some σ_y²μ·I from the noise; weighing by its inverse gives P and c, up to σ_y². A direction with λ ≫ μ keeps its λ,
-    one with λ ≪ μ, which noise may have made, counts λ²/μ. Projected to positive semi-definite and no more, such
-    directions would be inverted where a site's own effects are removed: errors grow a thousandfold.
+    P = Λ(Λ + μI)⁻¹Λ,  c = Λ(Λ + μI)⁻¹b.  If Λ were exact, b − Λθ would have the covariance σ_y²Λ from the outcomes and
+    about σ_y²μ·I from the noise; weighting by its inverse gives P and c, up to σ_y². A direction with λ ≫ μ keeps its
+    λ; one with λ ≪ μ, which may be noise alone, counts λ²/μ. A projection to positive semi-definite alone would let
+    such directions be inverted where a site's own effects are removed, and errors would grow a thousandfold.
 
     `gram` (d, d) is Λ, `moments` (d, k) holds b, `lost` is μ. Eigenvalues of Λ below 0 count as 0.
 
@@ -85,12 +85,12 @@ def discount(gram: Array, moments: Array, lost: float) -> Discounted:
     values = values.clip(0.0)
     known = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
     values, vectors = values[known], vectors[:, known]
-    kept = values / (values + lost)
+    weights = values / (values + lost)
     inside = vectors.T @ moments
     return Discounted(
-        gram=_symmetric((vectors * (values * kept)) @ vectors.T),
-        moments=(vectors * kept) @ inside,
-        explained=np.einsum("rk,rk,r->k", inside, inside, kept / values),
+        gram=_symmetric((vectors * (values * weights)) @ vectors.T),
+        moments=(vectors * weights) @ inside,
+        explained=np.einsum("rk,rk,r->k", inside, inside, weights / values),
         rank=len(values),
         positive=_symmetric((vectors * values) @ vectors.T),
     )

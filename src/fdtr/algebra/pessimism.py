@@ -1,4 +1,4 @@
-"""The penalty Γ and the lower bound φᵀθ − Γ by which a policy acts."""
+"""The penalty Γ, the paper's (12) and (13), and the lower bound φᵀθ − Γ by which a policy acts."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.ridge import half_solve
+from fdtr.algebra.normal_equations import half_solve
 
 Array = NDArray[np.float64]
 
@@ -17,6 +17,9 @@ def log_term(n_features: int, horizon: int, n: float, failure_probability: float
     """ζ = log(2 d H N / ξ), the paper's (13).
 
     `n_features` is d, `n` is N (n_k for a local fit), `failure_probability` is ξ.
+
+    >>> log_term(n_features=20, horizon=5, n=100, failure_probability=0.99) == math.log(2 * 20 * 5 * 100 / 0.99)
+    True
     """
     return math.log(2 * n_features * horizon * n / failure_probability)
 
@@ -32,7 +35,7 @@ def penalty_scale(pessimism: float, n_features: int, horizon: int, zeta: float) 
 
 @dataclass(frozen=True)
 class Penalty:
-    """Γ = `scale`·√(φᵀΣ⁻¹φ) + `offset`, where Σ is known."""
+    """Γ = `scale`·√(φᵀΣ⁻¹φ) + `offset`: the paper's (12) with `scale` α, and `offset` 0 unless η > 0."""
 
     scale: float
     offset: float = 0.0

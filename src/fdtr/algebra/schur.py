@@ -1,11 +1,12 @@
-"""Remove a site's own effects from its sums; judge ranks while doing so.
+"""Schur complements: remove a site's own effects from its sums, and judge ranks.
 
 With ΦᵀΦ in blocks 00, 01, 10, 11 (shared, site-specific) and Φᵀy = (b0, b1),
 
     S = Λ00 − Λ01 Λ11⁺ Λ10 = Φ0ᵀ (I − P) Φ0,    s = b0 − Λ01 Λ11⁺ b1 = Φ0ᵀ (I − P) y,
 
-P being the projection on the columns of Φ1: what a site can say about the shared effects once its own are free.
-These are the sums in the paper's (11), and the only ones that another site's solution of (10) needs.
+where P projects on the columns of Φ1. S and s hold a site's information on the shared effects when its own effects
+are free. The upper left block of the paper's (11) is the sum of the other sites' S, and the solution (10) of one site
+depends on the others only through their S and s.
 """
 
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ Array = NDArray[np.float64]
 RANK_TOLERANCE = 1e-10
 """An eigenvalue of a Gram scaled to unit diagonal below this share (of the largest one) counts as zero.
 
-Grams square the condition of a design, so this calls two columns collinear when they differ by less than about
-1e-5 of their length; rounding in sums over 10⁶ rows stays below 1e-13.
+Grams square the condition of a design, so two columns count as collinear when they differ by less than about 1e-5 of
+their length. Rounding in sums over 10⁶ rows stays below 1e-13.
 """
 
 
@@ -66,9 +67,9 @@ def column_scale(gram: Array) -> Array:
 
 
 def whiten(gram: Array) -> Whitener:
-    """Factor a generalised inverse of a Gram, leaving out the directions below `RANK_TOLERANCE`.
+    """Factor a generalised inverse of a Gram, without the directions below `RANK_TOLERANCE`.
 
-    Any generalised inverse serves an elimination: Λ01 Λ11ᵍ Λ10 does not depend on the choice.
+    Λ01 Λ11ᵍ Λ10 does not depend on the choice of a generalised inverse.
 
     >>> whiten(np.array([[4.0, 4.0], [4.0, 4.0]])).rank
     1
@@ -77,12 +78,12 @@ def whiten(gram: Array) -> Whitener:
         return Whitener(np.zeros((0, 0)), 0)
     scale = column_scale(gram)
     values, vectors = eigh(gram * np.outer(scale, scale))
-    kept = values > RANK_TOLERANCE * max(values[-1], np.finfo(float).tiny)
-    return Whitener(scale[:, None] * (vectors[:, kept] / np.sqrt(values[kept])), int(kept.sum()))
+    nonzero = values > RANK_TOLERANCE * max(values[-1], np.finfo(float).tiny)
+    return Whitener(scale[:, None] * (vectors[:, nonzero] / np.sqrt(values[nonzero])), int(nonzero.sum()))
 
 
 def eliminate(gram: Array, moments: Array, n_shared: int) -> Eliminated:
-    """Project the last columns of Φ (the site's own) out of its Gram and moments: S and s above.
+    """S and s above: project the last columns of Φ (the site's own) out of its Gram and moments.
 
     `gram` (d, d) is ΦᵀΦ, `moments` (d, k) holds Φᵀy for k targets, `n_shared` is d0.
 
@@ -101,10 +102,10 @@ def eliminate(gram: Array, moments: Array, n_shared: int) -> Eliminated:
 
 
 def project(schur: Array, moments: Array, reference: Array) -> Projected:
-    """Cut S and s down to the directions in which S is more than rounding noise beside Λ00.
+    """Restrict S and s to the directions in which S is more than rounding error beside Λ00.
 
-    Eigenvalues of D S D with D = diag(Λ00)^-½ below `RANK_TOLERANCE` count as zero; without this a shared
-    feature in the span of the site's own would leave noise of full rank behind. Such a feature leaves exact zeros.
+    Eigenvalues of D S D with D = diag(Λ00)^-½ below `RANK_TOLERANCE` count as zero. Otherwise a shared feature in the
+    span of the site's own features would leave rounding errors of full rank; here it leaves exact zeros.
 
     `schur` (d0, d0) is S, `moments` (d0, k) holds s, `reference` (d0, d0) is Λ00.
 
@@ -115,27 +116,27 @@ def project(schur: Array, moments: Array, reference: Array) -> Projected:
         return Projected(schur, moments, np.zeros(moments.shape[1]), 0)
     scale = column_scale(reference)
     values, vectors = eigh(schur * np.outer(scale, scale))
-    kept = values >= RANK_TOLERANCE
-    if kept.all():
+    nonzero = values >= RANK_TOLERANCE
+    if nonzero.all():
         basis = (vectors / np.sqrt(values)).T @ (scale[:, None] * moments)
         return Projected(schur, moments, np.einsum("rk,rk->k", basis, basis), len(values))
-    directions = vectors[:, kept]
-    # A feature that no kept direction contains has rounding left; scaled by itself that would look like information.
+    directions = vectors[:, nonzero]
+    # A feature in no kept direction has only rounding errors left; scaled by itself it would look like information.
     directions[np.sum(directions**2, axis=1) < RANK_TOLERANCE] = 0.0
     outward = directions / scale[:, None]  # D⁻¹ U: back to the features' own units
     coordinates = directions.T @ (scale[:, None] * moments)
     return Projected(
-        schur=_symmetric((outward * values[kept]) @ outward.T),
+        schur=_symmetric((outward * values[nonzero]) @ outward.T),
         moments=outward @ coordinates,
-        explained=np.einsum("rk,rk->k", coordinates, coordinates / values[kept][:, None]),
-        rank=int(kept.sum()),
+        explained=np.einsum("rk,rk->k", coordinates, coordinates / values[nonzero][:, None]),
+        rank=int(nonzero.sum()),
     )
 
 
 def significant(schur: Array, moments: Array, floor: float) -> Projected:
-    """Cut a total of S and s, whose numbers were rounded, down to the directions in which S is at least `floor`.
+    """Restrict a total of rounded S and s to the directions in which S is at least `floor`.
 
-    S itself where that is all of them. As in `project`, a feature that no such direction contains leaves exact zeros.
+    S is unchanged if that is all of them. As in `project`, a feature in no such direction leaves exact zeros.
 
     `schur` (d0, d0) is S, `moments` (d0, k) holds s.
 
@@ -145,25 +146,25 @@ def significant(schur: Array, moments: Array, floor: float) -> Projected:
     if schur.shape[0] == 0:
         return Projected(schur, moments, np.zeros(moments.shape[1]), 0)
     values, vectors = eigh(schur)
-    kept = values >= max(floor, len(values) * np.finfo(float).eps * values[-1])
-    directions = vectors[:, kept]
+    nonzero = values >= max(floor, len(values) * np.finfo(float).eps * values[-1])
+    directions = vectors[:, nonzero]
     coordinates = directions.T @ moments
-    explained = np.einsum("rk,rk->k", coordinates, coordinates / values[kept][:, None])
-    if kept.all():
+    explained = np.einsum("rk,rk->k", coordinates, coordinates / values[nonzero][:, None])
+    if nonzero.all():
         return Projected(schur, moments, explained, len(values))
     directions[np.sum(directions**2, axis=1) < RANK_TOLERANCE] = 0.0
     return Projected(
-        schur=_symmetric((directions * values[kept]) @ directions.T),
+        schur=_symmetric((directions * values[nonzero]) @ directions.T),
         moments=directions @ coordinates,
         explained=explained,
-        rank=int(kept.sum()),
+        rank=int(nonzero.sum()),
     )
 
 
 def leverage_map(gram: Array, n_shared: int) -> Array:
-    """L (r, d) with ‖Lφ‖² the leverage of a row φ in what the site's own features leave of the shared ones.
+    """L (r, d) with ‖Lφ‖² the leverage h of a row φ in the shared features after the site's own are projected out.
 
-    h = φ̃ᵀ S⁺ φ̃,  φ̃ = φ0 − Λ01 Λ11⁺ φ1.  All rows' leverages add up to r, the rank of S; it is judged as in `project`.
+    h = φ̃ᵀ S⁺ φ̃,  φ̃ = φ0 − Λ01 Λ11⁺ φ1.  The leverages of all rows add up to r, the rank of S, judged as in `project`.
     With `n_shared` = d no feature is the site's own, and h = φᵀ Λ⁺ φ.
 
     `gram` (d, d) is ΦᵀΦ, `n_shared` is d0.
@@ -178,8 +179,8 @@ def leverage_map(gram: Array, n_shared: int) -> Array:
     schur = eliminate(gram, np.zeros((len(gram), 0)), n_shared).schur
     scale = column_scale(gram[:n_shared, :n_shared])
     values, vectors = eigh(schur * np.outer(scale, scale))
-    kept = values >= RANK_TOLERANCE
-    return np.asarray((vectors[:, kept] / np.sqrt(values[kept])).T @ (scale[:, None] * residual))
+    nonzero = values >= RANK_TOLERANCE
+    return np.asarray((vectors[:, nonzero] / np.sqrt(values[nonzero])).T @ (scale[:, None] * residual))
 
 
 def _symmetric(matrix: Array) -> Array:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.noised import discount
 from fdtr.algebra.schur import eliminate, project, whiten
+from fdtr.learners.accumulate import StepStatistics
 from fdtr.learners.backward import Fit
-from fdtr.learners.private import NOISE_RATIO
-from fdtr.learners.sweep import StepStatistics
+from fdtr.learners.private_fit import NOISE_RATIO
 
 Array = NDArray[np.float64]
 

@@ -10,8 +10,8 @@ from fdtr.algebra.schur import eliminate, leverage_map, project, whiten
 from fdtr.algebra.threads import for_chunks, one_blas_thread, rows_in_cache
 from fdtr.disclosure.rules import Rules, Smallest, StepFacts
 from fdtr.features import FeatureMap
+from fdtr.learners.accumulate import future_values
 from fdtr.learners.backward import Fit
-from fdtr.learners.sweep import future_values
 from fdtr.trajectories import Chunk, Step, Trajectories
 
 Array = NDArray[np.float64]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.noised import SENSITIVITY
 from fdtr.errors import MissingExtra
-from fdtr.learners.private import Noise
+from fdtr.learners.private_fit import Noise
 
 Array = NDArray[np.float64]
 

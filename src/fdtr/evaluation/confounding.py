@@ -1,14 +1,14 @@
-"""How far clinicians would have to act on what the table does not hold, before a finding could be wrong.
+"""Sensitivity to unmeasured confounding: how strong it must be before a finding could be wrong.
 
 Let b be the estimated propensity of the action taken and b* the true one, given also what was not measured. The
 marginal sensitivity model (Tan 2006) bounds their odds ratio,
 
     1/Γ ≤ [b*/(1−b*)] / [b/(1−b)] ≤ Γ,   so that   1/b* = 1 + z (1/b − 1),  1/Γ ≤ z ≤ Γ,
 
-and a step's weight π/b* lies between two numbers; ρ_{i,h} between their products. The largest (smallest) step-weighted
-mean over all such weights is a fractional linear programme: its solution gives the upper bound of ρ to rewards above
-(below) some threshold and the lower bound to the others (Zhao, Small and Bhattacharya 2019), so that sorting solves it.
-Steps are taken one by one, which can only widen the bounds of their sum.
+and a step's weight π/b* lies between two numbers, and ρ_{i,h} between their products. The largest (smallest)
+step-weighted mean over all such weights is a fractional linear programme. Its solution gives the upper bound of ρ to
+rewards above (below) some threshold and the lower bound to the others (Zhao, Small and Bhattacharya 2019), so sorting
+solves it. Each step is bounded separately, which can only widen the bounds of their sum.
 """
 
 import math
@@ -18,18 +18,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.evaluation.paths import Paths, taken
+from fdtr.evaluation.step_arrays import StepArrays, at_actions
 
 Array = NDArray[np.float64]
 
 ODDS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
+"""The values of Γ for which bounds are shown."""
+
 LARGEST_ODDS = 100.0
 PRECISION = 1e-4
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """A value lies between `low` and `high`, sampling error aside."""
+    """The value lies between `low` and `high`, apart from sampling error."""
 
     low: float
     high: float
@@ -39,10 +41,10 @@ class Bounds:
 class Sensitivity:
     """Bounds of a step-weighted value under confounding of strength Γ.
 
-    `odds` (k,) are the Γ that were tried, with `low` and `high` (k,) of the value; `behaviour` is the value that
-    clinicians reach, a plain mean and not in doubt; `tipping_odds` the smallest Γ at which the sign of the difference
-    from it could change: infinite where none up to 100 could change it. Where there is a `doubt`, the weights are worth
-    too little to bound anything, and the tipping odds are NaN. Sampling error is in none of them.
+    `odds` (k,) are values of Γ, with bounds `low` and `high` (k,) of the value. `behaviour` is the clinicians' value, a
+    plain mean that confounding does not affect. `tipping_odds` is the smallest Γ at which the sign of the difference
+    from it could change, infinite if no Γ up to 100 could. A `doubt` says why the weights carry too little information
+    to bound anything; the tipping odds are then NaN. Sampling error is not included.
     """
 
     odds: Array
@@ -55,13 +57,13 @@ class Sensitivity:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Confounded:
-    """What bounds of a value are computed from, for any Γ.
+    """The data from which bounds of a value are computed, for any Γ.
 
-    `paths`; the `target` chance and the estimated `propensity` of the action taken, (n_h,) of every step; the `cap` of
-    the weights.
+    `arrays`; the `target` probability and the estimated `propensity` of the action taken, (n_h,) of each step; the
+    `cap` of the weights.
     """
 
-    paths: Paths
+    arrays: StepArrays
     target: tuple[Array, ...]
     propensity: tuple[Array, ...]
     cap: float | None = None
@@ -69,26 +71,26 @@ class Confounded:
     def bounds(self, odds: float) -> Bounds:
         """Bounds of V for Γ = `odds` ≥ 1."""
         low = high = 0.0
-        lower, upper = np.ones(self.paths.n), np.ones(self.paths.n)
-        for rewards, target, propensity in zip(self.paths.rewards, self.target, self.propensity, strict=True):
-            there, rest = len(target), 1 / propensity - 1
-            lower[:there] *= target * (1 + rest / odds)
-            upper[:there] *= target * (1 + rest * odds)
+        lower, upper = np.ones(self.arrays.n), np.ones(self.arrays.n)
+        for rewards, target, propensity in zip(self.arrays.rewards, self.target, self.propensity, strict=True):
+            present, rest = len(target), 1 / propensity - 1
+            lower[:present] *= target * (1 + rest / odds)
+            upper[:present] *= target * (1 + rest * odds)
             capped = [np.minimum(w, self.cap) if self.cap is not None else w for w in (lower, upper)]
             if capped[1].any():
                 low -= largest_mean(-rewards, *capped)
                 high += largest_mean(rewards, *capped)
-            else:  # nobody was treated so: all that is possible
+            else:  # nobody was treated as the target would: no upper bound
                 high = math.inf
-        return Bounds(low, min(high, float(len(self.paths.rewards))))
+        return Bounds(low, min(high, float(len(self.arrays.rewards))))
 
     def tipping_odds(self, reference: float) -> float:
-        """The smallest Γ at which V − `reference` could have the other sign, or be 0; infinite beyond 100."""
+        """The smallest Γ at which V − `reference` could be 0 or have the other sign; infinite beyond 100."""
         above = self.bounds(1.0).low > reference
 
         def holds(log_odds: float) -> bool:
-            found = self.bounds(math.exp(log_odds))
-            return found.low > reference if above else found.high < reference
+            bounds = self.bounds(math.exp(log_odds))
+            return bounds.low > reference if above else bounds.high < reference
 
         low, high = 0.0, math.log(LARGEST_ODDS)
         if holds(high):
@@ -102,29 +104,32 @@ class Confounded:
 
 
 def confounded(
-    paths: Paths, target: Sequence[Array], behaviour: Sequence[Array], cap: float | None = None
+    arrays: StepArrays, target: Sequence[Array], behaviour: Sequence[Array], cap: float | None = None
 ) -> Confounded:
-    """From the chances (A, n_h) of every step."""
-    chances = [[taken(c, a) for c, a in zip(side, paths.actions, strict=True)] for side in (target, behaviour)]
-    return Confounded(paths, tuple(chances[0]), tuple(chances[1]), cap)
+    """From the action probabilities (A, n_h) of each step under the target and under clinicians."""
+    target_taken, behaviour_taken = (
+        tuple(at_actions(chances, actions) for chances, actions in zip(by_step, arrays.actions, strict=True))
+        for by_step in (target, behaviour)
+    )
+    return Confounded(arrays, target_taken, behaviour_taken, cap)
 
 
-def sensitivity(of: Confounded, odds: Sequence[float] = ODDS, doubt: str = "") -> Sensitivity:
-    """Bounds by Γ, and where the difference from what clinicians reach could change its sign, unless in `doubt`."""
-    found = [of.bounds(gamma) for gamma in odds]
-    behaviour = float(of.paths.rewards.sum(axis=0).mean())
+def sensitivity(data: Confounded, odds: Sequence[float] = ODDS, doubt: str = "") -> Sensitivity:
+    """Bounds for each Γ in `odds`, and the Γ at which the sign of the difference from clinicians could change."""
+    bounds = [data.bounds(gamma) for gamma in odds]
+    behaviour = float(data.arrays.rewards.sum(axis=0).mean())
     return Sensitivity(
         np.array(odds),
-        np.array([bounds.low for bounds in found]),
-        np.array([bounds.high for bounds in found]),
+        np.array([bound.low for bound in bounds]),
+        np.array([bound.high for bound in bounds]),
         behaviour,
-        math.nan if doubt else of.tipping_odds(behaviour),
+        math.nan if doubt else data.tipping_odds(behaviour),
         doubt,
     )
 
 
 def largest_mean(values: Array, lower: Array, upper: Array) -> float:
-    """max Σ w_i y_i / Σ w_i over lower_i ≤ w_i ≤ upper_i, of which some upper_i is above 0.
+    """max Σ w_i y_i / Σ w_i over lower_i ≤ w_i ≤ upper_i. Some upper_i must be positive.
 
     >>> largest_mean(np.array([0.0, 1.0]), lower=np.ones(2), upper=np.array([2.0, 3.0]))
     0.75
@@ -133,5 +138,5 @@ def largest_mean(values: Array, lower: Array, upper: Array) -> float:
     y, low, high = values[order], lower[order], upper[order]
     weight = low.sum() + np.concatenate([[0.0], np.cumsum(high - low)])
     total = (low * y).sum() + np.concatenate([[0.0], np.cumsum((high - low) * y)])
-    given = weight > 0
-    return float((total[given] / weight[given]).max())
+    positive = weight > 0
+    return float((total[positive] / weight[positive]).max())

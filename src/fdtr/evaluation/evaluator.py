@@ -1,4 +1,4 @@
-"""Evaluate policies on one site's patients: nuisances are fitted once, for every policy and method."""
+"""Evaluate policies on one site's patients. Nuisances are fitted once, for all policies and methods."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,39 +9,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.threads import one_blas_thread
-from fdtr.evaluation.calibration import Calibration, calibrate
-from fdtr.evaluation.cautions import Caution, Kind
 from fdtr.evaluation.confounding import Sensitivity, confounded, sensitivity
 from fdtr.evaluation.diagnostics import Diagnostics, Verdict, first_doubt
-from fdtr.evaluation.estimate import Comparison, Estimate, IntervalKind, Method
-from fdtr.evaluation.fitted_q import values_of
+from fdtr.evaluation.estimate import Caution, CautionKind, Comparison, Estimate, IntervalKind, Method
+from fdtr.evaluation.fitted_q import RIDGE, sum_outcomes, values_of
 from fdtr.evaluation.intervals import (
     DRAWS,
     LEVEL,
     Draws,
     Interval,
     Range,
+    Statistic,
     bernstein_interval,
     bootstrap,
     bootstrap_interval,
     influence_interval,
 )
 from fdtr.evaluation.markov import MarkovCheck, check_markov
-from fdtr.evaluation.paths import paths_of, state_functions
-from fdtr.evaluation.propensity import Propensities, Steps, fit_propensities
-from fdtr.evaluation.regression import RIDGE, sum_outcomes
-from fdtr.evaluation.statistic import Statistic
-from fdtr.evaluation.target import Acting, Behaviour, Target, as_target
-from fdtr.evaluation.view import Given, View
+from fdtr.evaluation.propensity import Calibration, Propensities, PropensitySteps, calibrate, fit_propensities
+from fdtr.evaluation.step_arrays import state_functions, step_arrays
+from fdtr.evaluation.target_evaluation import SiteData, TargetEvaluation
+from fdtr.evaluation.targets import Behaviour, PolicyLike, Target, as_target
 from fdtr.features import FeatureMap
 from fdtr.trajectories import Trajectories
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class IntervalOptions:
-    """Which interval: its `kind` and `level`; for the bootstrap the number of `draws` and the generator `rng`."""
+    """The interval wanted: its `kind` and `level`; for the bootstrap the number of `draws` and the generator `rng`.
+
+    >>> IntervalOptions("bootstrap", draws=2000, rng=np.random.default_rng(0)).level
+    0.95
+    """
 
     kind: IntervalKind = "influence"
     level: float = LEVEL
@@ -52,18 +51,18 @@ class IntervalOptions:
 BY_INFLUENCE = IntervalOptions()
 
 FEW_CLUSTERS = 20
-"""Clusters worth fewer than these, (Σ n_g)²/Σ n_g² of their sizes, make intervals too short (docs/methods.md)."""
+"""Intervals are too short with fewer clusters of equal size than this, counted as (Σ n_g)²/Σ n_g² (docs/methods.md)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluator:
-    """One site's patients, ready for any policy.
+    """One site's patients, ready to evaluate any policy.
 
-    `folds` (n,) says to which fold each patient belongs, in the order of `rows.patients`: propensities and Q of a
-    patient come from the other folds. Policies must not have been fitted to these patients: that is the caller's duty.
-    `clusters` (n,), where given, labels patients that are not independent, such as readmissions or a clinician's.
-    `propensities`, where given, are known and are not fitted; else `steps` says whether each step has a model. `cap` is
-    the most that an importance weight may be; `ridge` is λ of fitted Q.
+    `rows` are the patients of one site and `features` the study's feature map. `folds` (n,) labels the fold of each
+    patient, in the order of `rows.patients`: a patient's propensities and Q are fitted to the other folds. Policies
+    must not have been fitted to these patients; the caller is responsible for that. `clusters` (n,) labels patients
+    that are not independent, such as readmissions. `propensities` are used if known, and otherwise fitted, with the
+    models that `steps` chooses. `cap` limits the importance weights. `ridge` is λ of fitted Q.
     """
 
     rows: Trajectories
@@ -71,150 +70,139 @@ class Evaluator:
     folds: NDArray[Any]
     clusters: NDArray[Any] | None = None
     propensities: Propensities | None = None
-    steps: Steps = "auto"
+    steps: PropensitySteps = "auto"
     cap: float | None = None
     ridge: float = RIDGE
-    _views: dict[Any, View] = field(default_factory=dict, init=False)
+    _evaluations: dict[Any, TargetEvaluation] = field(default_factory=dict, init=False)
 
     def value(
-        self, target: Target | Acting, method: Method = "wdr", interval: IntervalOptions = BY_INFLUENCE
+        self, target: Target | PolicyLike, method: Method = "wdr", interval: IntervalOptions = BY_INFLUENCE
     ) -> Estimate:
-        """What the target is worth to these patients."""
-        view = self._view(target)
-        statistic = view.statistic(method).clustered(self.given.clusters)
-        found, drawn = _interval(statistic, Range(0.0, self.rows.horizon), interval)
-        size, cautions = view.effective_sample_size(method), view.cautions(method)
-        verdict = first_doubt(view.verdict(method), _possible(statistic, found, self.rows.horizon))
-        if view.lost(method) and interval.kind != "bernstein":  # which holds without any weight, too
-            found = Interval(0.0, float(self.rows.horizon), found.standard_error)
+        """The value of a target to these patients, with its interval, verdict and cautions."""
+        evaluation, horizon = self._evaluation(target), self.rows.horizon
+        statistic = evaluation.statistic(method).clustered(self.data.clusters)
+        limits, draws = _interval(statistic, Range(0.0, horizon), interval)
+        verdict = first_doubt(evaluation.verdict(method), _possible(statistic, limits, horizon))
+        if evaluation.lost(method) and interval.kind != "bernstein":  # whose bound holds without any weight, too
+            limits = Interval(0.0, float(horizon), limits.standard_error)
+        cautions = evaluation.cautions(method) + _value_cautions(statistic.value, horizon) + _draw_cautions(draws)
         return Estimate(
             method=method,
             value=statistic.value,
-            low=found.low,
-            high=found.high,
-            standard_error=found.standard_error,
+            low=limits.low,
+            high=limits.high,
+            standard_error=limits.standard_error,
             level=interval.level,
             interval=interval.kind,
-            effective_sample_size=size,
-            n=self.given.paths.n,
+            effective_sample_size=evaluation.effective_sample_size(method),
+            n=self.data.arrays.n,
             n_clusters=statistic.n,
-            warnings=cautions + _about_value(statistic.value, self.rows.horizon) + _about_draws(drawn),
+            warnings=cautions,
             believable=verdict.believable,
             reason=verdict.reason,
         )
 
     def compare(
         self,
-        first: Target | Acting,
-        second: Target | Acting,
+        first: Target | PolicyLike,
+        second: Target | PolicyLike,
         method: Method = "wdr",
         interval: IntervalOptions = BY_INFLUENCE,
     ) -> Comparison:
-        """How much more the first is worth than the second, on the same patients."""
-        horizon, asked = self.rows.horizon, IntervalOptions(level=interval.level)
-        views = [self._view(target) for target in (first, second)]
-        statistic = views[0].statistic(method).minus(views[1].statistic(method)).clustered(self.given.clusters)
-        found, _ = _interval(statistic, Range(-horizon, horizon), interval)
-        if any(view.lost(method) for view in views):
-            found = Interval(-float(horizon), float(horizon), found.standard_error)
+        """The value of the first target minus that of the second, on the same patients."""
+        horizon, single = self.rows.horizon, IntervalOptions(level=interval.level)
+        evaluations = [self._evaluation(target) for target in (first, second)]
+        difference = evaluations[0].statistic(method).minus(evaluations[1].statistic(method))
+        statistic = difference.clustered(self.data.clusters)
+        limits, _ = _interval(statistic, Range(-horizon, horizon), interval)
+        if any(evaluation.lost(method) for evaluation in evaluations):
+            limits = Interval(-float(horizon), float(horizon), limits.standard_error)
         return Comparison(
             method=method,
-            first=self.value(first, method, asked),
-            second=self.value(second, method, asked),
+            first=self.value(first, method, single),
+            second=self.value(second, method, single),
             difference=statistic.value,
-            low=found.low,
-            high=found.high,
-            standard_error=found.standard_error,
+            low=limits.low,
+            high=limits.high,
+            standard_error=limits.standard_error,
         )
 
-    def diagnose(self, target: Target | Acting) -> Diagnostics:
-        """Importance weights and overlap of the target with what clinicians do."""
-        return self._view(target).diagnostics
+    def diagnose(self, target: Target | PolicyLike) -> Diagnostics:
+        """Importance weights of the target, and its overlap with clinicians."""
+        return self._evaluation(target).diagnostics
 
-    def sensitivity(self, target: Target | Acting) -> Sensitivity:
-        """How strong unmeasured confounding would have to be to turn its difference from what clinicians reach."""
-        view = self._view(target)
-        of = confounded(self.given.paths, view.chances, self.given.propensities.chances, self.cap)
-        return sensitivity(of, doubt=view.verdict("wis").reason)
+    def sensitivity(self, target: Target | PolicyLike) -> Sensitivity:
+        """How strong unmeasured confounding must be to reverse the target's difference from clinicians."""
+        evaluation, data = self._evaluation(target), self.data
+        inputs = confounded(data.arrays, evaluation.chances, data.propensities.chances, self.cap)
+        return sensitivity(inputs, doubt=evaluation.verdict("wis").reason)
 
     @cached_property
     def calibration(self) -> Calibration:
         """Predicted against observed propensities."""
-        return calibrate(self.given.propensities, self.given.paths)
+        return calibrate(self.data.propensities, self.data.arrays)
 
     @cached_property
     def markov(self) -> MarkovCheck:
-        """Whether the step before helps to predict the reward, or what clinicians reach from the next state."""
-        given, view = self.given, self._view(Behaviour())
-        ahead = values_of(view.of_all.theta, given.psi, given.embeddings, view.chances)
+        """Whether the previous step helps to predict the reward, or the clinicians' value from the next state."""
+        data, evaluation = self.data, self._evaluation(Behaviour())
+        values = values_of(evaluation.fitted_to_all.theta, data.psi, data.embeddings, evaluation.chances)
         with one_blas_thread():
-            return check_markov(given.paths, given.psi, given.embeddings, given.folds, ahead, self.ridge)
+            return check_markov(data.arrays, data.psi, data.embeddings, data.folds, values, self.ridge)
 
     @cached_property
-    def given(self) -> Given:
-        """Everything that no target changes."""
-        paths = paths_of(self.rows)
-        folds = _positions(self.folds, paths.n, "fold")
+    def data(self) -> SiteData:
+        """The patients as arrays, and everything fitted to them that does not depend on a target."""
+        arrays = step_arrays(self.rows)
+        folds = _positions(self.folds, arrays.n, "fold")
         if folds.max(initial=0) < 1:
             raise ValueError("Cross-fitting needs patients in two folds at least.")
-        clusters = None if self.clusters is None else _positions(self.clusters, paths.n, "cluster")
-        psi = state_functions(paths, self.features)
+        clusters = None if self.clusters is None else _positions(self.clusters, arrays.n, "cluster")
+        psi = state_functions(arrays, self.features)
         with one_blas_thread():
-            return Given(
-                paths=paths,
+            return SiteData(
+                arrays=arrays,
                 psi=psi,
                 embeddings=self.features.embeddings,
                 folds=folds,
                 clusters=clusters,
-                propensities=self.propensities or fit_propensities(paths, self.features, folds, self.steps),
-                outcomes=sum_outcomes(paths, psi, self.features.embeddings, folds),
-                cautions=_about_clusters(folds, clusters),
+                propensities=self.propensities or fit_propensities(arrays, self.features, folds, self.steps),
+                outcomes=sum_outcomes(arrays, psi, self.features.embeddings, folds),
+                cautions=_cluster_cautions(folds, clusters),
             )
 
-    def _view(self, target: Target | Acting) -> View:
-        """What belongs to a target, made once and kept with it."""
-        if target not in self._views:
-            self._views[target] = View(self.given, as_target(target, self.features.levels), self.cap, self.ridge)
-        return self._views[target]
-
-
-def evaluate(
-    rows: Trajectories,
-    features: FeatureMap,
-    target: Target | Acting,
-    method: Method,
-    folds: NDArray[Any],
-    interval: IntervalOptions = BY_INFLUENCE,
-    **options: Any,
-) -> Estimate:
-    """One policy by one method; `options` are those of `Evaluator`."""
-    return Evaluator(rows, features, folds, **options).value(target, method, interval)
+    def _evaluation(self, target: Target | PolicyLike) -> TargetEvaluation:
+        """Everything that belongs to a target, computed once and cached."""
+        if target not in self._evaluations:
+            as_chances = as_target(target, self.features.levels)
+            self._evaluations[target] = TargetEvaluation(self.data, as_chances, self.cap, self.ridge)
+        return self._evaluations[target]
 
 
 def estimate_all(
     evaluator: Evaluator,
-    targets: Mapping[str, Target | Acting],
+    targets: Mapping[str, Target | PolicyLike],
     methods: Sequence[Method],
     interval: IntervalOptions = BY_INFLUENCE,
 ) -> dict[str, dict[Method, Estimate]]:
-    """Every target by every method, by their names."""
+    """The value of every target by every method: `estimate_all(...)[target name][method]`."""
     return {
         name: {method: evaluator.value(target, method, interval) for method in methods}
         for name, target in targets.items()
     }
 
 
-def _interval(statistic: Statistic, feasible: Range, asked: IntervalOptions) -> tuple[Interval, Draws | None]:
-    if asked.kind == "bernstein":
-        return bernstein_interval(statistic, feasible, asked.level), None
-    if asked.kind == "influence":
-        return influence_interval(statistic, feasible, asked.level), None
-    if asked.rng is None:
+def _interval(statistic: Statistic, feasible: Range, options: IntervalOptions) -> tuple[Interval, Draws | None]:
+    if options.kind == "bernstein":
+        return bernstein_interval(statistic, feasible, options.level), None
+    if options.kind == "influence":
+        return influence_interval(statistic, feasible, options.level), None
+    if options.rng is None:
         raise ValueError(
             "The bootstrap draws at random: give it a generator, IntervalOptions(rng=np.random.default_rng(seed))."
         )
-    drawn = bootstrap(statistic, asked.rng, asked.draws)
-    return bootstrap_interval(drawn, feasible, asked.level), drawn
+    draws = bootstrap(statistic, options.rng, options.draws)
+    return bootstrap_interval(draws, feasible, options.level), draws
 
 
 def _positions(labels: NDArray[Any], n: int, what: str) -> NDArray[np.intp]:
@@ -224,36 +212,38 @@ def _positions(labels: NDArray[Any], n: int, what: str) -> NDArray[np.intp]:
     return np.asarray(np.unique(np.asarray(labels), return_inverse=True)[1], dtype=np.intp)
 
 
-def _about_clusters(folds: NDArray[np.intp], clusters: NDArray[np.intp] | None) -> tuple[Caution, ...]:
+def _cluster_cautions(folds: NDArray[np.intp], clusters: NDArray[np.intp] | None) -> tuple[Caution, ...]:
     if clusters is None:
         return ()
-    told, sizes = [], np.bincount(clusters)
+    cautions, sizes = [], np.bincount(clusters)
     if len(np.unique(clusters * (folds.max() + 1) + folds)) > len(sizes):
         why = "Some clusters lie in several folds: nuisances were fitted to relatives of the patients they are used on."
-        told.append(Caution(Kind.CLUSTER_SPLIT, f"{why} Assign folds by cluster."))
+        cautions.append(Caution(CautionKind.CLUSTER_SPLIT, f"{why} Assign folds by cluster."))
     worth = float(sizes.sum() ** 2 / (sizes**2).sum())
     if worth < FEW_CLUSTERS:
         what = f"There are {len(sizes)} clusters, worth {worth:.1f} of equal size"
-        told.append(Caution(Kind.FEW_CLUSTERS, f"{what}; below {FEW_CLUSTERS} intervals tend to be too short."))
-    return tuple(told)
+        cautions.append(
+            Caution(CautionKind.FEW_CLUSTERS, f"{what}; below {FEW_CLUSTERS} intervals tend to be too short.")
+        )
+    return tuple(cautions)
 
 
-def _possible(statistic: Statistic, found: Interval, horizon: int) -> Verdict:
-    """An estimate so far outside that its interval was cut to a point says that something is wrong."""
-    if 0 <= statistic.value <= horizon or found.low < found.high:
+def _possible(statistic: Statistic, limits: Interval, horizon: int) -> Verdict:
+    """Not believable if the estimate is so far outside [0, H] that its interval was clipped to a point."""
+    if 0 <= statistic.value <= horizon or limits.low < limits.high:
         return Verdict(believable=True)
     return Verdict(False, f"The whole interval lies outside [0, {horizon}], where every value is.")
 
 
-def _about_value(value: float, horizon: int) -> tuple[Caution, ...]:
+def _value_cautions(value: float, horizon: int) -> tuple[Caution, ...]:
     if 0 <= value <= horizon:
         return ()
     what = f"The estimate {value:.3f} lies outside [0, {horizon}], where every value is; its interval was clipped."
-    return (Caution(Kind.OUTSIDE_RANGE, what),)
+    return (Caution(CautionKind.OUTSIDE_RANGE, what),)
 
 
-def _about_draws(drawn: Draws | None) -> tuple[Caution, ...]:
-    if drawn is None or drawn.undefined == 0:
+def _draw_cautions(draws: Draws | None) -> tuple[Caution, ...]:
+    if draws is None or draws.undefined == 0:
         return ()
-    what = f"In {drawn.undefined:.1%} of bootstrap draws some step had no weight left; it counted as 0."
-    return (Caution(Kind.UNDEFINED_DRAWS, what),)
+    what = f"In {draws.undefined:.1%} of bootstrap draws some step had no weight left; it counted as 0."
+    return (Caution(CautionKind.UNDEFINED_DRAWS, what),)

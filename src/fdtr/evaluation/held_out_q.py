@@ -1,7 +1,7 @@
 """Fitted-Q evaluation of policies that were fitted to the same site's other folds.
 
-A policy takes the actions that its own patients make look good. Q fitted to those patients believes it: by plain
-fitted Q the least cautious policy looks best. So the patients k whom policy π_k has not seen have the last word:
+A policy takes the actions that look good on its own training patients. Q fitted to those patients agrees with it, so
+plain fitted Q favours the least cautious policy. Here the patients of fold k, whom policy π_k has not seen, correct Q:
 
     V̂ = (1/n) Σ_k Σ_{i in k} [ Q_0(x_{0,i}, π_k) + Σ_h κ_{h,i} δ_{h,i} ]
     δ_{h,i} = r_{h,i} + Q_{h+1}(x_{h+1,i}, π_k) − Q_h(x_{h,i}, a_{h,i})
@@ -10,10 +10,10 @@ with Q of π_k from the other folds, and κ the weights that the linear model im
 
     κ_{h,i} = n ν_hᵀ Σ_h⁻¹ φ_{h,i},   Σ_h = Λ_h + λI,   ν_0 = mean of φ(x_0, π_k),   ν_{h+1}ᵀ = ν_hᵀ Σ_h⁻¹ C_h.
 
-Where the model holds, the second term takes away whatever Q is wrong by, however it came to be wrong. Λ and C know no
-reward, and come from all patients: of Λ without fold k the inverse is too large by a factor of about 1/(1 − d/n), and
-so would the correction be. Standard errors take κ from the other folds, which does not let a patient's own leverage
-shrink its share. Intervals covered 94 to 95% of 500 worlds (`make reproduce WHAT=evaluation`).
+Where the linear model holds, the second term removes any error of Q, whatever its cause. Λ and C contain no reward and
+come from all patients: the inverse of Λ without fold k is too large by a factor of about 1/(1 − d/n), and so the
+correction would be. Standard errors take κ from the other folds, so a patient's own leverage does not shrink the
+patient's share. Intervals covered 94 to 95% of 500 simulated worlds (`make reproduce WHAT=evaluation`).
 """
 
 from collections.abc import Sequence
@@ -22,21 +22,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.ridge import factor, solve
-from fdtr.evaluation.fitted_q import values_of
-from fdtr.evaluation.paths import ByStep, Paths
-from fdtr.evaluation.regression import RIDGE, Outcomes, solve_backward, sum_onward, taken_features
-from fdtr.evaluation.statistic import Statistic, mean_of
+from fdtr.algebra.normal_equations import factor, solve
+from fdtr.evaluation.fitted_q import RIDGE, OutcomeSums, solve_backward, sum_transitions, taken_features, values_of
+from fdtr.evaluation.intervals import Statistic, mean_of
+from fdtr.evaluation.step_arrays import ByStep, Folds, StepArrays
 
 Array = NDArray[np.float64]
-Folds = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeldOutQ:
-    """`value` V̂; `influence` (n,), centred; `q` Q_h(x, a) (A, n_h) of every step, each patient's from the other folds.
+    """`value` V̂; `influence` (n,), centred; `q` Q_h(x, a) (A, n_h) of each step, each patient's from the other folds.
 
-    `effective_sample_size` (H,) is that of κ, of the other folds and with the directions without data, as in `FittedQ`.
+    `effective_sample_size` (H,) is that of κ from the other folds; directions without data reduce it as in `FittedQ`.
     """
 
     value: float
@@ -50,78 +48,58 @@ class HeldOutQ:
         return mean_of(self.value + self.influence)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _Implied:
-    """κ of the patients of one fold, (H, n_k), 0 once they left, and `spread` (H,), at least their Σκ².
-
-    Of patients whom the sums do not hold Σκ² may be the larger, else directions without data make the other so.
-    """
-
-    kappa: Array
-    spread: Array
-
-
 def fit_held_out_q(
-    paths: Paths,
+    arrays: StepArrays,
     psi: ByStep,
     embeddings: Array,
     folds: Folds,
     chances: Sequence[ByStep],
-    outcomes: Outcomes,
+    outcomes: OutcomeSums,
     ridge: float = RIDGE,
 ) -> HeldOutQ:
-    """V̂ of the policies that take actions with `chances` (A, n_h), one for each fold, given for all patients."""
+    """V̂ of one policy a fold. `chances` holds the action probabilities (A, n_h) of each policy for all patients."""
     q = tuple(np.empty((len(embeddings), functions.shape[1])) for functions in psi)
-    terms, cautious = np.empty(paths.n), np.empty(paths.n)
-    sums, spreads = np.zeros(paths.horizon), np.zeros(paths.horizon)
-    for fold, wanted in enumerate(chances):
-        mine = folds == fold
-        onward = sum_onward(paths, psi, embeddings, folds, wanted)
-        gram, moment, cross = (a.sum(axis=0) - a[fold] for a in (outcomes.gram, outcomes.moment, onward.cross))
+    phi = [taken_features(embeddings, f, a) for f, a in zip(psi, arrays.actions, strict=True)]
+    terms, cautious_terms = np.empty(arrays.n), np.empty(arrays.n)
+    sums, spreads = np.zeros(arrays.horizon), np.zeros(arrays.horizon)
+    for fold, policy_chances in enumerate(chances):
+        in_fold = folds == fold
+        transitions = sum_transitions(arrays, psi, embeddings, folds, policy_chances)
+        gram, moment, cross = (a.sum(axis=0) - a[fold] for a in (outcomes.gram, outcomes.moment, transitions.cross))
         theta = solve_backward(gram, moment, cross, ridge)
-        start, surprise = _parts(paths, psi, embeddings, wanted, theta, mine)
-        begin, rest = onward.start.sum(axis=0), paths.n - int(mine.sum())
-        features = [
-            taken_features(embeddings, f, a)[:, mine[: len(a)]] for f, a in zip(psi, paths.actions, strict=True)
-        ]
-        everybody = _implied(
-            features, outcomes.gram.sum(axis=0), onward.cross.sum(axis=0), begin / paths.n, paths.n, ridge
-        )
-        others = _implied(features, gram, cross, (begin - onward.start[fold]) / max(rest, 1), rest, ridge)
-        terms[mine] = start + (everybody.kappa * surprise).sum(axis=0)
-        cautious[mine] = start + (others.kappa * surprise).sum(axis=0)
-        sums += others.kappa.sum(axis=1)
-        spreads += others.spread
+        values = values_of(theta, psi, embeddings, policy_chances)
+        expected = tuple(coefficients @ features for coefficients, features in zip(theta, phi, strict=True))
+        first, residuals = values[0][in_fold], arrays.residuals(values, expected)[:, in_fold]
+        start, n_others = transitions.start.sum(axis=0), arrays.n - int(in_fold.sum())
+        fold_phi = [features[:, in_fold[: features.shape[1]]] for features in phi]
+        all_sums = outcomes.gram.sum(axis=0), transitions.cross.sum(axis=0)
+        kappa, _ = _implied_weights(fold_phi, *all_sums, start / arrays.n, arrays.n, ridge)
+        others_start = (start - transitions.start[fold]) / max(n_others, 1)
+        others_kappa, spread = _implied_weights(fold_phi, gram, cross, others_start, n_others, ridge)
+        terms[in_fold] = first + (kappa * residuals).sum(axis=0)
+        cautious_terms[in_fold] = first + (others_kappa * residuals).sum(axis=0)
+        sums += others_kappa.sum(axis=1)
+        spreads += spread
         for estimates, functions, coefficients in zip(q, psi, theta, strict=True):
-            own = mine[: functions.shape[1]]
-            estimates[:, own] = (coefficients @ embeddings) @ functions[:, own]
+            present = in_fold[: functions.shape[1]]
+            estimates[:, present] = (coefficients @ embeddings) @ functions[:, present]
     size = np.where(spreads > 0, sums**2 / np.where(spreads > 0, spreads, 1.0), 0.0)
-    return HeldOutQ(float(terms.mean()), cautious - cautious.mean(), q, size)
+    return HeldOutQ(float(terms.mean()), cautious_terms - cautious_terms.mean(), q, size)
 
 
-def _parts(
-    paths: Paths, psi: ByStep, embeddings: Array, chances: ByStep, theta: Array, mine: NDArray[np.bool_]
+def _implied_weights(
+    phi: Sequence[Array], gram: Array, cross: Array, nu: Array, n: int, ridge: float
 ) -> tuple[Array, Array]:
-    """Q_0(x_0, π), (n_k,), and r + Q_{h+1}(x_{h+1}, π) − Q_h(x_h, a_h), (H, n_k), 0 for those who have left."""
-    values = paths.padded(values_of(theta, psi, embeddings, chances))
-    expected = paths.padded(
-        tuple(
-            coefficients @ taken_features(embeddings, functions, actions)
-            for coefficients, functions, actions in zip(theta, psi, paths.actions, strict=True)
-        )
-    )
-    surprise = paths.rewards - expected
-    surprise[:-1] += values[1:]
-    return values[0, mine], surprise[:, mine]
+    """κ (H, n_k) of one fold's patients with features `phi` (d, c_h), 0 once they left, and a bound (H,) of Σκ².
 
-
-def _implied(features: Sequence[Array], gram: Array, cross: Array, nu: Array, n: int, ridge: float) -> _Implied:
-    """κ for `features` (d, c_h) of one fold's patients, from the sums over `n` patients."""
-    count = features[0].shape[1]
-    kappa, spread = np.zeros((len(features), count)), np.zeros(len(features))
-    for h, phi in enumerate(features):
+    `gram` and `cross` are sums over `n` patients. The bound is the larger of Σκ² and n_k n νᵀΣ⁻¹ν: directions without
+    data make the second the larger one; for patients outside the sums the first may be.
+    """
+    count = phi[0].shape[1]
+    kappa, spread = np.zeros((len(phi), count)), np.zeros(len(phi))
+    for h, features in enumerate(phi):
         direction = solve(factor(gram[h] + ridge * np.eye(len(nu))), nu)
-        kappa[h, : phi.shape[1]] = n * (direction @ phi)
+        kappa[h, : features.shape[1]] = n * (direction @ features)
         spread[h] = max(count * n * float(nu @ direction), float(np.sum(kappa[h] ** 2)))
         nu = direction @ cross[h]
-    return _Implied(kappa, spread)
+    return kappa, spread

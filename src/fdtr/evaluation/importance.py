@@ -1,30 +1,123 @@
-"""Importance sampling: rewards of patients who were treated as the target would have treated them, weighted up.
+"""Importance weights, and the estimators built on them: importance sampling and doubly robust evaluation.
 
-The paper (Section 5.2) compares methods by a "step-importance sampling estimator" with reference to Thomas and
-Brunskill (2016) and Gottesman et al. (2018): the reward of step h is weighted by what was done up to step h, and not by
-what was done later. It gives no formula; `per_decision` is that estimator with weights as they are, and `step_weighted`
-with weights that are normalised within each step, which both references recommend.
+    ρ_{i,h} = Π_{t ≤ h} π(a_t | x_t) / b(a_t | x_t)
 
-Intervals from these take propensities as known. Where they are estimated by maximum likelihood in a model that holds,
-that errs on the safe side: the estimate varies less than with known ones.
+A patient who left after step T keeps ρ_{i,T} at every later step, where rewards are 0 (the worth of missing steps was
+added to the last reward). Then E ρ_h = 1 at every step, by optional stopping, and a step's normaliser runs over all
+patients. Normalising over those still present would value survivors alone: a target under which the dying leave early
+would look good.
+
+*Importance sampling.* The paper (Section 5.2) compares methods by a "step-importance sampling estimator" and cites
+Thomas and Brunskill (2016) and Gottesman et al. (2018): the reward of step h is weighted by the actions up to step h,
+not by later ones. It gives no formula. `per_decision` is that estimator with raw weights; `step_weighted` normalises
+the weights within each step, which both references recommend. Intervals take propensities as known. Where they are
+estimated by maximum likelihood in a correct model, that is conservative: the estimate varies less than with known ones.
+
+*Doubly robust evaluation* starts from fitted Q and corrects its errors by importance weights:
+
+    V̂ = (1/n) Σ_i V_0(x_{0,i}) + Σ_h mean_ρ( r_{h,i} + V_{h+1}(x_{h+1,i}) − Q_h(x_{h,i}, a_{h,i}) ),  V_h(x) = Q_h(x, π)
+
+where mean_ρ is (1/n) Σ_i ρ_{i,h} (·) in DR (Jiang and Li 2016) and Σ_i ρ_{i,h} (·) / Σ_i ρ_{i,h} in WDR (Thomas and
+Brunskill 2016, with their terms collected by weight). V is 0 for patients who have left. The value is consistent if
+either Q or the propensities are right. With both cross-fitted, their errors enter only as a product, so the influence
+function of V̂ is that with known nuisances: ψ_i = the patient's term − V̂ in DR.
 """
 
-from fdtr.evaluation.paths import Paths
-from fdtr.evaluation.statistic import Statistic, mean_of, weighted_means
-from fdtr.evaluation.weights import Weights
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.evaluation.intervals import Statistic, mean_of, weighted_means
+from fdtr.evaluation.step_arrays import ByStep, StepArrays, at_actions
+
+Array = NDArray[np.float64]
 
 
-def per_decision(paths: Paths, weights: Weights) -> Statistic:
+@dataclass(frozen=True, eq=False, repr=False)
+class Weights:
+    """`ratios` (H, n) are ρ; `clipped_share` (H,) is the share of patients whose ρ was reduced to the cap."""
+
+    ratios: Array
+    clipped_share: Array
+
+    @property
+    def effective_sample_size(self) -> Array:
+        """(Σρ)²/Σρ² of each step, (H,): the number of equal weights that carry as much information."""
+        return effective_sample_size(self.ratios)
+
+    @property
+    def zero_share(self) -> Array:
+        """Share of patients with weight 0, (H,)."""
+        return np.asarray(np.mean(self.ratios == 0, axis=1))
+
+    @property
+    def largest_share(self) -> Array:
+        """Share of the total weight that the heaviest patient has, (H,); 0 where all weights are 0."""
+        total = self.ratios.sum(axis=1)
+        return np.asarray(self.ratios.max(axis=1) / np.where(total > 0, total, 1.0))
+
+
+def weigh(arrays: StepArrays, target: Sequence[Array], behaviour: Sequence[Array], cap: float | None = None) -> Weights:
+    """ρ of every patient and step. `target` and `behaviour` hold the action probabilities (A, n_h) of each step.
+
+    `cap` limits every ρ_h; the products for later steps use the uncapped values.
+    """
+    ratios = np.empty_like(arrays.rewards)
+    product = np.ones(arrays.n)
+    for h, (actions, target_chances, propensities) in enumerate(zip(arrays.actions, target, behaviour, strict=True)):
+        product[: len(actions)] *= at_actions(target_chances, actions) / at_actions(propensities, actions)
+        ratios[h] = product
+    if cap is None:
+        return Weights(ratios, np.zeros(len(ratios)))
+    return Weights(np.minimum(ratios, cap), np.asarray(np.mean(ratios > cap, axis=1)))
+
+
+def effective_sample_size(weights: Array) -> Array:
+    """Kish's (Σw)²/Σw² of each row, 0 where all weights are 0.
+
+    >>> effective_sample_size(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
+    array([2., 0.])
+    """
+    largest = np.abs(weights).max(axis=-1, initial=0.0)
+    scaled = weights / np.where(largest > 0, largest, 1.0)[..., None]  # squares of tiny weights would underflow
+    squares = np.sum(scaled**2, axis=-1)
+    return np.asarray(scaled.sum(axis=-1) ** 2 / np.where(squares > 0, squares, 1.0))
+
+
+def per_decision(arrays: StepArrays, weights: Weights) -> Statistic:
     """V̂ = (1/n) Σ_i Σ_h ρ_{i,h} r_{i,h}. Unbiased with true propensities; ψ_i = Σ_h ρ_{i,h} r_{i,h} − V̂.
 
-    Estimated ones are to be fitted to the same patients: no normaliser takes back what 1/b̂ is too large by.
+    Estimated propensities must be fitted to the same patients: no normaliser cancels the upward bias of 1/b̂.
     """
-    return mean_of((weights.ratios * paths.rewards).sum(axis=0))
+    return mean_of((weights.ratios * arrays.rewards).sum(axis=0))
 
 
-def step_weighted(paths: Paths, weights: Weights) -> Statistic:
+def step_weighted(arrays: StepArrays, weights: Weights) -> Statistic:
     """V̂ = Σ_h V̂_h, V̂_h = Σ_i ρ_{i,h} r_{i,h} / Σ_i ρ_{i,h}, each sum over all n patients; always within [0, H].
 
-    ψ_i = Σ_h ρ_{i,h} (r_{i,h} − V̂_h) / ρ̄_h. A step at which nobody has any weight counts as 0.
+    ψ_i = Σ_h ρ_{i,h} (r_{i,h} − V̂_h) / ρ̄_h. A step at which all weights are 0 counts as 0.
     """
-    return weighted_means(paths.rewards, weights.ratios)
+    return weighted_means(arrays.rewards, weights.ratios)
+
+
+def doubly_robust(arrays: StepArrays, weights: Weights, q: ByStep, chances: ByStep) -> Statistic:
+    """DR with `q` (A, n_h) of each step and the target's `chances` (A, n_h). With Q = 0 it equals `per_decision`."""
+    start, residual = _start_and_residuals(arrays, q, chances)
+    return mean_of(start + (weights.ratios * residual).sum(axis=0))
+
+
+def weighted_doubly_robust(arrays: StepArrays, weights: Weights, q: ByStep, chances: ByStep) -> Statistic:
+    """WDR: weights normalised within each step. With Q = 0 it equals `step_weighted`."""
+    start, residual = _start_and_residuals(arrays, q, chances)
+    denominators = np.vstack([np.ones(arrays.n), weights.ratios])
+    numerators = np.vstack([start, weights.ratios * residual])
+    return Statistic(numerators.T, denominators.T, np.ones(len(numerators)))
+
+
+def _start_and_residuals(arrays: StepArrays, q: ByStep, chances: ByStep) -> tuple[Array, Array]:
+    """V_0(x_0), (n,), and r + V_{h+1}(x_{h+1}) − Q_h(x_h, a_h), (H, n), 0 for patients who have left."""
+    values = tuple((c * estimates).sum(axis=0) for c, estimates in zip(chances, q, strict=True))
+    expected = tuple(at_actions(estimates, actions) for estimates, actions in zip(q, arrays.actions, strict=True))
+    return values[0], arrays.residuals(values, expected)

@@ -1,20 +1,125 @@
-"""Intervals for a value: from its influence function, by drawing patients again, and a bound that assumes little."""
+"""Values as ratios of sums over patients, and their intervals: influence function, bootstrap, Bernstein's bound.
+
+Every estimator here is a sum of ratios of sums over patients,
+
+    V = Σ_j s_j (Σ_i N_ij) / (Σ_i D_ij).
+
+Its influence function, the derivative of V in a patient's weight, is
+
+    ψ_i = Σ_j s_j (N_ij − R_j D_ij) / D̄_j,   R_j = Σ_i N_ij / Σ_i D_ij.
+
+Its standard error is the jackknife's, which agrees with that of ψ except where few units carry much of the weight.
+"""
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from fdtr.algebra.threads import for_chunks, one_blas_thread
-from fdtr.evaluation.statistic import Statistic
 
 Array = NDArray[np.float64]
 
 LEVEL = 0.95
 DRAWS = 10_000
 DRAWS_AT_ONCE = 64
+
+ROUNDING = 1e-12
+"""A sum without one of its terms counts as 0 where less than this share of the sum is left."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Statistic:
+    """A value V as above, with one row for each of n independent units and one column for each of J ratios.
+
+    `numerators` N (n, J), `denominators` D (n, J), `signs` s (J,). A ratio whose denominators are all 0 counts as 0.
+    """
+
+    numerators: Array
+    denominators: Array
+    signs: Array
+
+    @property
+    def n(self) -> int:
+        """Number of independent units: patients, or clusters of them."""
+        return len(self.numerators)
+
+    @cached_property
+    def value(self) -> float:
+        """V."""
+        return float(self.ratios_of(self.numerators.sum(axis=0), self.denominators.sum(axis=0)))
+
+    def ratios_of(self, numerators: Array, denominators: Array) -> Array:
+        """V from sums (…, J) over these rows, or over a bootstrap sample of them."""
+        return np.asarray(_divide(numerators, denominators) @ self.signs)
+
+    @cached_property
+    def influence(self) -> Array:
+        """ψ of each unit, (n,). They sum to 0."""
+        mean = self.denominators.mean(axis=0)
+        ratios = _divide(self.numerators.mean(axis=0), mean)
+        return np.asarray(_divide(self.numerators - ratios * self.denominators, mean) @ self.signs)
+
+    @cached_property
+    def standard_error(self) -> float:
+        """√((n−1)/n Σ_i (V − V₍₋ᵢ₎)²), V₍₋ᵢ₎ without unit i; NaN with fewer than two units.
+
+        To first order V − V₍₋ᵢ₎ = ψ_i/n, and for a plain average this is √(Σψ²/(n(n−1))) exactly. In a ratio, a unit
+        with much weight pulls R_j towards itself and makes its own ψ small; leaving the unit out avoids that.
+        """
+        if self.n < 2:
+            return float("nan")
+        total = self.denominators.sum(axis=0)
+        rest = total - self.denominators
+        rest[np.abs(rest) <= ROUNDING * total] = 0.0
+        without = self.ratios_of(self.numerators.sum(axis=0) - self.numerators, rest)
+        return float(np.sqrt((self.n - 1) / self.n * np.sum((self.value - without) ** 2)))
+
+    def clustered(self, clusters: NDArray[np.intp] | None) -> "Statistic":
+        """The statistic with sums over clusters as rows. `clusters` (n,) are positions 0 … G−1; None changes nothing.
+
+        V does not change. ψ of a cluster is, up to the scale G/n, the sum of its patients' ψ.
+        """
+        if clusters is None:
+            return self
+        n_clusters = int(clusters.max()) + 1
+        numerators, denominators = (np.zeros((n_clusters, len(self.signs))) for _ in range(2))
+        np.add.at(numerators, clusters, self.numerators)
+        np.add.at(denominators, clusters, self.denominators)
+        return Statistic(numerators, denominators, self.signs)
+
+    def minus(self, other: "Statistic") -> "Statistic":
+        """The difference of two values of the same units."""
+        return Statistic(
+            np.hstack([self.numerators, other.numerators]),
+            np.hstack([self.denominators, other.denominators]),
+            np.concatenate([self.signs, -other.signs]),
+        )
+
+
+def mean_of(summands: Array) -> Statistic:
+    """The plain average of `summands` (n,).
+
+    >>> mean_of(np.array([1.0, 3.0])).value
+    2.0
+    """
+    return Statistic(summands[:, None], np.ones((len(summands), 1)), np.ones(1))
+
+
+def weighted_means(values: Array, weights: Array) -> Statistic:
+    """Σ_j of weighted means. `values` and `weights` are (J, n).
+
+    >>> weighted_means(np.array([[1.0, 3.0]]), np.array([[3.0, 1.0]])).value
+    1.5
+    """
+    return Statistic((weights * values).T, weights.T, np.ones(len(values)))
+
+
+def _divide(numerators: Array, denominators: Array) -> Array:
+    return np.asarray(numerators / np.where(denominators != 0, denominators, np.inf))
 
 
 @dataclass(frozen=True)
@@ -28,20 +133,24 @@ class Interval:
 
 @dataclass(frozen=True)
 class Range:
-    """What a value can be at all: [0, H] for a value, [−H, H] for a difference of two."""
+    """The feasible values: [0, H] for a value, [−H, H] for a difference of two."""
 
     low: float
     high: float
 
     def clip(self, low: float, high: float, error: float) -> Interval:
-        """The interval inside the range; the whole range where there is no interval."""
+        """The interval inside the range. An end that is not finite becomes the end of the range."""
         low, high = (end if math.isfinite(end) else bound for end, bound in ((low, self.low), (high, self.high)))
         low, high = (min(max(end, self.low), self.high) for end in (low, high))
         return Interval(low, high, error)
 
 
 def influence_interval(statistic: Statistic, feasible: Range, level: float = LEVEL) -> Interval:
-    """V̂ ± t · its standard error, with Student's t on n − 1 degrees of freedom; n counts independent units."""
+    """V̂ ± t · its standard error, with Student's t on n − 1 degrees of freedom; n counts independent units.
+
+    >>> influence_interval(mean_of(np.array([1.0, 2.0, 3.0])), Range(0.0, 4.0), level=0.5)
+    Interval(low=1.5285..., high=2.4714..., standard_error=0.5773...)
+    """
     n, error = statistic.n, statistic.standard_error
     half = float(stdtrit(n - 1, (1 + level) / 2)) * error if n > 1 else math.nan
     return feasible.clip(statistic.value - half, statistic.value + half, error)
@@ -49,27 +158,27 @@ def influence_interval(statistic: Statistic, feasible: Range, level: float = LEV
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Draws:
-    """`values` (B,) of V̂ with units drawn again, and the share `undefined` of draws in which a ratio was 0/0."""
+    """`values` (B,) of V̂ in bootstrap samples of the units, and the share `undefined` of draws with a ratio 0/0."""
 
     values: Array
     undefined: float
 
 
 def bootstrap(statistic: Statistic, rng: np.random.Generator, draws: int = DRAWS) -> Draws:
-    """V̂ with as many units drawn again with replacement, whole: every ratio is normalised anew in every draw.
+    """V̂ with n units drawn with replacement. Every ratio is normalised anew in every draw.
 
-    A draw is a vector of counts with a multinomial law, and its sums are a matrix product. (Picking units and counting
-    them is ten times faster than `Generator.multinomial`, which draws a binomial for each unit.) Each block of draws
-    has a generator of its own: results do not depend on the number of threads.
+    A draw is a vector of multinomial counts, and its sums are a matrix product. (Picking units and counting them is ten
+    times faster than `Generator.multinomial`, which draws a binomial for each unit.) Each block of draws has its own
+    generator, so results do not depend on the number of threads.
     """
     n, columns = statistic.n, np.hstack([statistic.numerators, statistic.denominators])
     sizes = [min(DRAWS_AT_ONCE, draws - start) for start in range(0, draws, DRAWS_AT_ONCE)]
     parts: list[Array] = []
 
     def draw(job: tuple[int, np.random.Generator]) -> Array:
-        size, own = job
+        size, block_rng = job
         counts = np.empty((size, n))
-        for row, picked in zip(counts, own.integers(0, n, (size, n), dtype=np.uint32), strict=True):
+        for row, picked in zip(counts, block_rng.integers(0, n, (size, n), dtype=np.uint32), strict=True):
             row[:] = np.bincount(picked, minlength=n)
         sums: Array = np.dot(counts, columns)
         return sums
@@ -81,21 +190,21 @@ def bootstrap(statistic: Statistic, rng: np.random.Generator, draws: int = DRAWS
     return Draws(statistic.ratios_of(numerators, denominators), float(lost.any(axis=1).mean()))
 
 
-def bootstrap_interval(drawn: Draws, feasible: Range, level: float = LEVEL) -> Interval:
-    """Percentiles of what was drawn, and its standard deviation for a standard error."""
-    low, high = np.quantile(drawn.values, [(1 - level) / 2, (1 + level) / 2])
-    return feasible.clip(float(low), float(high), float(drawn.values.std(ddof=1)))
+def bootstrap_interval(draws: Draws, feasible: Range, level: float = LEVEL) -> Interval:
+    """Percentiles of the bootstrap values; their standard deviation is the standard error."""
+    low, high = np.quantile(draws.values, [(1 - level) / 2, (1 + level) / 2])
+    return feasible.clip(float(low), float(high), float(draws.values.std(ddof=1)))
 
 
 def bernstein_interval(statistic: Statistic, feasible: Range, level: float = LEVEL) -> Interval:
-    """A lower bound that holds at every n, without a normal law; the upper end is that of the range.
+    """A lower bound that holds at every n, without a normal approximation; the upper end is that of the range.
 
         V ≥ X̄ − √(2 S² ln(2/δ) / n) − 7 b ln(2/δ) / (3 (n−1)),   X_i ∈ [0, b],   δ = 1 − level
 
     (Maurer and Pontil 2009, Theorem 4), for an average of independent summands ≥ 0: per-decision importance sampling.
-    They have no useful upper end of their own, Π_h 1/b(a | x) being astronomical, so they are cut off at b = H √n / 4.
-    That can only lower their mean, and b depends on no reward or weight, so that the bound holds; the last term
-    then shrinks like the first. With clusters, X_g is G/n times the sum over a cluster, and b grows with the largest.
+    The summands have no useful upper bound, since Π_h 1/b(a | x) is astronomical, so they are cut off at b = H √n / 4.
+    That can only lower their mean, and b depends on no reward or weight, so the bound still holds, and the last term
+    shrinks like the first. With clusters, X_g is G/n times the sum over a cluster, and b grows with the largest.
     """
     if statistic.numerators.shape[1] != 1 or (statistic.numerators < 0).any():
         raise ValueError("Bernstein's bound is for an average of summands that cannot be negative: use method pdis.")

@@ -1,8 +1,8 @@
-"""Is the state enough? Whether the step before helps to predict what the state and the action are to predict.
+"""The Markov check: whether the previous step helps to predict, beside the state and the action.
 
-Fitted-Q and doubly robust evaluation, like the learners, take the state for all that matters of the past. If it is,
-covariates and the action of one step earlier add nothing to a regression on φ(x_h, a_h). Both regressions are fitted
-without the fold they are judged on, so that useless columns make predictions worse, not better.
+Fitted-Q and doubly robust evaluation, like the learners, assume that the state holds all that matters of the past. Then
+the covariates and the action of the previous step add nothing to a regression on φ(x_h, a_h). Both regressions are
+fitted without the fold they are judged on, so useless columns make predictions worse, not better.
 """
 
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.ridge import factor, solve
-from fdtr.evaluation.paths import ByStep, Paths
-from fdtr.evaluation.regression import RIDGE, taken_features
+from fdtr.algebra.normal_equations import factor, solve
+from fdtr.evaluation.fitted_q import RIDGE, taken_features
+from fdtr.evaluation.step_arrays import ByStep, Codes, Folds, StepArrays
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Gain:
-    """What the step before adds to the prediction of an `outcome`, over all steps but the first.
+class PredictionGain:
+    """What the previous step adds to the prediction of an `outcome`, over all steps but the first.
 
-    `r_squared` with the state and the action alone, and `gain` in it from the step before, with the `standard_error`
-    over patients. All are of held-out predictions; NaN where the outcome does not vary.
+    `r_squared` is that of the state and the action alone; `gain` is its increase with the previous step, with the
+    `standard_error` over patients. All are of held-out predictions; NaN where the outcome does not vary.
     """
 
     outcome: str
@@ -32,79 +32,80 @@ class Gain:
 
     @property
     def clear(self) -> bool:
-        """More than two standard errors: the state is not enough."""
+        """Whether the gain exceeds two standard errors: the state does not hold all that matters."""
         return bool(self.gain > 2 * self.standard_error)
 
 
 @dataclass(frozen=True)
 class MarkovCheck:
-    """The gains in predicting the next `reward` and the `value` of what comes next."""
+    """The gains in predicting the `reward` of a step, and the `value` of the next state."""
 
-    reward: Gain
-    value: Gain
+    reward: PredictionGain
+    value: PredictionGain
 
     @property
     def doubtful(self) -> bool:
-        """Whether the past matters beyond the state."""
+        """Whether one of the gains is clear: the past matters beyond the state."""
         return self.reward.clear or self.value.clear
 
 
 def check_markov(
-    paths: Paths, psi: ByStep, embeddings: Array, folds: NDArray[np.intp], ahead: ByStep, ridge: float = RIDGE
+    arrays: StepArrays, psi: ByStep, embeddings: Array, folds: Folds, values: ByStep, ridge: float = RIDGE
 ) -> MarkovCheck:
-    """`ahead` (n_h,) of every step is a value of the state, such as what clinicians reach from it.
+    """Compare held-out predictions with and without the previous step.
 
-    What comes next is that value at the next state. Who leaves early has no next state: those last rows count for the
-    reward alone, in which the worth of the steps they miss is included.
+    `values` (n_h,) of each step is a value of the state, such as the clinicians' value from there on; the second
+    outcome is that value at the next state. Patients who leave early have no next state: their last rows count for the
+    reward alone, which includes the worth of the steps they miss.
     """
-    errors = {name: _Errors(np.zeros(paths.n), np.zeros(paths.n), np.zeros(paths.n)) for name in ("reward", "value")}
-    for h in range(1, paths.horizon):
-        count = paths.counts[h]
-        own = np.vstack([taken_features(embeddings, psi[h], paths.actions[h]), np.ones(count)])
-        before = _before(psi[h - 1][:, :count], paths.actions[h - 1][:count], len(embeddings))
-        going_on = paths.counts[h + 1] if h + 1 < paths.horizon else 0
+    errors = {name: _Errors(np.zeros(arrays.n), np.zeros(arrays.n), np.zeros(arrays.n)) for name in ("reward", "value")}
+    for h in range(1, arrays.horizon):
+        count = arrays.counts[h]
+        now = np.vstack([taken_features(embeddings, psi[h], arrays.actions[h]), np.ones(count)])
+        previous = _previous_step(psi[h - 1][:, :count], arrays.actions[h - 1][:count], len(embeddings))
+        n_next = arrays.counts[h + 1] if h + 1 < arrays.horizon else 0
         for name, outcome in (
-            ("reward", paths.rewards[h, :count]),
-            ("value", ahead[h + 1][:going_on] if going_on else np.zeros(0)),
+            ("reward", arrays.rewards[h, :count]),
+            ("value", values[h + 1][:n_next] if n_next else np.zeros(0)),
         ):
-            there = len(outcome)
-            rows = own[:, :there], np.vstack([own, before])[:, :there]
-            errors[name].add(outcome, *(_held_out_errors(x, outcome, folds[:there], ridge) for x in rows))
-    n = paths.counts[1] if paths.horizon > 1 else 0
+            present = len(outcome)
+            designs = now[:, :present], np.vstack([now, previous])[:, :present]
+            errors[name].add(outcome, *(_held_out_errors(x, outcome, folds[:present], ridge) for x in designs))
+    n = arrays.counts[1] if arrays.horizon > 1 else 0
     return MarkovCheck(errors["reward"].gain("reward", n), errors["value"].gain("value", n))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Errors:
-    """Sums over steps for every patient, (n,): squares about the step's mean, and of both held-out errors."""
+    """Sums of squares over steps of each patient, (n,): about the step's mean, and of both held-out errors."""
 
     total: Array
     without: Array
     with_past: Array
 
     def add(self, outcome: Array, without: Array, with_past: Array) -> None:
-        there = len(outcome)
-        if there:
-            self.total[:there] += (outcome - outcome.mean()) ** 2
-            self.without[:there] += without**2
-            self.with_past[:there] += with_past**2
+        present = len(outcome)
+        if present:
+            self.total[:present] += (outcome - outcome.mean()) ** 2
+            self.without[:present] += without**2
+            self.with_past[:present] += with_past**2
 
-    def gain(self, name: str, n: int) -> Gain:
-        """Over the `n` patients who have a second step."""
+    def gain(self, name: str, n: int) -> PredictionGain:
+        """The gain over the `n` patients who have a second step."""
         total = float(self.total.sum())
         if total <= 1e-12 * max(n, 1) or n < 2:
-            return Gain(name, np.nan, np.nan, np.nan)
+            return PredictionGain(name, np.nan, np.nan, np.nan)
         differences = (self.without - self.with_past)[:n]
         error = float(differences.std(ddof=1) * np.sqrt(n)) / total
-        return Gain(name, 1 - float(self.without.sum()) / total, float(differences.sum()) / total, error)
+        return PredictionGain(name, 1 - float(self.without.sum()) / total, float(differences.sum()) / total, error)
 
 
-def _before(psi: Array, actions: NDArray[np.intp], n_actions: int) -> Array:
-    """ψ and indicators of the actions of the step before, (m + A, c)."""
+def _previous_step(psi: Array, actions: Codes, n_actions: int) -> Array:
+    """ψ and action indicators of the previous step, (m + A, c)."""
     return np.vstack([psi, (np.arange(n_actions)[:, None] == actions).astype(np.float64)])
 
 
-def _held_out_errors(columns: Array, outcome: Array, folds: NDArray[np.intp], ridge: float) -> Array:
+def _held_out_errors(columns: Array, outcome: Array, folds: Folds, ridge: float) -> Array:
     """y − ŷ, (c,), each from a ridge regression on the other folds. `columns` is (p, c)."""
     errors = np.zeros_like(outcome)
     for fold in np.unique(folds):

@@ -1,44 +1,49 @@
-"""Propensities: how likely each action was at the hands of a site's clinicians, from patients the model did not see.
+"""Propensities: the probability of each action under a site's clinicians, predicted for held-out patients.
 
     log b(a | x) / b(a' | x) = ⟨β_a − β_a', (1, ψ(x))⟩
 
-A multinomial logistic regression on the study's own functions of the state, standardised, with a mild ridge; one for
-each step, or one for all steps with an indicator of each step but the first. It is cross-fitted: a patient's chances
-come from the model fitted to the other folds.
+This is a multinomial logistic regression on the study's own functions of the state, standardised, with a weak ridge:
+one model for each step, or one for all steps with an indicator of each step but the first. It is cross-fitted: a
+patient's probabilities come from the model fitted to the other folds.
 
-Weights that nothing normalises (`pdis`) take the model fitted to all patients instead. 1/b̂ is convex in b̂, so that with
-a model of other patients' the weights average more than 1, by O(p/n) at every step; maximum likelihood on the patients
-themselves balances their own scores, Σ_i (1{a_i = a} − b̂(a | x_i)) ψ(x_i) ≈ 0, and takes that back (Hirano, Imbens and
-Ridder, 2003).
+Unnormalised weights (`pdis`) use the model fitted to all patients instead. 1/b̂ is convex in b̂, so under a model of
+other patients the weights average more than 1, by O(p/n) at each step. Maximum likelihood on the patients themselves
+balances their own scores, Σ_i (1{a_i = a} − b̂(a | x_i)) ψ(x_i) ≈ 0, and removes that (Hirano, Imbens and Ridder, 2003).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.evaluation.cautions import Caution
-from fdtr.evaluation.logistic import Fitted, fit_and_predict
-from fdtr.evaluation.paths import ByStep, Paths, state_functions, taken
-from fdtr.evaluation.troubles import Troubles
+from fdtr.evaluation.estimate import Caution, CautionKind, name_steps
+from fdtr.evaluation.step_arrays import ByStep, Codes, Folds, StepArrays, at_actions, state_functions
 from fdtr.features import FeatureMap
 
 Array = NDArray[np.float64]
-Folds = NDArray[np.intp]
-Steps = Literal["auto", "each", "pooled"]
+PropensitySteps = Literal["auto", "each", "pooled"]
+"""One propensity model for "each" step, one "pooled" over steps, or "auto": pooled where a step has too few rows."""
 
 FLOOR = 0.001
-"""The least chance that any action is given: what was never seen is not impossible, and nothing is divided by 0."""
+"""Smallest probability of any action: an action never seen is not impossible, and nothing is divided by 0."""
 
 ROWS_PER_COEFFICIENT = 10
 """With fewer rows than this at some step, "auto" fits one model for all steps."""
 
+INVERSE_RIDGE = 10.0
+"""C of scikit-learn: Σ log-likelihood − ‖β‖²/(2C) on standardised columns; weak beside a dozen rows."""
+
+ITERATIONS = 200
+BINS = 10
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Propensities:
-    """`chances` (A, n_h) of every step sum to 1 over actions; `in_sample`: the same from the model of all patients.
+    """`chances` (A, n_h) of each step sum to 1 over actions; `in_sample` come from the model fitted to all patients.
 
     `pooled`: one model for all steps.
     """
@@ -54,47 +59,50 @@ class _Design:
     """Rows of one model: `columns` (rows, p), `actions` (rows,), `patients` (rows,) and `steps` (rows,)."""
 
     columns: Array
-    actions: NDArray[np.intp]
+    actions: Codes
     patients: NDArray[np.intp]
     steps: NDArray[np.intp]
 
 
 def fit_propensities(
-    paths: Paths, features: FeatureMap, folds: Folds, steps: Steps = "auto", floor: float = FLOOR
+    arrays: StepArrays, features: FeatureMap, folds: Folds, steps: PropensitySteps = "auto", floor: float = FLOOR
 ) -> Propensities:
-    """Chances of every action for every patient and step, cross-fitted and in sample.
+    """Probability of every action for every patient and step, cross-fitted and in sample.
 
-    `folds` (n,) are positions 0 … F−1, one a patient. What went wrong is told in cautions, not raised.
+    `folds` (n,) are positions 0 … F−1. Problems become cautions of the result; none is raised.
     """
     n_actions = features.n_actions
-    kept, labels = _state_columns(features)
-    psi = tuple(functions[kept] for functions in state_functions(paths, features))
-    pooled = steps == "pooled" or (steps == "auto" and not _enough(paths, n_actions, len(labels)))
-    designs = [_pool(psi, paths)] if pooled else [_single(psi, paths, h) for h in range(paths.horizon)]
-    troubles = Troubles(features.levels, labels, floor)
-    usual = _frequencies(paths, n_actions, folds)
-    found, own = ([np.empty((n_actions, count)) for count in paths.counts] for _ in range(2))
+    rows, labels = _state_columns(features)
+    psi = tuple(functions[rows] for functions in state_functions(arrays, features))
+    pooled = steps == "pooled" or (steps == "auto" and not _enough_rows(arrays, n_actions, len(labels)))
+    designs = [_pooled_design(psi, arrays)] if pooled else [_step_design(psi, arrays, h) for h in range(arrays.horizon)]
+    problems = _Problems(features.levels, labels, floor)
+    frequencies = _frequencies(arrays, n_actions, folds)
+    held_out_chances, in_sample = ([np.empty((n_actions, count)) for count in arrays.counts] for _ in range(2))
     for design in designs:
-        everybody = fit_and_predict(design.columns, design.actions, design.columns, n_actions)
-        if everybody is not None:
-            _spread(everybody.chances, design, np.ones(len(design.actions), dtype=bool), own)
+        model_of_all = _fit_and_predict(design.columns, design.actions, design.columns, n_actions)
+        if model_of_all is not None:
+            _place(model_of_all.chances, design, np.ones(len(design.actions), dtype=bool), in_sample)
         for fold in range(int(folds.max(initial=0)) + 1):
             held_out = folds[design.patients] == fold
             if not held_out.any():
                 continue
-            fitted = fit_and_predict(
+            model = _fit_and_predict(
                 design.columns[~held_out], design.actions[~held_out], design.columns[held_out], n_actions
             )
-            chances = usual[fold][:, None] if fitted is None else fitted.chances
-            _note(troubles, design, held_out, fitted, None if pooled else int(design.steps[0]))
-            _spread(chances, design, held_out, found)
-    troubles.note_counts(_action_counts(paths, n_actions))
-    troubles.note_floored(_below(found, paths, floor), sum(paths.counts))
-    return Propensities(_floored(found, floor), _floored(own, floor), pooled, troubles.cautions())
+            problems.note(design, held_out, model, None if pooled else int(design.steps[0]))
+            chances = frequencies[fold][:, None] if model is None else model.chances
+            _place(chances, design, held_out, held_out_chances)
+    problems.note_actions(arrays, held_out_chances)
+    return Propensities(_floored(held_out_chances, floor), _floored(in_sample, floor), pooled, problems.cautions())
 
 
 def known_propensities(chances: ByStep) -> Propensities:
-    """Propensities that need no estimate, as in a trial: `chances` (A, n_h) of every step."""
+    """Propensities that need no estimate, as in a trial: `chances` (A, n_h) of each step.
+
+    >>> known_propensities((np.full((2, 3), 0.5),)).pooled
+    False
+    """
     return Propensities(chances, chances, pooled=False)
 
 
@@ -109,66 +117,222 @@ def _state_columns(features: FeatureMap) -> tuple[list[int], tuple[str, ...]]:
     return rows, tuple(labels)
 
 
-def _enough(paths: Paths, n_actions: int, n_columns: int) -> bool:
-    """Whether every step that anybody reached has rows for a model of its own."""
-    asked = ROWS_PER_COEFFICIENT * (n_actions - 1) * (n_columns + 1)
-    return all(count >= asked for count in paths.counts if count)
+def _enough_rows(arrays: StepArrays, n_actions: int, n_columns: int) -> bool:
+    """Whether every step that anybody reached has enough rows for a model of its own."""
+    needed = ROWS_PER_COEFFICIENT * (n_actions - 1) * (n_columns + 1)
+    return all(count >= needed for count in arrays.counts if count)
 
 
-def _single(psi: ByStep, paths: Paths, h: int) -> _Design:
-    count = paths.counts[h]
-    return _Design(psi[h].T, paths.actions[h], np.arange(count), np.full(count, h))
+def _step_design(psi: ByStep, arrays: StepArrays, h: int) -> _Design:
+    count = arrays.counts[h]
+    return _Design(psi[h].T, arrays.actions[h], np.arange(count), np.full(count, h))
 
 
-def _pool(psi: ByStep, paths: Paths) -> _Design:
-    steps = np.repeat(np.arange(paths.horizon), paths.counts)
-    reached = [h for h in range(1, paths.horizon) if paths.counts[h]]
+def _pooled_design(psi: ByStep, arrays: StepArrays) -> _Design:
+    steps = np.repeat(np.arange(arrays.horizon), arrays.counts)
+    reached = [h for h in range(1, arrays.horizon) if arrays.counts[h]]
     indicators = (steps[:, None] == np.array(reached, dtype=np.intp)).astype(np.float64)
     return _Design(
         np.hstack([np.hstack(psi).T, indicators]),
-        np.concatenate(paths.actions),
-        np.concatenate([np.arange(count) for count in paths.counts]),
+        np.concatenate(arrays.actions),
+        np.concatenate([np.arange(count) for count in arrays.counts]),
         steps,
     )
 
 
-def _spread(chances: Array, design: _Design, held_out: NDArray[np.bool_], into: Sequence[Array]) -> None:
-    """Write predictions to where their patients and steps belong."""
-    patients, steps = design.patients[held_out], design.steps[held_out]
+def _place(chances: Array, design: _Design, selected: NDArray[np.bool_], out: Sequence[Array]) -> None:
+    """Write predictions for the selected rows of a design to their steps and patients in `out`."""
+    patients, steps = design.patients[selected], design.steps[selected]
     chances = np.broadcast_to(chances, (len(chances), len(patients)))
     for h in np.unique(steps):
-        into[h][:, patients[steps == h]] = chances[:, steps == h]
+        out[h][:, patients[steps == h]] = chances[:, steps == h]
 
 
-def _frequencies(paths: Paths, n_actions: int, folds: Folds) -> Array:
-    """How often each action was used in the other folds, (F, A): where a model has no rows to learn from."""
+def _frequencies(arrays: StepArrays, n_actions: int, folds: Folds) -> Array:
+    """How often each action was used in the other folds, (F, A): used where a model has no training rows."""
     counts = np.zeros((int(folds.max(initial=0)) + 1, n_actions))
-    for actions in paths.actions:
+    for actions in arrays.actions:
         np.add.at(counts, (folds[: len(actions)], actions), 1.0)
     others = counts.sum(axis=0) - counts
     total = others.sum(axis=1, keepdims=True)
     return np.where(total > 0, others / np.maximum(total, 1.0), 1.0 / n_actions)
 
 
-def _action_counts(paths: Paths, n_actions: int) -> NDArray[np.intp]:
-    """(H, A)."""
-    return np.array([np.bincount(actions, minlength=n_actions) for actions in paths.actions])
-
-
-def _below(found: Sequence[Array], paths: Paths, floor: float) -> int:
-    return sum(int((taken(c, a) < floor).sum()) for c, a in zip(found, paths.actions, strict=True))
-
-
-def _floored(found: Sequence[Array], floor: float) -> ByStep:
-    raised = [np.maximum(chances, floor) for chances in found]
+def _floored(by_step: Sequence[Array], floor: float) -> ByStep:
+    raised = [np.maximum(chances, floor) for chances in by_step]
     return tuple(chances / chances.sum(axis=0) for chances in raised)
 
 
-def _note(
-    troubles: Troubles, design: _Design, held_out: NDArray[np.bool_], fitted: Fitted | None, step: int | None
-) -> None:
-    if fitted is None:
-        troubles.note_empty(design.steps[held_out])
-        return
-    absent = np.setdiff1d(design.actions[held_out], design.actions[~held_out])
-    troubles.note(fitted, absent, step)
+@dataclass(frozen=True, eq=False, repr=False)
+class _Predictions:
+    """One fitted model: `chances` (A, c) predicted for new rows; 0 for actions that no training row has.
+
+    `constant` (p,) marks columns that do not vary and were left out. `separated` are the positions of actions that a
+    linear score separates from all others without error: only the ridge keeps their coefficients finite.
+    """
+
+    chances: Array
+    constant: NDArray[np.bool_]
+    separated: tuple[int, ...]
+    converged: bool
+
+
+def _fit_and_predict(columns: Array, actions: Codes, new_columns: Array, n_actions: int) -> _Predictions | None:
+    """Fit to `columns` (n, p) and `actions` (n,), and predict for `new_columns` (c, p). None where n = 0."""
+    if not len(actions):
+        return None
+    constant = np.ptp(columns, axis=0) <= 1e-12 * np.maximum(1.0, np.abs(columns).max(axis=0))
+    used = np.unique(actions)
+    chances = np.zeros((n_actions, len(new_columns)))
+    if len(used) == 1 or constant.all():
+        chances[used] = (np.bincount(actions, minlength=n_actions)[used] / len(actions))[:, None]
+        return _Predictions(chances, constant, (), converged=True)
+    centre, spread = columns[:, ~constant].mean(axis=0), columns[:, ~constant].std(axis=0)
+    train, new = ((part[:, ~constant] - centre) / spread for part in (columns, new_columns))
+    model, converged = _fit_logistic(train, actions)
+    chances[used] = model.predict_proba(new).T
+    separated = _separated(model.predict_proba(train).T, used, actions)
+    return _Predictions(chances, constant, separated, converged)
+
+
+def _fit_logistic(columns: Array, actions: Codes) -> tuple[Any, bool]:
+    """The model, and whether it was fitted without a warning (no convergence, or a singular system)."""
+    from sklearn.linear_model import LogisticRegression  # heavy: `import fdtr.evaluation` stays fast
+
+    model = LogisticRegression(C=INVERSE_RIDGE, solver="newton-cholesky", max_iter=ITERATIONS, tol=1e-8)
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        model.fit(columns, actions)
+    return model, not raised
+
+
+def _separated(chances: Array, used: Codes, actions: Codes) -> tuple[int, ...]:
+    """Actions for which every patient who got the action has a larger predicted probability than every other."""
+    separated = []
+    for chance, action in zip(chances, used, strict=True):
+        received = actions == action
+        if chance[received].min() > chance[~received].max():
+            separated.append(int(action))
+    return tuple(separated)
+
+
+_StepsByName = dict[str, set[int | None]]
+
+
+def _no_steps() -> _StepsByName:
+    return defaultdict(set)
+
+
+@dataclass
+class _Problems:
+    """Problems met while fitting, by the covariate or action concerned, with their steps.
+
+    The step None stands for a model of all steps.
+    """
+
+    levels: NDArray[Any]
+    labels: tuple[str, ...]
+    floor: float
+    _constant: _StepsByName = field(default_factory=_no_steps)
+    _absent: _StepsByName = field(default_factory=_no_steps)
+    _separated: _StepsByName = field(default_factory=_no_steps)
+    _not_converged: set[int | None] = field(default_factory=set)
+    _without_rows: set[int] = field(default_factory=set)
+    _unused: list[str] = field(default_factory=list)
+    _floored_share: float = 0.0
+
+    def note(self, design: _Design, held_out: NDArray[np.bool_], model: _Predictions | None, step: int | None) -> None:
+        """One fold's model. None: the other folds have no patient at the steps of this design."""
+        if model is None:
+            self._without_rows |= set(design.steps[held_out].tolist())
+            return
+        for label, constant in zip(self.labels, model.constant, strict=False):  # step indicators have no label
+            if constant:
+                self._constant[label].add(step)
+        for action in np.setdiff1d(design.actions[held_out], design.actions[~held_out]):
+            self._absent[self._name(action)].add(step)
+        for action in model.separated:
+            self._separated[self._name(action)].add(step)
+        if not model.converged:
+            self._not_converged.add(step)
+
+    def note_actions(self, arrays: StepArrays, chances: Sequence[Array]) -> None:
+        """Actions that nobody got, and the share of actions taken whose `chances` are below the floor."""
+        counts = np.bincount(np.concatenate(arrays.actions), minlength=len(self.levels))
+        self._unused = [self._name(action) for action, count in enumerate(counts) if not count]
+        rows = sum(arrays.counts)
+        taken = (at_actions(c, a) for c, a in zip(chances, arrays.actions, strict=True))
+        below = sum(int((probability < self.floor).sum()) for probability in taken)
+        self._floored_share = below / rows if rows else 0.0
+
+    def cautions(self) -> tuple[Caution, ...]:
+        """Every problem noted, as a sentence."""
+        cautions: list[Caution] = []
+        for action in self._unused:
+            cautions.append(
+                Caution(
+                    CautionKind.UNUSED_ACTION,
+                    f"Action {action} is never used at this site: its propensity is set to the floor {self.floor:g}, "
+                    "and no importance weight can say what it would do.",
+                )
+            )
+        for label, at in self._constant.items():
+            why = "it does not vary there and is left out of the propensity model."
+            cautions.append(Caution(CautionKind.CONSTANT_COVARIATE, f"{label}, {_name_steps(at)}: {why}"))
+        for action, at in self._absent.items():
+            why = "it is so rare that a training fold lacks it; its propensity there is the floor."
+            cautions.append(Caution(CautionKind.ACTION_ABSENT_IN_FOLD, f"Action {action}, {_name_steps(at)}: {why}"))
+        for action, at in self._separated.items():
+            why = "the state tells its patients from all others without error, so that there is no overlap to compare."
+            cautions.append(Caution(CautionKind.SEPARATED_ACTION, f"Action {action}, {_name_steps(at)}: {why}"))
+        if self._not_converged:
+            what = f"The propensity model did not converge ({_name_steps(self._not_converged)})."
+            cautions.append(Caution(CautionKind.NO_CONVERGENCE, what))
+        if self._without_rows:
+            why = "the other folds have no patient there; overall frequencies of actions stand in for propensities."
+            cautions.append(Caution(CautionKind.TOO_FEW_ROWS, f"At {name_steps(self._without_rows)} {why}"))
+        if self._floored_share:
+            what = f"{self._floored_share:.2%} of the actions that were taken had a propensity below {self.floor:g}"
+            cautions.append(Caution(CautionKind.FLOORED_PROPENSITY, f"{what} and were given that."))
+        return tuple(cautions)
+
+    def _name(self, action: int) -> str:
+        return f"{self.levels[action]:g}"
+
+
+def _name_steps(steps: Iterable[int | None]) -> str:
+    single = [step for step in steps if step is not None]
+    return name_steps(single) if single else "all steps"
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """For each action and tenth of its predicted propensities: the mean `predicted`, the share `observed`, the `count`.
+
+    All are (A, bins), over the rows of all steps; NaN in an empty bin.
+    """
+
+    predicted: Array
+    observed: Array
+    count: NDArray[np.intp]
+
+    @property
+    def error(self) -> Array:
+        """Mean |predicted − observed| of each action, bins weighted by their rows, (A,)."""
+        gaps = np.where(self.count > 0, np.abs(self.predicted - self.observed), 0.0)
+        return np.asarray((gaps * self.count).sum(axis=1) / np.maximum(self.count.sum(axis=1), 1))
+
+
+def calibrate(propensities: Propensities, arrays: StepArrays, bins: int = BINS) -> Calibration:
+    """Predicted against observed, in bins of equal numbers of rows, from the smallest propensity to the largest."""
+    chances, actions = np.hstack(propensities.chances), np.concatenate(arrays.actions)
+    n_actions, rows = chances.shape
+    count = np.full(bins, rows // bins) + (np.arange(bins) < rows % bins)
+    bin_of = np.repeat(np.arange(bins), count)
+    predicted, observed = np.full((n_actions, bins), np.nan), np.full((n_actions, bins), np.nan)
+    filled = count > 0
+    for action, chance in enumerate(chances):
+        order = np.argsort(chance, kind="stable")
+        sums = (np.bincount(bin_of, values[order], bins) for values in (chance, (actions == action).astype(float)))
+        predicted[action, filled], observed[action, filled] = (total[filled] / count[filled] for total in sums)
+    return Calibration(predicted, observed, np.tile(count, (n_actions, 1)))

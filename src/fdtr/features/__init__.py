@@ -1,4 +1,4 @@
-"""From covariates and an action to φ(x, a): state bases, the map, and the states that a policy is given."""
+"""From covariates and an action to φ(x, a): state bases, the feature map, and the states a policy acts on."""
 
 from fdtr.features.mapping import FeatureMap, build_features
 

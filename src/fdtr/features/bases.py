@@ -1,8 +1,8 @@
 """Functions of one covariate: linear, polynomial, categorical, B-spline, Fourier.
 
 A basis turns a covariate into `size` functions. `bound` is the largest possible sum of their squares over the
-covariate's range, which is what scales φ to length at most one. Everything a basis needs is public and stands in
-the study file, so that every site computes the same functions without having seen another's data.
+covariate's range; it is used to scale φ to length at most one. Everything a basis needs is public and part of the study
+file, so every site computes the same functions without seeing another site's data.
 """
 
 from abc import ABC, abstractmethod
@@ -29,13 +29,13 @@ class Basis(ABC):
 
     @property
     def size(self) -> int:
-        """How many functions."""
+        """Number of functions."""
         return len(self.labels)
 
     @property
     @abstractmethod
     def labels(self) -> tuple[str, ...]:
-        """What the functions are called."""
+        """Names of the functions."""
 
     @property
     def bound(self) -> float:
@@ -117,10 +117,10 @@ class Categorical(Basis):
 
 @dataclass(frozen=True)
 class Spline(Basis):
-    """B-splines, clamped at the range, with the given interior knots; the first is left out.
+    """B-splines, clamped at the range, with interior `knots`; the first function is left out.
 
     All of them add up to one, so the first would be collinear with an intercept. A spline does not change when
-    range and knots are mapped together: knots are in raw units and scaling has no effect.
+    range and knots are mapped together: knots are in raw units, and scaling has no effect.
     """
 
     kind: ClassVar[str] = "spline"
@@ -134,7 +134,7 @@ class Spline(Basis):
 
     @cached_property
     def _functions(self) -> Any:
-        from scipy.interpolate import BSpline  # heavy, and few studies need it
+        from scipy.interpolate import BSpline  # slow to import, and few studies need it
 
         ends = self.degree + 1
         knots = np.concatenate([np.full(ends, self.low), self.knots, np.full(ends, self.high)])
@@ -171,7 +171,7 @@ class Fourier(Basis):
 
 
 KINDS: dict[str, type[Basis]] = {basis.kind: basis for basis in (Linear, Polynomial, Categorical, Spline, Fourier)}
-"""Every basis by the name it has in a study file."""
+"""Every basis by its name in a study file. A new basis is a subclass of `Basis` and an entry here."""
 
 
 def make_basis(name: str, low: float, high: float, unit: bool, settings: Mapping[str, Any]) -> Basis:

@@ -1,7 +1,7 @@
 """From covariates and an action to φ(x, a) = (φ0, φ1), with φ_l = p(a) ⊗ ψ_l(x).
 
 The map is a state basis ψ(x) of m functions and, for each action, a constant matrix B_a (d, m) with
-φ(x, a) = B_a ψ(x). The rest of the package only ever uses these two.
+φ(x, a) = B_a ψ(x). The rest of the package uses only these two.
 
 Order of φ: shared before site-specific; within each, by action term (1, a, a², …; or 1 and an indicator of each
 level but the first); within a term the intercept, then covariates as the study lists them, then their functions.
@@ -24,10 +24,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Block:
-    """One covariate (or the intercept, without a basis) inside ψ.
+    """One covariate inside ψ, or the intercept, which has no basis.
 
-    `column` is the covariate's place in the table (None for the intercept), `rows` its rows in ψ, `interacts`
-    whether it has action terms.
+    `column` is the covariate's position among the covariates (None for the intercept), `rows` its rows in ψ, `shared`
+    whether its effect is shared, and `interacts` whether it has action terms.
     """
 
     basis: Basis | None
@@ -49,7 +49,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class LinearRun:
-    """Linear covariates side by side in both the table and ψ, mapped in one operation: z = (x − shift)·factor."""
+    """Linear covariates that are adjacent in both the state and ψ, mapped in one operation: z = (x − shift)·factor."""
 
     columns: slice
     rows: slice
@@ -115,7 +115,7 @@ class FeatureMap:
     def psi(self, states: Array, out: Array | None = None) -> Array:
         """ψ(x), (m, n), of `states` (q, n): a row for each covariate, in raw units inside the ranges.
 
-        `out` (m, n), where given, is written into.
+        The result is written into `out` (m, n) if present.
         """
         if out is None:
             out = np.empty((self.n_functions, states.shape[1]))
@@ -135,17 +135,17 @@ class FeatureMap:
 
     @cached_property
     def _linear_runs(self) -> tuple[LinearRun, ...]:
-        """Most studies are one or two runs: threads then meet at the interpreter's lock twice, not once a covariate."""
+        """Most studies have one or two runs, so threads take the interpreter's lock twice, not once a covariate."""
         linear = [b for b in self.blocks if isinstance(b.basis, Linear)]
         groups: list[list[Block]] = []
         for block in linear:
             last = groups[-1][-1] if groups else None
-            beside = last is not None and (last.column, last.rows.stop) == ((block.column or 0) - 1, block.rows.start)
-            groups[-1].append(block) if beside else groups.append([block])
+            adjacent = last is not None and (last.column, last.rows.stop) == ((block.column or 0) - 1, block.rows.start)
+            groups[-1].append(block) if adjacent else groups.append([block])
         return tuple(_linear_run(group) for group in groups)
 
     def phi(self, states: Array, actions: NDArray[np.intp]) -> Array:
-        """φ(x, a), (n, d), for `states` (q, n) and positions of actions (n,): for few rows, checks and reading."""
+        """φ(x, a), (n, d), for `states` (q, n) and positions of actions (n,). For few rows: φ is built in full."""
         phi: Array = np.einsum("ndm,mn->nd", self.embeddings[actions], self.psi(states))
         return phi
 
@@ -166,16 +166,16 @@ def _linear_run(blocks: Sequence[Block]) -> LinearRun:
 def build_features(
     actions: Mapping[str, Any], covariates: Sequence[Mapping[str, Any]], features: Mapping[str, Any]
 ) -> FeatureMap:
-    """The feature map that the sections [actions], [[covariates]] and [features] of a study describe.
+    """The feature map of the sections [actions], [[covariates]] and [features] of a study.
 
-    All fields must be present: the study fills in its defaults.
+    All fields must be present; `Study` fills in the defaults.
     """
     unit = features["scale"] == "unit"
     blocks = _blocks(covariates, features["intercept"], unit)
     levels = np.asarray(actions["levels"])
     terms, term_names = _action_terms(actions)
     norm = _largest_norm(blocks, terms) if unit else 1.0
-    shared, specific = ([b for b in blocks if b.shared is wanted] for wanted in (True, False))
+    shared, specific = [b for b in blocks if b.shared], [b for b in blocks if not b.shared]
     m = sum(b.rows.stop - b.rows.start for b in blocks)
     shared_rows, shared_names = _embed(shared, terms, term_names, m)
     specific_rows, specific_names = _embed(specific, terms, term_names, m)
@@ -193,7 +193,7 @@ def build_features(
 
 
 def _range(covariate: Mapping[str, Any]) -> tuple[float, float]:
-    """The public range; that of a categorical covariate is its levels'."""
+    """The public range; that of a categorical covariate runs from its smallest level to its largest."""
     basis = covariate["basis"]
     low, high = (min(basis["levels"]), max(basis["levels"])) if basis["kind"] == "categorical" else covariate["range"]
     return float(low), float(high)

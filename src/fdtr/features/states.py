@@ -1,4 +1,4 @@
-"""States given to a policy: a dataframe, a mapping of columns or an array, checked and read in blocks."""
+"""The states a policy acts on: a dataframe, a mapping of columns or an array, checked and read in blocks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class StateBlocks:
-    """`n` states as columns or rows of one array, read `size` at a time as (q, size) inside the public ranges."""
+    """`n` states as columns or rows of one array; blocks of (q, `size`) are read inside the public ranges."""
 
     array: Array
     by_row: bool
@@ -24,12 +24,12 @@ class StateBlocks:
 
     @property
     def size(self) -> int:
-        """States in one block."""
+        """Number of states in one block."""
         return rows_in_cache(self.features.n_functions)
 
     @property
     def n(self) -> int:
-        """How many states."""
+        """Number of states."""
         return int(self.array.shape[0 if self.by_row else 1])
 
     @property
@@ -38,7 +38,7 @@ class StateBlocks:
         return self.features.covariates
 
     def raw(self, number: int) -> Array:
-        """One state as it was given, (q,)."""
+        """One state as the caller passed it, (q,)."""
         return self.array[number] if self.by_row else self.array[:, number]
 
     def read(self, start: int) -> Array:
@@ -65,7 +65,7 @@ class StateBlocks:
 
 
 def state_blocks(states: Any, features: FeatureMap) -> StateBlocks:
-    """Take `states` as a dataframe, a mapping of columns, or an (n, q) array in the study's covariate order."""
+    """Read `states` from a dataframe, a mapping of columns, or an (n, q) array in the study's covariate order."""
     if isinstance(states, np.ndarray | list | tuple):
         return StateBlocks(_as_rows(states, features), True, features)
     if not isinstance(states, Mapping):
@@ -73,8 +73,7 @@ def state_blocks(states: Any, features: FeatureMap) -> StateBlocks:
 
         states = dict(states.items()) if is_pandas_series(states) else states  # one row of a dataframe
     if isinstance(states, Mapping):
-        given = {name: states[name] for name in features.covariates if name in states}
-        columns = {name: _column(name, values) for name, values in given.items()}
+        columns = {name: _column(name, states[name]) for name in features.covariates if name in states}
     else:
         columns = _dataframe_columns(states, features)
     missing = [name for name in features.covariates if name not in columns]

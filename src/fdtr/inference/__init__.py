@@ -1,30 +1,53 @@
-"""What the data can tell: shared effects on the reward, whether they are common, what sharing gains, and what holds."""
+"""Inference from the sums that sites share: effects, their heterogeneity, pooled values, and checks.
 
-from fdtr.inference.effects import Band, SharedEffects, infer_effects
-from fdtr.inference.estimation_bound import theorem3_bound, theorem3_bound_from_total
-from fdtr.inference.gain import Gain, gain_from_sharing
+    infer_effects               shared effects on the reward: estimates, bands, p-values; `raw_factors` for raw units
+    gain_from_sharing           precision of one site alone and with the others
+    heterogeneity, power        Cochran's Q of the shared effects, and its power
+    pool                        values of several sites as one: plain mean, fixed effects, random effects
+    identify, transition_test   what one site's data can identify, and whether its transitions follow the model
+    near_ties                   patients with two almost equally good actions
+    suspicions                  sites whose message contradicts the others' (at the hub)
+    compare_held_out            whether a total does harm to a site's own patients (at the site)
+    sidak, holm, rejected       multiple comparisons
+    theorem3_bound              the paper's bound on the error of the shared effects
+
+`sums` are those of `fdtr.SiteSummary` and of their total `fdtr.Total`.
+"""
+
 from fdtr.inference.heterogeneity import Heterogeneity, heterogeneity, power
-from fdtr.inference.identification import Identified, identify
-from fdtr.inference.leave_one_out import SUSPICION, Suspicion, suspicions
-from fdtr.inference.multiplicity import holm, sidak
+from fdtr.inference.identification import REJECTION_LEVEL, FTest, Identified, identify, rejected, transition_test
+from fdtr.inference.message_checks import (
+    HARM_LEVEL,
+    SUSPICION_LEVEL,
+    OwnCheck,
+    Suspicion,
+    compare_held_out,
+    suspicions,
+)
 from fdtr.inference.near_ties import WITHHOLD_ABOVE, NearTies, near_ties
-from fdtr.inference.own_check import DOUBT, OwnCheck, compare_held_out
 from fdtr.inference.pooling import Pooled, Pooling, PoolingWarning, SiteValue, pool
-from fdtr.inference.transitions import REJECTION_LEVEL, FTest, rejected, transition_test
-from fdtr.inference.units import raw_factors
-
-SMALL_P = 0.05
-"""What a table of p-values marks; several small ones are expected by chance where there are many tests."""
+from fdtr.inference.shared_effects import (
+    SMALL_P,
+    Band,
+    SharedEffects,
+    SharingGain,
+    gain_from_sharing,
+    holm,
+    infer_effects,
+    raw_factors,
+    sidak,
+    theorem3_bound,
+    theorem3_bound_from_total,
+)
 
 __all__ = [
-    "DOUBT",
+    "HARM_LEVEL",
     "REJECTION_LEVEL",
     "SMALL_P",
-    "SUSPICION",
+    "SUSPICION_LEVEL",
     "WITHHOLD_ABOVE",
     "Band",
     "FTest",
-    "Gain",
     "Heterogeneity",
     "Identified",
     "NearTies",
@@ -33,6 +56,7 @@ __all__ = [
     "Pooling",
     "PoolingWarning",
     "SharedEffects",
+    "SharingGain",
     "SiteValue",
     "Suspicion",
     "compare_held_out",

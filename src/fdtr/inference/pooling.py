@@ -1,16 +1,16 @@
-"""One value from several sites': the plain mean as in the paper, and beside it fixed and random effects.
+"""Pool the values of several sites: the plain mean as in the paper, fixed effects and random effects.
 
 With values y_k and standard errors s_k of K sites, w_k(τ²) = 1/(s_k² + τ²) and μ(τ²) = Σ w_k y_k / Σ w_k:
 
-    plain mean       Σ y_k / K, standard error √(Σ s_k²) / K: these sites, each counting the same
+    plain mean       Σ y_k / K, standard error √(Σ s_k²) / K: the mean of these sites, equally weighted
     fixed effect     μ(0), standard error 1/√Σ w_k(0): one common value, or else a weighted mean of these sites
-    random effects   μ(τ̂²): the mean over the sites of which these are a sample
+    random effects   μ(τ̂²): the mean of the population of sites from which these are a sample
 
-τ̂² is Paule and Mandel's (1982): Σ w_k(τ²)(y_k − μ)² = K − 1, or 0. It needs no normal distribution, solves one
-equation that only falls in τ², and does well beside REML and DerSimonian–Laird (Veroniki et al., 2016). The error of
+τ̂² is Paule and Mandel's (1982): Σ w_k(τ²)(y_k − μ)² = K − 1, or 0. It assumes no normal distribution, solves one
+equation that is decreasing in τ², and does well beside REML and DerSimonian–Laird (Veroniki et al., 2016). The error of
 μ(τ̂²) is Hartung and Knapp's, √(max(1, q)/Σ w_k) with q = Σ w_k (y_k − μ)²/(K − 1) and Student's t on K − 1 degrees of
-freedom; the maximum keeps few sites that happen to agree from looking too sure (Röver, Knapp and Friede, 2015). With
-this τ̂², q is 1 where τ̂² > 0.
+freedom. The maximum avoids intervals that are too short where few sites happen to agree (Röver, Knapp and Friede,
+2015). With this τ̂², q is 1 where τ̂² > 0.
 """
 
 import math
@@ -22,19 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc, ndtri, stdtrit
 
-from fdtr.inference.multiplicity import LEVEL
+from fdtr.inference.shared_effects import LEVEL
 
 Array = NDArray[np.float64]
 
 FEW_SITES = 5
-"""Below so many sites τ̂² is little more than a guess."""
+"""With fewer sites than this τ̂² is hardly more than a guess."""
 
 _ITERATIONS = 100
+_UPPER = (1.0 + LEVEL) / 2.0
 
 
 @dataclass(frozen=True)
 class SiteValue:
-    """What one site releases of one method: `value`, `standard_error`, and `n` patients."""
+    """One site's released value of one method: `value`, `standard_error`, and `n` patients."""
 
     site: str
     value: float
@@ -43,7 +44,7 @@ class SiteValue:
 
     @property
     def usable(self) -> bool:
-        """A number with an error that can weigh it."""
+        """Whether the value and its standard error are finite, and the error is positive."""
         return math.isfinite(self.value) and math.isfinite(self.standard_error) and self.standard_error > 0
 
 
@@ -57,9 +58,12 @@ class Pooled:
     high: float
 
 
+_NOTHING = Pooled(math.nan, math.nan, math.nan, math.nan)
+
+
 @dataclass(frozen=True)
 class PoolingWarning:
-    """What to keep in mind: a `name` for machines, a `sentence` for people."""
+    """A caution about a pooled value: `name` for machines, `sentence` for people."""
 
     name: Literal["left-out", "one-site", "few-sites"]
     sentence: str
@@ -67,12 +71,12 @@ class PoolingWarning:
 
 @dataclass(frozen=True)
 class Pooling:
-    """The values of several sites as one.
+    """The values of several sites, pooled.
 
-    `sites` are those that count, `n` their patients. `statistic` is Cochran's Q of the values on `df` = K − 1, with
-    `p_value` and `i_squared`; `between` is τ̂. A further site's true value lies between `predicted_low` and
-    `predicted_high` with about 95% (Higgins, Thompson and Spiegelhalter, 2009: t on K − 2): less, 88 to 91% in our
-    runs, with 5 to 9 sites that differ no more than their errors. NaN below 3 sites.
+    `sites` are those with usable values, `n` their patients. `statistic` is Cochran's Q of the values on `df` = K − 1,
+    with `p_value` and `i_squared`; `between` is τ̂. The true value of a further site lies between `predicted_low` and
+    `predicted_high` with probability about 95% (Higgins, Thompson and Spiegelhalter, 2009: t on K − 2); in simulations
+    with 5 to 9 sites that differ no more than their errors it was 88 to 91%. NaN below 3 sites.
     """
 
     sites: tuple[str, ...]
@@ -91,28 +95,30 @@ class Pooling:
 
 
 def pool(values: Sequence[SiteValue], feasible: tuple[float, float] = (-math.inf, math.inf)) -> Pooling:
-    """Put the sites' values of one method together; those without a number or an error are left out, with a warning.
+    """Pool the sites' values of one method. Sites without a value or an error are left out, with a warning.
 
-    Ends of intervals are cut to the `feasible` range.
+    Intervals are clipped to the `feasible` range.
+
+    >>> pooling = pool([SiteValue("a", 1.0, 0.1, 50), SiteValue("b", 2.0, 0.1, 50), SiteValue("c", 1.5, 0.1, 80)])
+    >>> pooling.plain.value, pooling.n, [warning.name for warning in pooling.warnings]
+    (1.5, 180, ['few-sites'])
     """
-    used = [one for one in values if one.usable]
-    y, s = np.array([one.value for one in used]), np.array([one.standard_error for one in used])
+    used = [site for site in values if site.usable]
+    y, s = np.array([site.value for site in used]), np.array([site.standard_error for site in used])
     k = len(used)
     tau_squared = paule_mandel(y, s)
     random = hartung_knapp(y, s, tau_squared)
     statistic = _spread(y, s, 0.0) if k else 0.0
     df = max(k - 1, 0)
     reach = (
-        float(stdtrit(k - 2, _upper())) * math.hypot(random.standard_error, math.sqrt(tau_squared))
-        if k > 2
-        else math.nan
+        float(stdtrit(k - 2, _UPPER)) * math.hypot(random.standard_error, math.sqrt(tau_squared)) if k > 2 else math.nan
     )
     return Pooling(
-        sites=tuple(one.site for one in used),
-        n=sum(one.n for one in used),
-        plain=_cut(_normal(float(y.mean()), math.sqrt(float(np.sum(s**2))) / k), feasible) if k else _nothing(),
-        fixed=_cut(_normal(*_weighted(y, s, 0.0)), feasible) if k else _nothing(),
-        random=_cut(random, feasible),
+        sites=tuple(site.site for site in used),
+        n=sum(site.n for site in used),
+        plain=_clip(_normal(float(y.mean()), math.sqrt(float(np.sum(s**2))) / k), feasible) if k else _NOTHING,
+        fixed=_clip(_normal(*_weighted(y, s, 0.0)), feasible) if k else _NOTHING,
+        random=_clip(random, feasible),
         between=math.sqrt(tau_squared) if k > 1 else math.nan,
         statistic=statistic,
         df=df,
@@ -127,7 +133,7 @@ def pool(values: Sequence[SiteValue], feasible: tuple[float, float] = (-math.inf
 def paule_mandel(values: Array, standard_errors: Array) -> float:
     """τ̂² with Σ w_k(τ²)(y_k − μ)² = K − 1, or 0 where even τ² = 0 gives less; 0 for one site.
 
-    Newton's method from 0: the sum is convex and falls, so that steps stay below the root and end there.
+    Newton's method from 0. The sum is convex and decreasing, so the steps approach the root from below.
 
     >>> round(paule_mandel(np.array([0.0, 4.0]), np.array([1.0, 1.0])), 12)
     7.0
@@ -138,21 +144,21 @@ def paule_mandel(values: Array, standard_errors: Array) -> float:
         if excess <= 1e-12 * df:
             break
         weights = 1.0 / (standard_errors**2 + tau_squared)
-        off = values - np.sum(weights * values) / np.sum(weights)
-        tau_squared += excess / float(np.sum(weights**2 * off**2))
+        deviations = values - np.sum(weights * values) / np.sum(weights)
+        tau_squared += excess / float(np.sum(weights**2 * deviations**2))
     return tau_squared
 
 
 def hartung_knapp(values: Array, standard_errors: Array, tau_squared: float) -> Pooled:
-    """Random effects with a given τ²: μ(τ²), √(max(1, q)/Σ w) and t on K − 1; no interval for one site."""
+    """Random effects at a known τ²: μ(τ²), √(max(1, q)/Σ w) and t on K − 1; no interval for one site."""
     df = len(values) - 1
     if df < 0:
-        return _nothing()
+        return _NOTHING
     value, error = _weighted(values, standard_errors, tau_squared)
     if df == 0:
         return Pooled(value, math.nan, math.nan, math.nan)
     error *= math.sqrt(max(1.0, _spread(values, standard_errors, tau_squared) / df))
-    reach = float(stdtrit(df, _upper())) * error
+    reach = float(stdtrit(df, _UPPER)) * error
     return Pooled(value, error, value - reach, value + reach)
 
 
@@ -169,38 +175,30 @@ def _spread(values: Array, standard_errors: Array, tau_squared: float) -> float:
     return float(np.sum((values - centre) ** 2 / (standard_errors**2 + tau_squared)))
 
 
-def _upper() -> float:
-    return (1.0 + LEVEL) / 2.0
-
-
 def _normal(value: float, error: float) -> Pooled:
-    reach = float(ndtri(_upper())) * error
+    reach = float(ndtri(_UPPER)) * error
     return Pooled(value, error, value - reach, value + reach)
 
 
-def _cut(one: Pooled, feasible: tuple[float, float]) -> Pooled:
-    """Its ends within the feasible range; NaN stays."""
-    return replace(one, low=max(one.low, feasible[0]), high=min(one.high, feasible[1]))
-
-
-def _nothing() -> Pooled:
-    return Pooled(math.nan, math.nan, math.nan, math.nan)
+def _clip(pooled: Pooled, feasible: tuple[float, float]) -> Pooled:
+    """The interval inside the feasible range; NaN stays."""
+    return replace(pooled, low=max(pooled.low, feasible[0]), high=min(pooled.high, feasible[1]))
 
 
 def _warnings(values: Sequence[SiteValue], k: int) -> tuple[PoolingWarning, ...]:
-    found = []
-    left_out = [one.site for one in values if not one.usable]
+    warnings = []
+    left_out = [site.site for site in values if not site.usable]
     if left_out:
         names = ", ".join(map(repr, left_out))
-        found.append(PoolingWarning("left-out", f"Without a value or a standard error, and left out: {names}."))
+        warnings.append(PoolingWarning("left-out", f"Without a value or a standard error, and left out: {names}."))
     if k == 1:
-        found.append(PoolingWarning("one-site", "One site: nothing can be said of how sites differ, nor of others."))
+        warnings.append(PoolingWarning("one-site", "One site: nothing can be said of how sites differ, nor of others."))
     elif k < FEW_SITES:
-        found.append(
+        warnings.append(
             PoolingWarning(
                 "few-sites",
                 f"{k} sites: how much sites differ can hardly be estimated from fewer than {FEW_SITES}. Read the "
                 "random-effects interval as a rough guide.",
             )
         )
-    return tuple(found)
+    return tuple(warnings)

@@ -1,4 +1,4 @@
-"""Pessimistic value iteration: from the last step to the first, solve, bound, and hand V to the step before."""
+"""Pessimistic value iteration, from the last step to the first: the loop that Algorithms 1 and 2 share."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fdtr.algebra.pessimism import LowerBound, Penalty, log_term, misspecified, penalty_roots, penalty_scale
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.features import FeatureMap
-from fdtr.learners.sweep import StepStatistics, sweep_each
+from fdtr.learners.accumulate import StepStatistics, accumulate_each
 from fdtr.summary import Grams, Sums, stack_steps, summarize_step
 from fdtr.trajectories import Trajectories
 
@@ -18,7 +18,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Settings:
-    """`pessimism` is c, `ridge` λ, `failure_probability` ξ and `misspecification` η."""
+    """Tuning constants of the paper's (13): `pessimism` c, `ridge` λ, `failure_probability` ξ; `misspecification` η.
+
+    >>> Settings(pessimism=0.005, ridge=1.0, failure_probability=0.99, misspecification=0.0).ridge
+    1.0
+    """
 
     pessimism: float
     ridge: float
@@ -28,7 +32,7 @@ class Settings:
 
 @dataclass(frozen=True, repr=False)
 class Solution:
-    """One step's regressions: `theta` (d, lanes), and what they have in common: Σ `precision` and its `factor` L."""
+    """The regressions of one step: `theta` (d, p), a column for each penalty; `precision` Σ = L Lᵀ and `factor` L."""
 
     theta: Array
     precision: Array
@@ -37,10 +41,10 @@ class Solution:
 
 @dataclass(frozen=True, repr=False)
 class Fit:
-    """A learner's result, for every step.
+    """Result of a learner, for every step.
 
-    `theta` (H, d); `precision` Σ (H, d, d); the `penalty`; `statistics`, the sums it was solved from; `bounds`, the
-    rules it acts by.
+    `theta` (H, d); `precision` Σ (H, d, d); the `penalty`; `statistics`, the sums from which θ was solved; `bounds`,
+    the lower bounds by which the policy acts.
     """
 
     theta: Array
@@ -56,19 +60,21 @@ def fit_backward(
     solve_step: Callable[[int, Sequence[StepStatistics]], Solution],
     penalties: Sequence[Penalty],
 ) -> list[Fit]:
-    """Lines 3–11 of Algorithm 1 and of Algorithm 2, which differ only in how a step is solved; a fit for each penalty.
+    """The loop over steps of Algorithms 1 and 2, which differ only in how a step is solved; one fit for each penalty.
 
-    `solve_step(h, sums)` is the regression of step h. Σ does not depend on the penalty, which enters through V_{h+1}
-    alone: fits with several penalties share every pass over the data and every factorisation, a lane for each.
+        Q̂_h = min{φᵀθ_h − Γ_h, H−h+1}⁺,   V̂_h = max_a Q̂_h,   Γ_h as in (12),   V̂_{H+1} = 0
+
+    `solve_step(h, sums)` is the regression of step h. Σ does not depend on the penalty, which enters only through
+    V_{h+1}: fits with several penalties share every pass over the data and every factorisation.
     """
-    horizon, lanes = rows.horizon, range(len(penalties))
-    followings: list[LowerBound | None] = [None for _ in lanes]
+    horizon, indices = rows.horizon, range(len(penalties))
+    next_values: list[LowerBound | None] = [None for _ in indices]
     solutions: list[Solution] = []
     statistics: list[list[StepStatistics]] = []
     bounds: list[list[LowerBound]] = []
     with one_blas_thread():
         for h in reversed(range(horizon)):
-            sums = sweep_each(rows.step(h), features, followings)
+            sums = accumulate_each(rows.step(h), features, next_values)
             solution = solve_step(h, sums)
             roots = penalty_roots(solution.factor, features.embeddings)
             bounds.append(
@@ -77,36 +83,36 @@ def fit_backward(
                     for theta, penalty in zip(solution.theta.T, penalties, strict=True)
                 ]
             )
-            followings = list(bounds[-1])
+            next_values = list(bounds[-1])
             solutions.append(solution)
             statistics.append(sums)
     precision = np.stack([s.precision for s in reversed(solutions)])
     return [
         Fit(
-            theta=np.stack([s.theta[:, lane] for s in reversed(solutions)]),
+            theta=np.stack([s.theta[:, index] for s in reversed(solutions)]),
             precision=precision,
-            penalty=penalties[lane],
-            statistics=tuple(step[lane] for step in reversed(statistics)),
-            bounds=tuple(step[lane] for step in reversed(bounds)),
+            penalty=penalties[index],
+            statistics=tuple(step[index] for step in reversed(statistics)),
+            bounds=tuple(step[index] for step in reversed(bounds)),
         )
-        for lane in lanes
+        for index in indices
     ]
 
 
 def moments_of(sums: Sequence[StepStatistics]) -> Array:
-    """ΦᵀY of every lane, (d, lanes)."""
+    """ΦᵀY for each penalty, (d, p)."""
     return np.column_stack([step.moment for step in sums])
 
 
 def penalty_of(settings: Settings, features: FeatureMap, horizon: int, n: float) -> Penalty:
-    """The penalty for an effective number of patients `n`: (13), widened by η (Section 4.1)."""
+    """The penalty for an effective number of patients `n`: α of (13), widened by η (Section 4.1)."""
     zeta = log_term(features.n_features, horizon, n, settings.failure_probability)
     alpha = penalty_scale(settings.pessimism, features.n_features, horizon, zeta)
     return misspecified(alpha, settings.misspecification, horizon, n)
 
 
 def sums_of(fit: Fit, n_shared: int) -> Sums:
-    """What a local fit has to say to other sites. `n_shared` is d0."""
+    """The sums of a local fit that a site sends to others. `n_shared` is d0."""
     return stack_steps(
         [
             summarize_step(sums.gram, sums.moment, sums.reward_moment, sums.reward_square, sums.n, n_shared)
@@ -116,7 +122,7 @@ def sums_of(fit: Fit, n_shared: int) -> Sums:
 
 
 def grams_of(fit: Fit) -> Grams:
-    """What a local fit's sums derive from."""
+    """The Grams and moments from which `sums_of` derives a local fit's message."""
     steps = fit.statistics
     return Grams(
         gram=np.stack([sums.gram for sums in steps]),

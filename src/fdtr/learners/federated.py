@@ -1,12 +1,15 @@
-"""FDTR, Algorithm 2: the same recursion with the shared effects estimated from all sites.
+"""FDTR, the paper's Algorithm 2: pessimistic value iteration with shared effects estimated from all sites.
 
-The minimiser of (10) for site k needs of the others only the sums S⁻ᵏ and s⁻ᵏ (algebra.schur). With a weight w on
-them, w = 1 is the paper and w = 0 is LDTR:
+Site k minimises (9). The minimiser (10) depends on the other sites only through the sums S⁻ᵏ and s⁻ᵏ of their Schur
+complements (`fdtr.algebra.schur`), which are also what (11) adds to Λ. With a weight w on these sums,
 
-    Σ = Λ + λI + blockdiag(w S⁻ᵏ, 0),    θ = Σ⁻¹ [b + (w s⁻ᵏ, 0)],    N_w = n + w (N − n).
+    Σ = Λ + λI + blockdiag(w S⁻ᵏ, 0)   (11),    θ = Σ⁻¹ [b + (w s⁻ᵏ, 0)]   (10),    N_w = n + w (N − n),
 
-Sharing rewards alone estimates the reward's part with the others and the next value's part at home, with the local
-penalty. It holds where a shared covariate predicts the next state (a static one such as age), which breaks (1).
+where w = 1 is the paper and w = 0 is LDTR. The penalty is (12) with α of (13) at N = N_w (`fdtr.algebra.pessimism`).
+
+`share = "reward"` estimates the effects on the reward with the others and those on the next value at the site alone,
+with the local penalty. It is valid where a shared covariate predicts the next state (a static one such as age), which
+breaks (1).
 """
 
 from collections.abc import Sequence
@@ -16,10 +19,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.ridge import factor, solve
+from fdtr.algebra.normal_equations import factor, solve
 from fdtr.features import FeatureMap
+from fdtr.learners.accumulate import StepStatistics
 from fdtr.learners.backward import Fit, Settings, Solution, fit_backward, moments_of, penalty_of
-from fdtr.learners.sweep import StepStatistics
 from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]
@@ -29,8 +32,8 @@ Array = NDArray[np.float64]
 class Others:
     """The other sites' sums.
 
-    `schur` (H, d0, d0) is S⁻ᵏ, `schur_moment` (H, d0) s⁻ᵏ, `schur_reward` (H, d0) the same of the rewards alone, and
-    `n` their patients at the first step.
+    `schur` (H, d0, d0) is S⁻ᵏ, `schur_moment` (H, d0) is s⁻ᵏ, `schur_reward` (H, d0) is s⁻ᵏ of the rewards alone, and
+    `n` is the number of their patients at the first step.
     """
 
     schur: Array
@@ -47,7 +50,7 @@ def fit_federated(
     sharing: float = 1.0,
     share: Literal["value", "reward"] = "value",
 ) -> Fit:
-    """FDTR for one site. `sharing` is w; `share` says what is estimated with the others."""
+    """FDTR for one site: θ of (10), Σ of (11). `sharing` is w; `share` is what is estimated with the others."""
     return fit_with_each(rows, features, settings, others, sharing, share, (settings.pessimism,))[0]
 
 
@@ -60,7 +63,7 @@ def fit_with_each(
     share: Literal["value", "reward"],
     pessimisms: Sequence[float],
 ) -> list[Fit]:
-    """FDTR with each c in `pessimisms`, instead of that of `settings`, for little more than the price of one."""
+    """FDTR for each c in `pessimisms`, in place of that in `settings`. The fits share all passes over the data."""
     d, d0 = features.n_features, features.n_shared
     ridge = settings.ridge * np.eye(d)
 

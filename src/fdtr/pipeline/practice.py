@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.learners.voting import MajorityVote
+from fdtr.learners.baselines import MajorityVote
 from fdtr.policy import Policy
 from fdtr.trajectories import Trajectories
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fdtr.container import write_atomically
 from fdtr.errors import FdtrError, UnreadableFile
 from fdtr.inference import near_ties
-from fdtr.learners.voting import MajorityVote
+from fdtr.learners.baselines import MajorityVote
 from fdtr.pipeline.folders import file_names, staged_folder
 from fdtr.pipeline.practice import Rule, practice_of
 from fdtr.pipeline.recording import record_of, site_record, tables_of

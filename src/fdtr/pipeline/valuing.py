@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from fdtr.evaluation import Comparison, Estimate, Kind, Method, estimate_all
+from fdtr.evaluation import CautionKind, Comparison, Estimate, Method, estimate_all
 from fdtr.inference import Pooling, SiteValue, pool
 from fdtr.report import record
 from fdtr.site import SiteEvaluation
@@ -117,7 +117,7 @@ def _spans(found: Pooling, possible: tuple[int, int] | None) -> dict[str, record
 def _lost(one: Estimate | Comparison) -> bool:
     """Whether nobody was treated as a target would have, up to some step."""
     estimates = (one.first, one.second) if isinstance(one, Comparison) else (one,)
-    return any(caution.kind is Kind.NO_WEIGHT_LEFT for estimate in estimates for caution in estimate.warnings)
+    return any(caution.kind is CautionKind.NO_WEIGHT_LEFT for estimate in estimates for caution in estimate.warnings)
 
 
 def _doubt(sites: Sequence[str], by_site: Mapping[str, Estimate | Comparison]) -> str:

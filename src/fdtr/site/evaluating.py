@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from fdtr.disclosure import MethodValue, ValueFacts, ValueMessage, release_values
 from fdtr.errors import TooFewClusters
-from fdtr.evaluation.calibration import Calibration
 from fdtr.evaluation.confounding import Sensitivity
 from fdtr.evaluation.diagnostics import Diagnostics
 from fdtr.evaluation.estimate import Comparison, Estimate, Method
 from fdtr.evaluation.evaluator import BY_INFLUENCE, Evaluator, IntervalOptions
 from fdtr.evaluation.markov import MarkovCheck
-from fdtr.evaluation.target import Acting, Behaviour, ByFold, Constant, Target, as_target
-from fdtr.learners.voting import MajorityVote
+from fdtr.evaluation.propensity import Calibration
+from fdtr.evaluation.targets import Behaviour, ByFold, Constant, PolicyLike, Target, as_target
+from fdtr.learners.baselines import MajorityVote
 from fdtr.policy import Policy
 from fdtr.progress import Progress, ignore_progress
 from fdtr.site.fits import fit_federated, fit_local, fit_q_learning
@@ -63,7 +63,7 @@ class SiteEvaluation:
     site: str
     evaluator: Evaluator
     targets: Mapping[str, Target]
-    policies: Mapping[str, Sequence[Acting]]
+    policies: Mapping[str, Sequence[PolicyLike]]
 
     def value(self, name: str, method: Method = "wdr", interval: IntervalOptions = BY_INFLUENCE) -> Estimate:
         """What a way of treating is worth."""
@@ -101,7 +101,7 @@ class SiteEvaluation:
 def evaluate(
     study: Study,
     rows: Trajectories,
-    policy: Target | Acting,
+    policy: Target | PolicyLike,
     method: Method = "wdr",
     *,
     interval: IntervalOptions = BY_INFLUENCE,
@@ -138,7 +138,7 @@ def evaluate_site(
     require_rows(study, rows)
     folds = evaluation_folds(study, rows, 2 if split == "half" else n_folds)
     held_out = [0] if split == "half" else list(range(int(folds.max()) + 1))
-    fitted: dict[str, list[Acting]] = {}
+    fitted: dict[str, list[PolicyLike]] = {}
     for done, fold in enumerate(held_out):
         log.info("site %s: fitting without part %d of %d", rows.site, done + 1, len(held_out))
         progress("folds", done, len(held_out))
@@ -189,7 +189,7 @@ def tell_values(study: Study, found: SiteEvaluation) -> ValueMessage:
 
 def _fit_to(
     study: Study, rows: Trajectories, chosen: NDArray[np.bool_], total: Total, own: SiteSummary, voters: Voters | None
-) -> dict[str, Acting]:
+) -> dict[str, PolicyLike]:
     try:
         return _fit_all(study, rows.select(chosen), total, own, voters)
     except TooFewClusters:
@@ -201,9 +201,9 @@ def _fit_to(
 
 def _fit_all(
     study: Study, train: Trajectories, total: Total, own: SiteSummary, voters: Voters | None
-) -> dict[str, Acting]:
+) -> dict[str, PolicyLike]:
     alone, q = fit_local(study, train).policy, fit_q_learning(study, train)
-    found: dict[str, Acting] = {FDTR: fit_federated(study, train, total, own).policy, LDTR: alone, **q}
+    found: dict[str, PolicyLike] = {FDTR: fit_federated(study, train, total, own).policy, LDTR: alone, **q}
     if voters is not None:
         found["LDTR (MV)"] = MajorityVote("LDTR (MV)", (alone, *voters.local))
         found["Q-learn (1-MV)"] = MajorityVote("Q-learn (1-MV)", (q["Q-learn (1)"], *voters.single))

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from fdtr import __version__
 from fdtr.disclosure import judge, measure, withheld_steps
 from fdtr.errors import NotRepeatable, OtherSite, OtherStudy
-from fdtr.learners import federated, local, qlearning
+from fdtr.learners import baselines, federated, local
 from fdtr.learners.backward import Fit, Settings, grams_of, sums_of
-from fdtr.learners.private import Noise, fit_private
+from fdtr.learners.private_fit import Noise, fit_private
 from fdtr.policy import Policy
 from fdtr.site.private import noise_of
 from fdtr.site.rules import rules_of
@@ -178,7 +178,7 @@ def others_in(total: Total, own: SiteSummary) -> federated.Others:
 def fit_q_learning(study: Study, rows: Trajectories) -> dict[str, Policy]:
     """Q-learn (1) and Q-learn (H) on one site's patients."""
     require_rows(study, rows)
-    fit = qlearning.fit_q(rows, study.feature_map)
+    fit = baselines.fit_q_learning(rows, study.feature_map)
     single = np.tile(fit.single, (study.horizon, 1))
     thetas = {"Q-learn (1)": single, "Q-learn (H)": fit.per_step}
     return {

@@ -3,7 +3,7 @@
 from fdtr.disclosure import Cost, expected_ratio, gaussian_noise, noise_scale
 from fdtr.errors import NotNoised
 from fdtr.learners.backward import Fit
-from fdtr.learners.private import Noise
+from fdtr.learners.private_fit import Noise
 from fdtr.study import Study
 
 

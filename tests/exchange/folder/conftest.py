@@ -12,7 +12,7 @@ import pytest
 from numpy.random import default_rng
 
 from fdtr.exchange.folder import home, masked_site, player
-from fdtr.learners.private import Noise
+from fdtr.learners.private_fit import Noise
 from fdtr.masking import start
 from fdtr.site import fits
 from secure_sum import entropy

@@ -16,7 +16,7 @@ from fdtr.exchange.folder.home import RoundHome
 from fdtr.exchange.folder.layout import SUMS
 from fdtr.exchange.folder.parts import MASKED
 from fdtr.exchange.kept import find_kept, ledger
-from fdtr.learners.private import Noise
+from fdtr.learners.private_fit import Noise
 from fdtr.site import fit_message, fits, read_trajectories
 from folder_releases import BOTH, at_home, crash, due, reachable, shorter, standing, taken_back, unreachable
 

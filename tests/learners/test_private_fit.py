@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from fdtr.algebra.noised import flatten, unflatten
+from fdtr.learners.accumulate import accumulate
 from fdtr.learners.backward import grams_of
 from fdtr.learners.local import fit_local
-from fdtr.learners.private import Noise, fit_private
-from fdtr.learners.sweep import sweep
+from fdtr.learners.private_fit import Noise, fit_private
 from fdtr.site import message_settings
 from worlds import make_sites, make_study
 
@@ -52,7 +52,7 @@ def test_targets_come_from_later_steps_as_noised(site):
     first = Recorded(scale=3.0)
     fit_private(rows, features, settings, Noise(3.0, first.add))
     assert len(first.asked) == study.horizon
-    last = sweep(rows.step(study.horizon - 1), features, None)
+    last = accumulate(rows.step(study.horizon - 1), features, None)
     np.testing.assert_array_equal(unflatten(first.asked[0], features.n_features, 1.0).moment, last.moment)
     # replaying the last step's noised sums with no noise of its own leads to the same targets one step before
     replayed = []

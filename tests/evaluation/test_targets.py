@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fdtr.evaluation import Behaviour, Constant, Following, Softened
-from fdtr.evaluation.target import as_target
-from fdtr.learners.voting import MajorityVote
+from fdtr.evaluation import Behaviour, Constant, Deterministic, Softened
+from fdtr.evaluation.targets import as_target
+from fdtr.learners.baselines import MajorityVote
 from fdtr.site import fit_local
 from worlds import make_sites, make_study
 
@@ -28,7 +28,7 @@ def test_a_policy_does_what_it_says():
 
 
 def test_levels_need_not_be_sorted():
-    backwards = Following(lambda states, step: np.full(len(states), 7.0), np.array([10.0, 7.0, 0.0]))
+    backwards = Deterministic(lambda states, step: np.full(len(states), 7.0), np.array([10.0, 7.0, 0.0]))
     assert backwards.chances(STATES, 0, USUAL)[1].tolist() == [1, 1, 1]
 
 

@@ -1,8 +1,8 @@
-"""The fit that a noised message comes from: each step's sums are noised before anything is computed from them.
+"""The fit behind a differentially private message: noise is added to the sums of a step before they are used.
 
-From the last step to the first: sum over patients, add the noise, solve with what was noised, and take Ṽ of that to the
-step before. So each step looks at patients once, through its noised sums, and the steps compose; whatever is made
-of the sums afterwards tells nothing more of a patient. Counts of patients are public and exact.
+From the last step to the first: sum over patients, add noise, solve with the noised sums, and use Ṽ of that solution at
+the step before. Each step sees the patients once, through its noised sums, so the privacy losses of the steps compose.
+Everything computed from the noised sums reveals nothing more about a patient. Counts of patients are public and exact.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.noised import StepSums, discount, flatten, unflatten
-from fdtr.algebra.ridge import factor, solve
+from fdtr.algebra.normal_equations import factor, solve
 from fdtr.features import FeatureMap
+from fdtr.learners.accumulate import StepStatistics
 from fdtr.learners.backward import Settings, Solution, fit_backward, penalty_of
-from fdtr.learners.sweep import StepStatistics
 from fdtr.summary import VARIANCE_FLOOR, Grams
 from fdtr.trajectories import Trajectories
 
@@ -24,15 +24,15 @@ Array = NDArray[np.float64]
 NOISE_RATIO = 300.0
 """μ/σ²: the noise's variance in b − Λθ, (H−h)² + ‖θ‖²/2 for σ = 1, over the outcome's residual variance.
 
-With ‖θ‖ about 3 spans and a residual standard deviation of an eighth of a span it is about 300. A tenth of it lets
-noise in that makes estimates worse than none where outcomes are precise; ten times of it gives away little.
+With ‖θ‖ about 3 spans and a residual standard deviation of an eighth of a span it is about 300. With a tenth of it,
+noise makes estimates worse than none where outcomes are precise; ten times as much loses little.
 """
 LARGEST_VARIANCE = 0.25  # of a number in [0, 1]
 
 
 @dataclass(frozen=True)
 class Noise:
-    """`add` puts noise of standard deviation `scale`, σ, on every entry of a vector of sensitivity 2."""
+    """`add` adds noise with standard deviation `scale`, σ, to every entry of a vector of sensitivity 2."""
 
     scale: float
     add: Callable[[Array], Array]
@@ -45,7 +45,7 @@ class Noise:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Noised:
-    """One step after noise; every part may leave the site. c is `moment`."""
+    """The sums of one step after noise; all may leave the site. `gram` is P and `moment` c of `discount`."""
 
     gram: Array
     moment: Array
@@ -54,7 +54,7 @@ class _Noised:
 
 
 def fit_private(rows: Trajectories, features: FeatureMap, settings: Settings, noise: Noise) -> Grams:
-    """Noised sums of every step, weighed by what noise leaves of them: all that a noised message derives from."""
+    """Noised sums of every step, weighted by what the noise leaves of them: the source of a noised message."""
     ridge = settings.ridge * np.eye(features.n_features)
     noised: dict[int, _Noised] = {}
     counts: dict[int, int] = {}
@@ -79,17 +79,17 @@ def fit_private(rows: Trajectories, features: FeatureMap, settings: Settings, no
 
 def _noised(sums: StepStatistics, span: float, noise: Noise, ridge: Array) -> _Noised:
     exact = StepSums(sums.gram, sums.moment, sums.reward_moment, sums.reward_square)
-    told = unflatten(noise.add(flatten(exact, span)), len(ridge), span)
-    kept = discount(told.gram, np.column_stack([told.moment, told.reward_moment]), noise.lost)
-    theta = solve(factor(kept.gram + ridge), kept.moments[:, 1])
-    variance = _reward_variance(told, kept.positive, theta, sums.n)
-    # rᵀr such that whoever takes these sums for a site's exact ones finds this variance left.
-    square = kept.explained[1] + variance * max(sums.n - kept.rank, 0)
-    return _Noised(kept.gram, kept.moments[:, 0], kept.moments[:, 1], float(square))
+    noised = unflatten(noise.add(flatten(exact, span)), len(ridge), span)
+    weighted = discount(noised.gram, np.column_stack([noised.moment, noised.reward_moment]), noise.lost)
+    theta = solve(factor(weighted.gram + ridge), weighted.moments[:, 1])
+    variance = _reward_variance(noised, weighted.positive, theta, sums.n)
+    # rᵀr such that a reader who treats these sums as exact computes this residual variance.
+    square = weighted.explained[1] + variance * max(sums.n - weighted.rank, 0)
+    return _Noised(weighted.gram, weighted.moments[:, 0], weighted.moments[:, 1], float(square))
 
 
-def _reward_variance(told: StepSums, gram: Array, theta: Array, n: int) -> float:
-    """σ̂² of the reward, ‖r − Φθ‖²/n from noised sums; not below what makes μ cover the noise, so that W⁺ does too."""
-    residual = float(told.reward_square - 2 * theta @ told.reward_moment + theta @ gram @ theta)
+def _reward_variance(noised: StepSums, gram: Array, theta: Array, n: int) -> float:
+    """σ̂² of the reward, ‖r − Φθ‖²/n from noised sums; at least so large that μ, and so W⁺, covers the noise."""
+    residual = float(noised.reward_square - 2 * theta @ noised.reward_moment + theta @ gram @ theta)
     covers = (1.0 + float(theta @ theta) / 2) / NOISE_RATIO
     return max(min(residual / max(n, 1), LARGEST_VARIANCE), covers, VARIANCE_FLOOR)

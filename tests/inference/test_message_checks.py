@@ -10,7 +10,7 @@ from scipy.special import chdtrc
 
 from fdtr.hub import doubtful_messages
 from fdtr.inference import compare_held_out, suspicions
-from fdtr.inference.leave_one_out import _against_rest
+from fdtr.inference.message_checks import _against_rest
 from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.site import check_total, fit_local, read_trajectories
 from fdtr.study import Study

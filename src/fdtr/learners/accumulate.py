@@ -1,4 +1,4 @@
-"""One pass over a step's patients: chunks in, sums out."""
+"""Accumulate the sums of one step in one pass over its patients: chunks in, sums out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.gram import assemble_gram, assemble_moment, grams_by_action
+from fdtr.algebra.normal_equations import assemble_gram, assemble_moment, grams_by_action
 from fdtr.algebra.threads import for_chunks, rows_in_cache
 from fdtr.features import FeatureMap
 from fdtr.trajectories import Chunk, Step
@@ -17,11 +17,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, repr=False)
 class StepStatistics:
-    """The sums of one step that every learner works from.
+    """The sums of one step that every learner uses: Λ and ΦᵀY of the paper's (7), and what else derives from the rows.
 
     `gram` (d, d) is ΦᵀΦ; `reward_moment` (d,) is Φᵀr and `value_moment` (d,) is ΦᵀV_{h+1}; `reward_square`,
-    `value_square` and `target_square` are rᵀr, VᵀV and YᵀY; `action_counts` (A,) the patients by action. No repr: it
-    would print these sums.
+    `value_square` and `target_square` are rᵀr, VᵀV and YᵀY; `action_counts` (A,) counts patients by action. There is
+    no repr because it would print these sums.
     """
 
     gram: Array
@@ -44,27 +44,27 @@ class StepStatistics:
 
 
 class NextValue(Protocol):
-    """Gives V_{h+1} as a function of the state basis."""
+    """V_{h+1} as a function of the state basis."""
 
     def values(self, psi: Array, out: Array | None = None) -> Array:
-        """V(x), (n,), of the columns of `psi` (m, n), written into `out` where given."""
+        """V(x), (n,), of the columns of `psi` (m, n), written into `out` if present."""
         ...
 
 
-def sweep(step: Step, features: FeatureMap, following: NextValue | None) -> StepStatistics:
-    """All sums of a step, in one pass. `following` gives V_{h+1}; None at the last step, where V is 0."""
-    return sweep_each(step, features, [following])[0]
+def accumulate(step: Step, features: FeatureMap, next_value: NextValue | None) -> StepStatistics:
+    """All sums of a step, in one pass. `next_value` gives V_{h+1}; None at the last step, where V is 0."""
+    return accumulate_each(step, features, [next_value])[0]
 
 
-def sweep_each(step: Step, features: FeatureMap, followings: Sequence[NextValue | None]) -> list[StepStatistics]:
-    """The same for several V_{h+1} in one pass: only the sums with V differ between them."""
-    m, n_actions, width = features.n_functions, features.n_actions, features.n_functions + 1 + len(followings)
+def accumulate_each(step: Step, features: FeatureMap, next_values: Sequence[NextValue | None]) -> list[StepStatistics]:
+    """The sums of a step for each of several V_{h+1}, in one pass. Only the sums with V differ between them."""
+    m, n_actions, width = features.n_functions, features.n_actions, features.n_functions + 1 + len(next_values)
 
     def sums(chunk: Chunk) -> tuple[Array, NDArray[np.int64]]:
         rows = np.empty((width, len(chunk.rewards)))
         features.psi(chunk.states, out=rows[:m])
         rows[m] = chunk.rewards
-        future_values(chunk, features, followings, out=rows[m + 1 :])
+        future_values(chunk, features, next_values, out=rows[m + 1 :])
         counts = np.bincount(chunk.actions, minlength=n_actions)
         return grams_by_action(rows, chunk.actions, counts), counts
 
@@ -88,18 +88,18 @@ def sweep_each(step: Step, features: FeatureMap, followings: Sequence[NextValue 
             target_square=float(squares[0, 0] + squares[0, v] + squares[v, 0] + squares[v, v]),
             action_counts=counts,
         )
-        for v in range(1, 1 + len(followings))
+        for v in range(1, 1 + len(next_values))
     ]
 
 
-def future_values(chunk: Chunk, features: FeatureMap, followings: Sequence[NextValue | None], out: Array) -> Array:
-    """V_{h+1}(x') of patients who go on, what their end is worth for those who do not, a row of `out` for each V."""
+def future_values(chunk: Chunk, features: FeatureMap, next_values: Sequence[NextValue | None], out: Array) -> Array:
+    """Write one row of `out` for each V: V_{h+1}(x') of patients with a next step, else the worth of their end."""
     n_next = chunk.next_states.shape[1]
     out[:, n_next:] = chunk.ended_value
     out[:, :n_next] = 0.0
-    if n_next and any(following is not None for following in followings):
+    if n_next and any(next_value is not None for next_value in next_values):
         psi = features.psi(chunk.next_states)
-        for row, following in zip(out, followings, strict=True):
-            if following is not None:
-                following.values(psi, out=row[:n_next])
+        for row, next_value in zip(out, next_values, strict=True):
+            if next_value is not None:
+                next_value.values(psi, out=row[:n_next])
     return out

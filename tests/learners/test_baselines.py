@@ -3,7 +3,7 @@
 import numpy as np
 
 import literal
-from fdtr.learners.voting import MajorityVote
+from fdtr.learners.baselines import MajorityVote
 from fdtr.site import fit_q_learning
 from worlds import make_sites, make_study
 
