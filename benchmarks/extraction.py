@@ -75,9 +75,7 @@ def make(path: Path, stays: int, events: int) -> None:
 
 
 def measure(path: Path) -> dict[str, float]:
-    from fdtr.cohort.engines import open_database
-    from fdtr.cohort.mimic_iv import extract_mimic_iv
-    from fdtr.cohort.mimic_settings import MimicExtraction
+    from fdtr.cohort import MimicSettings, extract_mimic_iv, open_database
 
     with open_database(f"duckdb:{path}") as db:
         start = time.perf_counter()
@@ -85,7 +83,7 @@ def measure(path: Path) -> dict[str, float]:
             db.arrow(f"SELECT {columns} FROM {table}")
         read_once = time.perf_counter() - start
         start = time.perf_counter()
-        table = extract_mimic_iv(db, MimicExtraction(), progress=tell).table
+        table = extract_mimic_iv(db, MimicSettings(), progress=tell).table
         seconds = time.perf_counter() - start
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return {"rows": table.num_rows, "seconds": seconds, "read_once": read_once, "memory_gb": memory}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fdtr.cohort.settings import Extraction
+from fdtr.cohort.extraction_settings import ExtractionSettings
 from fdtr.study import Study
 from mimic_world import make_world, write_duckdb
 
@@ -26,15 +26,15 @@ def test_each_study_has_its_shape_and_the_defaults_of_the_extraction(name):
     study = Study.load(EXAMPLE / f"{name}.toml")
     features = study.feature_map
     assert (features.n_shared, features.n_features - features.n_shared) == SHAPES[name]
-    assert Extraction().agreeing_with(study) == Extraction()
-    ranges = {covariate.name: covariate.range for covariate in Extraction().covariates}
+    assert ExtractionSettings().agreeing_with(study) == ExtractionSettings()
+    ranges = {covariate.name: covariate.range for covariate in ExtractionSettings().covariates}
     assert {c.name: c.range for c in study.covariates if c.name in ranges} == ranges
 
 
 @pytest.mark.slow
 def test_a_table_that_was_made_with_other_cuts_is_refused_before_any_study_is_fitted(tmp_path):
     (tmp_path / "data").mkdir()
-    settings = Extraction()
+    settings = ExtractionSettings()
     dose = settings.dose.model_copy(update={"cuts": (0.0, 400.0)})
     (tmp_path / "data" / "settings.toml").write_text(settings.model_copy(update={"dose": dose}).as_toml())
     command = [sys.executable, "-W", "error", str(EXAMPLE / "analyse.py"), str(tmp_path)]

@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 from clif_tables import hospital
 from fdtr.cli.app import app
-from fdtr.cohort.clif_settings import ClifExtraction
-from fdtr.cohort.drafting import draft_study
-from fdtr.cohort.package import Config, check_fits, write_package
+from fdtr.cohort.clif_settings import ClifSettings
+from fdtr.cohort.site_package import Config, check_fits, write_package
+from fdtr.cohort.study_drafts import draft_study
 from fdtr.errors import InvalidSettings, MissingFile, NoSharedEffect, OutputExists
 from fdtr.exchange.wire import read_message
 from fdtr.study import Study
 
-SETTINGS = ClifExtraction()
+SETTINGS = ClifSettings()
 MADE = {"config.json", "study.toml", "settings.toml", "run.sh", "run.bat", "README.md", ".gitignore"}
 
 
@@ -223,7 +223,7 @@ def test_the_folder_holds_what_an_analyst_expects_and_no_data(place):
     package = write_package(place / "p", place / "study.toml", SETTINGS)
     assert {path.name for path in package.folder.iterdir()} == MADE
     assert list(json.loads(package.config.read_text())) == ["site_name", "tables_path", "file_type", "time_zone"]
-    assert ClifExtraction.load(package.settings).dose.cuts == (0.0, 180.0)
+    assert ClifSettings.load(package.settings).dose.cuts == (0.0, 180.0)
     assert package.study.read_bytes() == (place / "study.toml").read_bytes()
     assert os.access(package.folder / "run.sh", os.X_OK)
     assert b"run.sh %*\r\n" in (package.folder / "run.bat").read_bytes()

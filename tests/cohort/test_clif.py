@@ -11,8 +11,8 @@ import pytest
 from clif_tables import COLUMNS, Clif, at
 from cohort_relations import SPARSE
 from fdtr import __version__
-from fdtr.cohort.clif import extract
-from fdtr.cohort.clif_settings import ClifExtraction
+from fdtr.cohort.clif import extract_clif
+from fdtr.cohort.clif_settings import ClifSettings
 from fdtr.errors import EmptyCohort, InvalidSettings, MissingColumn, MissingTable, NoValues, OneSite, UnreadableFile
 
 pytestmark = pytest.mark.slow  # a database for every case
@@ -21,15 +21,15 @@ CARRIER = "01-Drips; Mixed solution; Continuous Med"
 
 
 def settings(**clif):
-    return ClifExtraction.model_validate({"may_be_absent": SPARSE, "clif": clif})
+    return ClifSettings.model_validate({"may_be_absent": SPARSE, "clif": clif})
 
 
 def found(made: Clif, folder, chosen=None, **options):
-    return extract(made.write(folder), chosen or settings(), **options)
+    return extract_clif(made.write(folder), chosen or settings(), **options)
 
 
 def column(made: Clif, folder, name, chosen=None, patient="h0-1", **options):
-    rows = found(made, folder, chosen, **options).extracted.table.to_pylist()
+    rows = found(made, folder, chosen, **options).table.to_pylist()
     return [row[name] for row in rows if row["patient"] == patient]
 
 
@@ -73,7 +73,7 @@ class TestFluids:
 
     def test_nothing_flows_after_the_last_entry_and_that_is_counted(self, tmp_path):
         whole = found(Clif().rate(1, 100), tmp_path)
-        assert sum(whole.extracted.table["dose"].to_pylist()) == 0
+        assert sum(whole.table["dose"].to_pylist()) == 0
         assert whole.left_out.to_pylist() == [
             {"reason": "rate with nothing charted after it", "name": "crystalloid", "entries": 1}
         ]
@@ -135,9 +135,9 @@ class TestFluids:
 
     def test_a_modest_rate_may_be_held_for_long(self, tmp_path):
         whole = found(Clif().rate(-3, 450).rate(20, 0, "stop").rate(0, 9000, order="2").rate(7, 0, order="2"), tmp_path)
-        mine = [row["dose"] for row in whole.extracted.table.to_pylist() if row["patient"] == "h0-1"]
+        mine = [row["dose"] for row in whole.table.to_pylist() if row["patient"] == "h0-1"]
         assert mine == [1800.0] * 5  # 36 litres in four hours are an error
-        assert next((e.charted, e.dropped) for e in whole.extracted.dictionary if e.column == "dose") == (2, 1)
+        assert next((e.charted, e.dropped) for e in whole.dictionary if e.column == "dose") == (2, 1)
 
     @pytest.mark.parametrize(
         ("unit", "ml"), [("L/hour", 1000), ("l/hr", 1000), ("L/h", 1000), ("mL/hr", 1), ("mL/h", 1), ("mL/min", 60)]
@@ -152,7 +152,7 @@ class TestFluids:
 
     def test_a_unit_that_is_no_volume_is_left_out_and_counted(self, tmp_path):
         whole = found(Clif().bolus(1, 5, unit="mg").rate(0, 2, unit="mcg/min").rate(1, 0, "stop"), tmp_path)
-        assert sum(whole.extracted.table["dose"].to_pylist()) == 0
+        assert sum(whole.table["dose"].to_pylist()) == 0
         assert whole.left_out.to_pylist() == [
             {"reason": "fluid in a unit that is no volume", "name": "crystalloid", "entries": 2}
         ]
@@ -161,7 +161,7 @@ class TestFluids:
         whole = found(
             Clif().rate(0, 80, route=CARRIER).rate(2, 0, "stop", route=CARRIER).bolus(1, 9, route=CARRIER), tmp_path
         )
-        assert sum(whole.extracted.table["dose"].to_pylist()) == 0
+        assert sum(whole.table["dose"].to_pylist()) == 0
         assert whole.left_out.to_pylist() == [
             {"reason": "fluid that carries a drug", "name": "crystalloid", "entries": 2}
         ]
@@ -198,7 +198,7 @@ class TestCharts:
     @pytest.mark.parametrize(("unit", "mmol"), [("mg/dL", 4.995), ("mEq/L", 45.0), ("mmol/L", 45.0)])
     def test_lactate_becomes_mmol(self, tmp_path, unit, mmol):
         made = Clif().lab("lactate", -0.5, 45.0, unit)
-        chosen = ClifExtraction.model_validate(
+        chosen = ClifSettings.model_validate(
             {"may_be_absent": SPARSE, "outcome": {"plausible": [0, 100], "range": [0, 100]}}
         )
         assert column(made, tmp_path, "reward", chosen)[0] == pytest.approx(1 - mmol / 100)
@@ -206,7 +206,7 @@ class TestCharts:
     def test_a_changed_unit_is_the_one_that_results_are_converted_to(self, tmp_path):
         made = Clif().lab("lactate", -0.5, 45.0, "mg/dL").lab("lactate", -0.5, 5.0, "mmol/L", stay=1)
         changed = {"unit": "mg/dL", "plausible": [1, 400], "range": [0, 90]}
-        chosen = ClifExtraction.model_validate({"may_be_absent": SPARSE, "outcome": changed})
+        chosen = ClifSettings.model_validate({"may_be_absent": SPARSE, "outcome": changed})
         assert column(made, tmp_path / "a", "reward", chosen)[0] == 0.5
         assert column(made, tmp_path / "b", "reward", chosen, "h1-1")[0] == pytest.approx(1 - 5 / 0.111 / 90)
 
@@ -214,14 +214,14 @@ class TestCharts:
         made = Clif().lab("hemoglobin", -1, 120, "g/L").lab("hemoglobin", -1, 74, "percent", stay=1)
         hemoglobin = {"name": "hemoglobin", "unit": "percent", "plausible": [0, 200], "range": [0, 200]}
         given = {"covariates": [hemoglobin], "may_be_absent": ["lactate", "crystalloid", "colloid"]}
-        whole = found(made, tmp_path / "a", ClifExtraction.model_validate(given))
+        whole = found(made, tmp_path / "a", ClifSettings.model_validate(given))
         assert whole.left_out.to_pylist() == [{"reason": "result in another unit", "name": "hemoglobin", "entries": 1}]
         given["clif"] = {"conversions": {"hemoglobin": {"g/L": 0.625}}}
-        assert column(made, tmp_path / "b", "hemoglobin", ClifExtraction.model_validate(given))[0] == 75.0
+        assert column(made, tmp_path / "b", "hemoglobin", ClifSettings.model_validate(given))[0] == 75.0
 
     def test_a_result_in_another_unit_is_left_out_and_counted(self, tmp_path):
         whole = found(Clif().lab("hemoglobin", -1, 12, "furlongs"), tmp_path)
-        assert whole.extracted.table["hemoglobin"].null_count == whole.extracted.table.num_rows
+        assert whole.table["hemoglobin"].null_count == whole.table.num_rows
         assert whole.left_out.to_pylist() == [{"reason": "result in another unit", "name": "hemoglobin", "entries": 1}]
 
     def test_a_covariate_of_ones_own_has_its_own_unit_and_those_that_the_settings_convert(self, tmp_path):
@@ -230,13 +230,13 @@ class TestCharts:
         given["clif"] = {"labs": {"creatinine": "creatinine"}}
         given["clif"] |= {"conversions": {"creatinine": {"µmol/L": 0.0113}}}
         made = Clif().lab("creatinine", -2, 1.5, "mg/dl").lab("creatinine", -1, 100, "µmol/L", stay=1)
-        chosen = ClifExtraction.model_validate(given)
+        chosen = ClifSettings.model_validate(given)
         assert column(made, tmp_path / "a", "creatinine", chosen)[0] == 1.5
         assert column(made, tmp_path / "b", "creatinine", chosen, "h1-1")[0] == pytest.approx(1.13)
 
     def test_a_temperature_in_fahrenheit_is_not_plausible_and_counted(self, tmp_path):
         made = Clif().vital("temp_c", -2, 37.0).vital("temp_c", -1, 98.6)
-        whole = found(made, tmp_path).extracted
+        whole = found(made, tmp_path)
         assert next(row["temperature"] for row in whole.table.to_pylist() if row["patient"] == "h0-1") == 37.0
         assert next((e.charted, e.dropped) for e in whole.dictionary if e.column == "temperature") == (2, 1)
 
@@ -249,7 +249,7 @@ class TestStays:
         made = Clif()
         made.rows["adt"][0] = ("h0", "north", at(0), at(6), "unit-0", "icu")
         made.locate(6.5, 10, "unit-1").locate(10, 12, "ward-1", "ward").locate(12, 40, "unit-1")
-        whole = found(made, tmp_path / "a", settings(first_stay=False)).extracted.table.to_pylist()
+        whole = found(made, tmp_path / "a", settings(first_stay=False)).table.to_pylist()
         mine = {row["patient"]: row["site"] for row in whole if row["patient"].startswith("h0")}
         assert mine == {"h0-1": "unit-0", "h0-2": "unit-1"}  # lactate of 13 hours ago is known to the second
         assert column(made, tmp_path / "b", "end")[-1] == "discharge"
@@ -284,26 +284,24 @@ class TestStays:
 
     def test_only_the_first_stay_of_a_person_counts(self, tmp_path):
         made = Clif().admit(2, "unit-0", begin=500, end=600, person=0).lab("lactate", 499, 2.0, stay=2)
-        flow = found(made, tmp_path / "a").extracted.flow
+        flow = found(made, tmp_path / "a").flow
         assert [(one.rule, one.removed) for one in flow.removals][3] == ("the first stay of each person", 1)
-        assert found(made, tmp_path / "b", settings(first_stay=False)).extracted.flow.left == 3
+        assert found(made, tmp_path / "b", settings(first_stay=False)).flow.left == 3
 
     def test_children_and_other_diagnoses_leave(self, tmp_path):
         made = Clif(4).admit(4, "unit-0", age=17).diagnose("R65.21").diagnose("R6520", stay=1).diagnose("I10", stay=2)
-        removed = {
-            r.rule: r.removed for r in found(made, tmp_path, settings(diagnoses=["r65.2"])).extracted.flow.removals
-        }
+        removed = {r.rule: r.removed for r in found(made, tmp_path, settings(diagnoses=["r65.2"])).flow.removals}
         assert removed["18 years or older"] == 1
         assert removed["with a diagnosis of the settings"] == 2
 
     def test_sites_with_few_stays_leave(self, tmp_path):
         made = Clif(5).admit(5, "tiny").lab("lactate", -1, 2.0, stay=5)
-        table = found(made, tmp_path, settings(smallest_site=2)).extracted.table
+        table = found(made, tmp_path, settings(smallest_site=2)).table
         assert set(table["site"].to_pylist()) == {"unit-0", "unit-1"}
 
     def test_sites_that_later_rules_make_small_leave_too(self, tmp_path):
         made = Clif(4).admit(4, "tiny").admit(5, "tiny").lab("lactate", -1, 2.0, stay=5)  # 4 has no lactate
-        flow = found(made, tmp_path, settings(smallest_site=2)).extracted.flow
+        flow = found(made, tmp_path, settings(smallest_site=2)).flow
         assert (flow.removals[-1].rule, flow.removals[-1].removed) == ("at a site with 2 of them or more", 1)
         assert flow.left == 4
 
@@ -315,14 +313,14 @@ class TestStays:
         made = Clif().admit(2, "step-1").lab("lactate", -1, 2.0, stay=2)
         made.rows["adt"][-1] = (*made.rows["adt"][-1][:-1], "stepdown")
         covariate = {"name": "no_icu", "meaning": "not an ICU"}
-        chosen = ClifExtraction.model_validate(
+        chosen = ClifSettings.model_validate(
             {"site_covariates": [covariate], "may_be_absent": SPARSE, "clif": {"locations": ["icu", "stepdown"]}}
         )
         assert column(made, tmp_path / "a", "no_icu", chosen, "h2-1")[0] == 1
         assert column(made, tmp_path / "b", "no_icu", chosen, "h0-1")[0] == 0
 
     def test_one_site_may_be_named(self, tmp_path):
-        whole = found(Clif(), tmp_path, site="north").extracted
+        whole = found(Clif(), tmp_path, site="north")
         assert set(whole.table["site"].to_pylist()) == {"north"}
         assert "flow" not in whole.table.column_names
 
@@ -351,7 +349,7 @@ class TestDeaths:
 
     def test_what_the_tables_contradict_is_counted(self, tmp_path):
         made = Clif(6).die(None).die(None, stay=1).die(9, stay=2, category="Home").die(200, stay=3, category="Home")
-        notes = found(made.die(-6, stay=4), tmp_path).extracted.notes
+        notes = found(made.die(-6, stay=4), tmp_path).notes
         told = [note for note in notes if note.startswith("Stays with")]
         assert [(note.split(";")[0], note.split(": ")[-1]) for note in told] == [
             ("Stays with discharge_category expired and no death_dttm", "2."),
@@ -371,12 +369,12 @@ class TestDeaths:
         assert column(Clif().leave(9).die(-6), tmp_path / "a", "reward")[-1] == 0.0  # within the stay
         rewards = column(Clif().die(-6), tmp_path / "b", "reward")
         assert rewards[-1] == 0.0 < rewards[-2]
-        assert found(Clif(3).die(-7), tmp_path / "c").extracted.flow.left == 2  # a time, before step 0
+        assert found(Clif(3).die(-7), tmp_path / "c").flow.left == 2  # a time, before step 0
 
     def test_midnight_is_that_of_the_hospital(self, tmp_path):
         made = Clif(3).leave(9).die(0)  # 06:00 in UTC is midnight in Chicago
-        assert column(made, tmp_path / "a", "end", zone="America/Chicago") == [None, None, "death"]
-        assert found(made, tmp_path / "b").extracted.flow.left == 2
+        assert column(made, tmp_path / "a", "end", time_zone="America/Chicago") == [None, None, "death"]
+        assert found(made, tmp_path / "b").flow.left == 2
 
 
 def onsets(folder, *lines: str):
@@ -389,7 +387,7 @@ class TestTimeZero:
     def test_admission_to_the_hospital(self, tmp_path):
         made = Clif().hospitalize(-8, 100).vital("sbp", -9, 90).vital("sbp", -5, 100).bolus(-7, 300)
         chosen = settings(admission="hospital")
-        whole = found(made.lab("lactate", -9, 2.0).lab("lactate", -9, 2.0, stay=1), tmp_path / "a", chosen).extracted
+        whole = found(made.lab("lactate", -9, 2.0).lab("lactate", -9, 2.0, stay=1), tmp_path / "a", chosen)
         mine = [row for row in whole.table.to_pylist() if row["patient"] == "h0-1"]
         assert [row["sbp"] for row in mine][:2] == [90.0, 100.0]
         assert [row["dose"] for row in mine] == [300.0, 0.0, 0.0, 0.0, 0.0]
@@ -402,14 +400,14 @@ class TestTimeZero:
         for stay in range(4):
             made.lab("lactate", -3, 2.0, stay=stay)
         chosen = settings(admission="hospital", first_stay=False)
-        flow = found(made, tmp_path, chosen).extracted.flow
+        flow = found(made, tmp_path, chosen).flow
         assert {one.rule: one.removed for one in flow.removals}[
             "the first in a hospitalization with a time of admission"
         ] == 2
 
     def test_a_delay(self, tmp_path):
         made = Clif(4).vital("sbp", 2.5, 100).leave(2, stay=1)
-        whole = found(made, tmp_path, settings(delay_hours=3.0)).extracted
+        whole = found(made, tmp_path, settings(delay_hours=3.0))
         assert next(row["sbp"] for row in whole.table.to_pylist() if row["patient"] == "h0-1") == 100.0
         assert {one.rule: one.removed for one in whole.flow.removals}["there when step 0 begins"] == 1
         assert any("from 3 hours after admission to the unit" in entry.meaning for entry in whole.dictionary)
@@ -417,7 +415,7 @@ class TestTimeZero:
     def test_a_list_of_onsets_says_who_and_when(self, tmp_path):
         made = Clif(4).vital("sbp", 2.5, 100).vital("sbp", -0.5, 90, stay=1)
         listed = onsets(tmp_path, "h0,2024-02-10 03:00:00", "h1,2024-02-10T01:00:00+00:00", "h9,2024-02-10 01:00")
-        whole = found(made, tmp_path / "a", onsets=listed, zone="America/Chicago").extracted  # 03:00 is three hours in
+        whole = found(made, tmp_path / "a", onsets=listed, time_zone="America/Chicago")  # 03:00 is three hours in
         first = {row["patient"]: row["sbp"] for row in whole.table.to_pylist() if row["step"] == 0}
         assert first == {"h0-1": 100.0, "h1-1": 90.0}  # an onset before the unit: step 0 begins with the unit
         assert "Lines of the list of onsets whose hospitalization_id stands nowhere in adt: 1." in whole.notes
@@ -426,7 +424,7 @@ class TestTimeZero:
     def test_an_onset_begins_the_first_stay_that_is_not_over(self, tmp_path):
         made = Clif(3).leave(6).locate(30, 60, "unit-0").lab("lactate", 29, 2.0).lab("lactate", 3, 2.0, stay=1)
         listed = onsets(tmp_path, *(f"h{k},2024-02-10 {hour}:00:00Z" for k, hour in ((0, 13), (1, 10))))
-        table = found(made, tmp_path / "a", onsets=listed).extracted.table.to_pylist()
+        table = found(made, tmp_path / "a", onsets=listed).table.to_pylist()
         assert {row["patient"] for row in table} == {"h0-2", "h1-1"}
 
     @pytest.mark.parametrize(
@@ -447,7 +445,7 @@ class TestTimeZero:
 
     def test_a_list_that_is_needed_or_not_there(self, tmp_path):
         with pytest.raises(InvalidSettings, match="--onsets FILE"):
-            found(Clif(), tmp_path, ClifExtraction(time_zero="onset"))
+            found(Clif(), tmp_path, ClifSettings(time_zero="onset"))
         with pytest.raises(UnreadableFile, match="could not be read"):
             found(Clif(), tmp_path, onsets=tmp_path / "gone.csv")
         with pytest.raises(EmptyCohort, match="listed onset"):
@@ -464,7 +462,7 @@ class TestFiles:
         aware = {name: _shifted(table, shift, None) for name, table in made.tables().items()}
         naive = {name: _shifted(table, shift, zone) for name, table in made.tables().items()}
         one, two = (
-            extract(made.write(tmp_path / name, **tables), settings(), zone=zone.key).extracted.table
+            extract_clif(made.write(tmp_path / name, **tables), settings(), time_zone=zone.key).table
             for name, tables in (("aware", aware), ("naive", naive))
         )
         assert one.equals(two)
@@ -476,8 +474,8 @@ class TestFiles:
         folder.mkdir()
         for name, table in made.tables().items():
             pyarrow.csv.write_csv(table, folder / f"clif_{name}.csv")
-        whole = extract(folder, settings(), file_type="csv").extracted.table
-        assert whole.equals(found(made, tmp_path / "parquet").extracted.table)
+        whole = extract_clif(folder, settings(), file_type="csv").table
+        assert whole.equals(found(made, tmp_path / "parquet").table)
 
     def test_ids_in_csv_keep_their_zeros_and_na_is_nothing(self, tmp_path):
         stay = "2024-02-01 00:00:00Z,2024-02-09 00:00:00Z"
@@ -489,7 +487,7 @@ class TestFiles:
         }
         for name, columns in COLUMNS.items():
             (tmp_path / f"clif_{name}.csv").write_text("\n".join([",".join(columns), *lines.get(name, []), ""]))
-        table = extract(tmp_path, settings(), file_type="csv").extracted.table
+        table = extract_clif(tmp_path, settings(), file_type="csv").table
         assert set(table["patient"].to_pylist()) == {"007-1", "7-1"}
 
     def test_a_table_in_several_files_is_read_whole(self, tmp_path):
@@ -501,20 +499,20 @@ class TestFiles:
         for n in range(2):
             pyarrow.parquet.write_table(table.slice(n, 1), parts / f"part-{n}.parquet")
         (folder / "clif_vitals.parquet").unlink()
-        assert extract(folder, settings()).extracted.table["sbp"].null_count == 0
+        assert extract_clif(folder, settings()).table["sbp"].null_count == 0
 
     def test_a_table_that_is_not_there_is_named(self, tmp_path):
         folder = Clif().write(tmp_path, labs=None)
         with pytest.raises(MissingTable, match=r"holds no clif_labs\.parquet.*folder of CLIF tables"):
-            extract(folder, settings())
+            extract_clif(folder, settings())
         with pytest.raises(MissingTable, match="There is no folder"):
-            extract(tmp_path / "nowhere", settings())
+            extract_clif(tmp_path / "nowhere", settings())
 
     def test_a_column_that_is_not_there_is_named(self, tmp_path):
         tables = Clif().tables()
         folder = Clif().write(tmp_path, vitals=tables["vitals"].drop_columns(["vital_value"]))
         with pytest.raises(MissingColumn, match=r"clif_vitals\.parquet has no column vital_value"):
-            extract(folder, settings())
+            extract_clif(folder, settings())
 
     def test_columns_that_clif_leaves_to_sites_may_be_missing(self, tmp_path):
         tables = Clif().rate(0, 100).rate(2, 0, "stop").tables()
@@ -524,7 +522,7 @@ class TestFiles:
                 ["med_order_id", "med_name", "med_route_name"]
             ),
         }
-        rows = extract(Clif().write(tmp_path, **lean), settings()).extracted.table.to_pylist()
+        rows = extract_clif(Clif().write(tmp_path, **lean), settings()).table.to_pylist()
         assert rows[0]["dose"] == 200.0
 
     @pytest.mark.parametrize(
@@ -533,10 +531,10 @@ class TestFiles:
     )
     def test_options_that_cannot_be_are_refused(self, tmp_path, options, says):
         with pytest.raises(InvalidSettings, match=says):
-            extract(Clif().write(tmp_path), settings(), **options)
+            extract_clif(Clif().write(tmp_path), settings(), **options)
 
     def test_a_folder_with_a_quote_in_its_name_is_read(self, tmp_path):
-        assert found(Clif(), tmp_path / "St. Mary's").extracted.flow.left == 2
+        assert found(Clif(), tmp_path / "St. Mary's").flow.left == 2
 
 
 class TestRefusals:
@@ -562,11 +560,11 @@ class TestRefusals:
     )
     def test_settings_that_cannot_be(self, given, says):
         with pytest.raises(InvalidSettings, match=says):
-            ClifExtraction.model_validate(given)
+            ClifSettings.model_validate(given)
 
     def test_the_settings_that_are_printed_load(self, tmp_path):
-        (tmp_path / "settings.toml").write_text(ClifExtraction().as_toml())
-        assert ClifExtraction.load(tmp_path / "settings.toml") == ClifExtraction()
+        (tmp_path / "settings.toml").write_text(ClifSettings().as_toml())
+        assert ClifSettings.load(tmp_path / "settings.toml") == ClifSettings()
 
 
 class TestNoValues:
@@ -574,7 +572,7 @@ class TestNoValues:
 
     def refused(self, made: Clif, folder, **changed) -> str:
         with pytest.raises(NoValues) as told:
-            extract(made.write(folder, **changed), ClifExtraction())
+            extract_clif(made.write(folder, **changed), ClifSettings())
         return str(told.value)
 
     def test_ids_of_another_type_in_one_table(self, tmp_path):
@@ -598,7 +596,7 @@ class TestNoValues:
         made = Clif().full()
         made.rows["vitals"] = [row for row in made.rows["vitals"] if row[2] != "sbp"]
         assert "no row of vitals with vital_category sbp" in self.refused(made, tmp_path)
-        assert extract(tmp_path, ClifExtraction(may_be_absent=("sbp",))).extracted.flow.left == 2
+        assert extract_clif(tmp_path, ClifSettings(may_be_absent=("sbp",))).flow.left == 2
 
 
 class TestFlow:
@@ -608,7 +606,7 @@ class TestFlow:
         made.rows["adt"][1] = ("h1", "north", at(5), at(5), "unit-1", "icu")
         made.rows["adt"][2] = ("h2", "north", None, at(9), "unit-0", "icu")
         made.rows["hospitalization"] = [row for row in made.rows["hospitalization"] if row[0] != "h3"]
-        flow = found(made, tmp_path).extracted.flow
+        flow = found(made, tmp_path).flow
         assert (flow.found, flow.left) == (6, 2)
         removed = {one.rule: one.removed for one in flow.removals}
         assert removed["with a beginning and a later end in adt"] == 3
@@ -618,12 +616,12 @@ class TestFlow:
         made = Clif(3)
         made.rows["adt"][0] = ("h0", "north", at(0), at(6), "unit-0", "icu")
         made.rows["adt"].append(("h0", "north", at(6), None, "unit-1", "icu"))
-        assert found(made, tmp_path).extracted.flow.left == 2
+        assert found(made, tmp_path).flow.left == 2
 
     def test_a_location_of_no_length_changes_nothing(self, tmp_path):
         made = Clif().locate(-0.5, -0.5, "unit-9").vital("sbp", 0, 100)
         assert column(made, tmp_path, "sbp")[0] == 100.0  # time zero is where it was
-        assert found(made, tmp_path / "b").extracted.table["site"].to_pylist()[0] == "unit-0"
+        assert found(made, tmp_path / "b").table["site"].to_pylist()[0] == "unit-0"
 
 
 class TestLeftOut:
@@ -641,14 +639,14 @@ class TestLeftOut:
 class TestOptions:
     def test_the_settings_beside_a_table_make_it_again(self, tmp_path):
         made = Clif().rate(0, 100).rate(2, 0, "stop")
-        first = found(made, tmp_path / "t", site="north", zone="America/Chicago").extracted
+        first = found(made, tmp_path / "t", site="north", time_zone="America/Chicago")
         (tmp_path / "s.toml").write_text(first.settings.as_toml())
-        loaded = ClifExtraction.load(tmp_path / "s.toml")
+        loaded = ClifSettings.load(tmp_path / "s.toml")
         assert loaded.options.model_dump(exclude_none=True) == {
             "source": "clif", "version": __version__, "site": "north", "one_site": False, "file_type": "parquet",
             "time_zone": "America/Chicago",
         }  # fmt: skip
-        again = extract(tmp_path / "t", loaded).extracted
+        again = extract_clif(tmp_path / "t", loaded)
         assert again.table.equals(first.table)
         assert again.settings == first.settings
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from clif_demo import demo_tables
-from fdtr.cohort.clif import extract
-from fdtr.cohort.clif_settings import ClifExtraction
+from fdtr.cohort.clif import extract_clif
+from fdtr.cohort.clif_settings import ClifSettings
 from fdtr.study import Study
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
@@ -26,11 +26,11 @@ def tables(tmp_path_factory):
 @pytest.fixture(scope="module")
 def everybody(tables):
     """All 100 patients: a lactate that was not measured is taken as 1.5 mmol/L."""
-    return extract(tables, ClifExtraction.model_validate({"outcome": {"unmeasured": 1.5}}))
+    return extract_clif(tables, ClifSettings.model_validate({"outcome": {"unmeasured": 1.5}}))
 
 
 def test_stays_per_unit(everybody):
-    table = everybody.extracted.table.to_pylist()
+    table = everybody.table.to_pylist()
     assert Counter(row["site"] for row in table if row["step"] == 0) == {
         "Cardiac Vascular Intensive Care Unit (CVICU)": 25,
         "Surgical Intensive Care Unit (SICU)": 21,
@@ -40,7 +40,7 @@ def test_stays_per_unit(everybody):
         "Coronary Care Unit (CCU)": 8,
         "Neuro Surgical Intensive Care Unit (Neuro SICU)": 2,
     }
-    flow = everybody.extracted.flow
+    flow = everybody.flow
     assert (flow.found, flow.left) == (142, 100)  # 143 where a trip to the theatre ended a stay
     assert Counter(row["end"] for row in table) == {None: 483, "discharge": 5, "death": 1}
 
@@ -62,7 +62,7 @@ def test_stays_and_deaths_are_those_of_a_plain_reading_of_the_tables(everybody, 
                 stays, counted = stays + (not counted), True
                 begins.setdefault((hospitalization, stays), row["in_dttm"])
                 ends[hospitalization, stays] = max(ends.get((hospitalization, stays), row["out_dttm"]), row["out_dttm"])
-    assert stays == everybody.extracted.flow.found
+    assert stays == everybody.flow.found
     persons = {r["hospitalization_id"]: r["patient_id"] for r in _rows(tables, "hospitalization")}
     died = {r["patient_id"]: r["death_dttm"] for r in _rows(tables, "patient")}
     firsts = {}
@@ -75,12 +75,12 @@ def test_stays_and_deaths_are_those_of_a_plain_reading_of_the_tables(everybody, 
         # Before the last step began, and dead before it would have been over.
         deaths += gone <= begin + timedelta(hours=16) and death is not None and death < begin + timedelta(hours=20)
     assert deaths == 1
-    assert everybody.extracted.notes == ()  # all who expired have a time of death, and nobody else died in hospital
+    assert everybody.notes == ()  # all who expired have a time of death, and nobody else died in hospital
 
 
 def test_missing_and_implausible_values(everybody):
     # Charted values were counted in a loop over the tables too: 24 hours before time zero (weight: 720) to 20 after it.
-    counts = {e.column: (e.missing, e.charted, e.dropped) for e in everybody.extracted.dictionary if e.charted}
+    counts = {e.column: (e.missing, e.charted, e.dropped) for e in everybody.dictionary if e.charted}
     assert counts == {
         "weight": (3, 251, 1),  # of 0 kg
         "temperature": (111, 742, 0),
@@ -93,7 +93,7 @@ def test_missing_and_implausible_values(everybody):
 
 
 def test_fluid_volumes(everybody):
-    table = everybody.extracted.table
+    table = everybody.table
     assert sum(table["dose"].to_pylist()) == pytest.approx(100_231.1937, abs=1e-3)
     assert Counter(table["action"].to_pylist()) == {0: 205, 1: 130, 2: 154}
     assert everybody.left_out.to_pylist() == [
@@ -104,7 +104,7 @@ def test_fluid_volumes(everybody):
 def test_fluid_volumes_are_those_of_a_plain_reading_of_the_tables(everybody, tables):
     """The same rules in a loop over rows, without SQL; to 1e-6 ml, since picolitres are rounded."""
     windows = {}
-    for row in everybody.extracted.table.to_pylist():
+    for row in everybody.table.to_pylist():
         windows.setdefault(row["patient"].split("-")[0], []).append(row)
     begins = {}
     for row in _rows(tables, "adt"):

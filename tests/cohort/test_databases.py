@@ -13,9 +13,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from fdtr.cohort.engines import open_database
+from fdtr.cohort.databases import open_database
 from fdtr.cohort.mimic_iv import extract_mimic_iv, read_stays
-from fdtr.cohort.mimic_settings import MimicExtraction
+from fdtr.cohort.mimic_iv_settings import MimicSettings
 from fdtr.errors import (
     EmptyCohort,
     InvalidSettings,
@@ -45,9 +45,9 @@ def written(request, tmp_path):
     return lambda world: write_postgresql(world, server, re.sub(r"\W", "_", request.node.name)[:60])
 
 
-def extract(address: str, settings: MimicExtraction | None = None, **options):
+def extract(address: str, settings: MimicSettings | None = None, **options):
     with open_database(address) as db:
-        return extract_mimic_iv(db, settings or MimicExtraction(), **options)
+        return extract_mimic_iv(db, settings or MimicSettings(), **options)
 
 
 def test_a_missing_table_is_named(world, written):
@@ -114,8 +114,8 @@ def test_a_table_in_two_unknown_schemas_is_chosen_by_the_settings(world, tmp_pat
         connection.execute("DELETE FROM yours.icustays WHERE stay_id > 1030")
     with pytest.raises(SeveralTables, match=r"mine\.icustays and yours\.icustays.*schemas under \[mimic_iv\]"):
         extract(address)
-    found = [MimicExtraction().mimic_iv.schemas, ("mine",), ("yours",)]
-    chosen = [MimicExtraction.model_validate({"mimic_iv": {"schemas": [*one, *found[0]]}}) for one in found[1:]]
+    found = [MimicSettings().mimic_iv.schemas, ("mine",), ("yours",)]
+    chosen = [MimicSettings.model_validate({"mimic_iv": {"schemas": [*one, *found[0]]}}) for one in found[1:]]
     assert extract(address, chosen[0]).flow.found > extract(address, chosen[1]).flow.found == 31
 
 
@@ -348,10 +348,10 @@ def test_a_table_of_the_user_never_stands_for_a_temporary_one(written, world):
 )
 def test_settings_that_the_source_does_not_know_are_refused(given, told):
     if "covariates" in given:
-        weight = MimicExtraction().covariates[0].model_dump()
+        weight = MimicSettings().covariates[0].model_dump()
         given = {"covariates": [weight | {"name": name} for name in given["covariates"]]}
     with pytest.raises(InvalidSettings, match=told):
-        MimicExtraction.model_validate(given)
+        MimicSettings.model_validate(given)
 
 
 def test_a_list_of_stays_is_read_and_its_faults_told(tmp_path):
@@ -374,7 +374,7 @@ def test_an_onset_with_an_offset_is_not_moved_but_refused(tmp_path, onset):
 
 def test_times_with_a_zone_do_not_depend_on_the_machine():
     code = (
-        "from fdtr.cohort.engines import open_database\n"
+        "from fdtr.cohort.databases import open_database\n"
         "with open_database('duckdb:') as db:\n"
         "    print(db.arrow(\"SELECT CAST(TIMESTAMPTZ '2150-03-01 08:00:00+00' AS TIMESTAMP)\")[0][0])"
     )
@@ -386,7 +386,7 @@ def test_times_with_a_zone_do_not_depend_on_the_machine():
 def test_without_the_drivers_the_extra_is_named():
     code = (
         "import sys; sys.modules['duckdb'] = None\n"
-        "from fdtr.cohort.engines import open_database\n"
+        "from fdtr.cohort.databases import open_database\n"
         "from fdtr.errors import MissingExtra\n"
         "try:\n    open_database('duckdb:')\n"
         "except MissingExtra as error:\n    print(error)"

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fdtr.cohort.meds import extract
-from fdtr.cohort.meds_settings import MedsExtraction, example
+from fdtr.cohort.meds import MedsSettings, example_settings, extract_meds
 from fdtr.errors import EmptyCohort, InvalidSettings, MissingColumn, MissingTable, NoValues, OneSite
 from meds_shards import MAP, Shards, planted, settings
 
@@ -15,11 +14,11 @@ pytestmark = pytest.mark.slow  # a database for every case
 
 
 def found(shards, folder, site=None, **meds):
-    return extract(shards.write(folder), MedsExtraction.model_validate(settings(**meds)), site=site)
+    return extract_meds(shards.write(folder), MedsSettings.model_validate(settings(**meds)), site=site)
 
 
 def column(shards, folder, name, patient="0-1", **meds):
-    rows = found(shards, folder, **meds).extracted.table.to_pylist()
+    rows = found(shards, folder, **meds).table.to_pylist()
     return [row[name] for row in rows if row["patient"] == patient]
 
 
@@ -30,7 +29,7 @@ def two():
 @pytest.mark.quick
 def test_a_planted_truth_comes_back(tmp_path):
     shards, truth = planted(60)
-    table = found(shards, tmp_path).extracted.table.to_pylist()
+    table = found(shards, tmp_path).table.to_pylist()
     assert len(table) == 300
     for row in table:
         expected = truth[row["patient"]][row["step"]]
@@ -42,7 +41,7 @@ def test_a_planted_truth_comes_back(tmp_path):
 
 def test_implausible_values_are_counted(tmp_path):
     shards, _ = planted(4)
-    entries = {e.column: e for e in found(shards, tmp_path).extracted.dictionary}
+    entries = {e.column: e for e in found(shards, tmp_path).dictionary}
     assert (entries["sbp"].charted, entries["sbp"].dropped) == (40, 20)
 
 
@@ -55,7 +54,7 @@ def test_a_rate_ends_with_its_own_line_of_the_map(tmp_path):
 def test_a_rate_with_nothing_after_it_and_an_event_without_a_number_are_counted(tmp_path):
     shards = two().add(0, 1, "SALINE//rate", 100).add(0, 1, "BP//systolic")
     whole = found(shards, tmp_path)
-    assert sum(whole.extracted.table["dose"].to_pylist()) == 0
+    assert sum(whole.table["dose"].to_pylist()) == 0
     assert whole.left_out.to_pylist() == [
         {"reason": "event without a number", "name": "sbp", "entries": 1},
         {"reason": "rate with nothing charted after it", "name": "crystalloid", "entries": 1},
@@ -108,13 +107,13 @@ def test_a_stay_whose_end_is_missing_lasts_until_the_next(tmp_path):
 
 
 def test_an_event_without_a_time_begins_no_stay(tmp_path):
-    assert found(two().add(0, None, "ICU_IN//north"), tmp_path).extracted.flow.found == 2
+    assert found(two().add(0, None, "ICU_IN//north"), tmp_path).flow.found == 2
 
 
 def test_only_the_first_stay_counts(tmp_path):
     shards = two().add(0, 500, "ICU_IN//south").add(0, 499, "LAB//lactate//x", 2.0)
-    assert found(shards, tmp_path / "a").extracted.flow.left == 2
-    assert found(shards, tmp_path / "b", first_stay=False).extracted.flow.left == 3
+    assert found(shards, tmp_path / "a").flow.left == 2
+    assert found(shards, tmp_path / "b", first_stay=False).flow.left == 3
     assert len(column(shards, tmp_path / "c", "step", "0-2", first_stay=False)) == 5  # not over yet
 
 
@@ -136,7 +135,7 @@ def test_of_several_deaths_the_first_counts(tmp_path):
 def test_a_date_of_death_is_the_end_of_that_day_or_of_the_stay(tmp_path):
     """Stays begin at 08:00: midnight was eight hours before, and the day has 16 hours left."""
     shards = two().stay(2, begin=8, end=17).add(2, 0, "MEDS_DEATH").stay(4, begin=8).add(4, 0, "MEDS_DEATH")
-    whole = found(shards.stay(6, begin=8).add(6, 1, "MEDS_DEATH"), tmp_path).extracted
+    whole = found(shards.stay(6, begin=8).add(6, 1, "MEDS_DEATH"), tmp_path)
     ends = {key: [row["end"] for row in whole.table.to_pylist() if row["patient"] == key] for key in ("2-1", "4-1")}
     assert ends == {"2-1": [None, None, "death"], "4-1": [None, None, None, "death"]}
     assert whole.flow.left == 4  # 01:00 is a time, and before the stay
@@ -146,7 +145,7 @@ def test_a_date_of_death_is_the_end_of_that_day_or_of_the_stay(tmp_path):
 def test_flow_is_the_sites_share_of_all_time(tmp_path):
     shards = two().stay(2, end=300)
     given = settings() | {"site_covariates": [{"name": "flow"}]}
-    table = extract(shards.write(tmp_path), MedsExtraction.model_validate(given)).extracted.table.to_pylist()
+    table = extract_meds(shards.write(tmp_path), MedsSettings.model_validate(given)).table.to_pylist()
     assert {row["site"]: row["flow"] for row in table} == {"north": 400 / 500, "south": 100 / 500}
 
 
@@ -155,14 +154,14 @@ def test_age_counts_birthdays(tmp_path):
     shards = two().stay(2).stay(4)
     shards.events = [e for e in shards.events if e[2] != "MEDS_BIRTH" or e[0] < 2]
     shards.events += [(2, datetime(2112, 5, 2), "MEDS_BIRTH", None), (4, datetime(2112, 5, 1), "MEDS_BIRTH", None)]
-    table = found(shards, tmp_path).extracted.table
+    table = found(shards, tmp_path).table
     assert set(table["patient"].to_pylist()) == {"0-1", "1-1", "4-1"}
 
 
 def test_sites_that_later_rules_make_small_leave_too(tmp_path):
     shards = two().stay(2).stay(3, "south").stay(4, "tiny").stay(5, "tiny")
     shards.events = [e for e in shards.events if e[0] != 4 or "lactate" not in e[2]]
-    whole = found(shards, tmp_path, smallest_site=2).extracted
+    whole = found(shards, tmp_path, smallest_site=2)
     assert set(whole.table["site"].to_pylist()) == {"north", "south"}
     assert whole.flow.removals[-1].removed == 1
 
@@ -171,9 +170,9 @@ def test_children_leave_and_so_do_those_of_unknown_age(tmp_path):
     shards = two().stay(2).stay(3)
     shards.events = [e for e in shards.events if not (e[0] == 2 and e[2] == "MEDS_BIRTH")]
     shards.events.append((3, shards.events[-1][1].replace(year=2120), "CHILD", None))
-    whole = found(shards, tmp_path, birth=["MEDS_BIRTH", "CHILD"]).extracted
+    whole = found(shards, tmp_path, birth=["MEDS_BIRTH", "CHILD"])
     assert {r.rule: r.removed for r in whole.flow.removals}["18 years or older"] == 1
-    assert found(shards, tmp_path / "any", youngest=0).extracted.flow.left == 4
+    assert found(shards, tmp_path / "any", youngest=0).flow.left == 4
 
 
 def test_a_column_of_the_shards_may_name_the_site(tmp_path):
@@ -181,14 +180,14 @@ def test_a_column_of_the_shards_may_name_the_site(tmp_path):
     for n, path in enumerate(sorted(folder.glob("data/*/*.parquet"))):
         table = pq.read_table(path)
         pq.write_table(table.append_column("hospital", pa.array([f"hospital {n}"] * table.num_rows)), path)
-    chosen = MedsExtraction.model_validate(settings(site_part=None, site_column="hospital"))
-    table = extract(folder, chosen).extracted.table
+    chosen = MedsSettings.model_validate(settings(site_part=None, site_column="hospital"))
+    table = extract_meds(folder, chosen).table
     assert set(table["site"].to_pylist()) == {"hospital 0", "hospital 1"}
 
 
 def test_refusals_say_what_to_do(tmp_path):
     with pytest.raises(MissingTable, match="subfolder data"):
-        extract(tmp_path, MedsExtraction.model_validate(settings()))
+        extract_meds(tmp_path, MedsSettings.model_validate(settings()))
     with pytest.raises(InvalidSettings, match=r"site_part or site_column.*--site"):
         found(two(), tmp_path / "a", site_part=None)
     with pytest.raises(MissingColumn, match="no column ward"):
@@ -197,7 +196,7 @@ def test_refusals_say_what_to_do(tmp_path):
         found(Shards().stay(0).stay(1), tmp_path / "c")
     with pytest.raises(EmptyCohort, match="No stay is left of 0"):
         found(two(), tmp_path / "d", begin=["ADMIT"])
-    assert found(Shards().stay(0), tmp_path / "e", site="north").extracted.flow.left == 1
+    assert found(Shards().stay(0), tmp_path / "e", site="north").flow.left == 1
 
 
 @pytest.mark.quick
@@ -215,21 +214,21 @@ def test_refusals_say_what_to_do(tmp_path):
 )
 def test_maps_that_cannot_be(given, says):
     with pytest.raises(InvalidSettings, match=says):
-        MedsExtraction.model_validate(given)
+        MedsSettings.model_validate(given)
 
 
 def test_the_map_that_is_printed_loads(tmp_path):
-    (tmp_path / "map.toml").write_text(example().as_toml())
-    assert MedsExtraction.load(tmp_path / "map.toml") == example()
+    (tmp_path / "map.toml").write_text(example_settings().as_toml())
+    assert MedsSettings.load(tmp_path / "map.toml") == example_settings()
 
 
 def strict(folder, **meds):
-    return extract(folder, MedsExtraction.model_validate(settings(**meds) | {"may_be_absent": []}))
+    return extract_meds(folder, MedsSettings.model_validate(settings(**meds) | {"may_be_absent": []}))
 
 
 def test_codes_that_no_event_has_are_named(tmp_path):
     folder = planted(12)[0].write(tmp_path)
-    assert strict(folder).extracted.notes == ()
+    assert strict(folder).notes == ()
     charted = [line | {"codes": ["BP//sistolic"]} if line["name"] == "sbp" else line for line in MAP["charted"]]
     with pytest.raises(NoValues, match=r"sbp: no value within its look-back; codes that no event has: BP//sistolic"):
         strict(folder, charted=charted)
@@ -237,7 +236,7 @@ def test_codes_that_no_event_has_are_named(tmp_path):
     with pytest.raises(NoValues, match=r"(?s)crystalloid: .*SALIN//rate.*colloid: .*ALBUMEN//ml"):
         strict(folder, doses=doses)
     charted = [*MAP["charted"], {"name": "sbp", "codes": ["BP//cuff*"]}]
-    assert strict(folder, charted=charted).extracted.notes == (
+    assert strict(folder, charted=charted).notes == (
         "No event has the code BP//cuff*, which the map uses for sbp: is it written as in the dataset?",
     )
 
@@ -245,10 +244,10 @@ def test_codes_that_no_event_has_are_named(tmp_path):
 def test_a_map_without_ends_of_stays_has_no_flow(tmp_path):
     given = settings(leave=[]) | {"site_covariates": [{"name": "flow"}]}
     with pytest.raises(InvalidSettings, match=r"\[meds\] leave, or write site_covariates = \[\]"):
-        MedsExtraction.model_validate(given)
+        MedsSettings.model_validate(given)
     given["meds"]["leave"] = ["LEFT"]  # a code that no event has
     with pytest.raises(NoValues, match=r"flow is not known for north.*site_covariates = \[\]"):
-        extract(two().write(tmp_path), MedsExtraction.model_validate(given))
+        extract_meds(two().write(tmp_path), MedsSettings.model_validate(given))
 
 
 def test_events_are_left_out_within_the_time_of_a_stay(tmp_path):

@@ -1,6 +1,7 @@
 """MIMIC-IV: from a generated database with planted traps to the planted truth, on both engines."""
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -8,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from fdtr.cohort import dialects, mimic_iv, steps
-from fdtr.cohort.complete import complete_cases
-from fdtr.cohort.engines import open_database
+from fdtr.cohort import mimic_iv, time_steps
+from fdtr.cohort.databases import open_database, read_sql
+from fdtr.cohort.extraction_settings import ExtractionSettings
 from fdtr.cohort.mimic_iv import extract_mimic_iv
-from fdtr.cohort.mimic_settings import AGE, CONCEPTS, FLUIDS, MimicExtraction
-from fdtr.cohort.steps import Extracted
-from fdtr.cohort.target_trial import target_trial
+from fdtr.cohort.mimic_iv_settings import AGE, CONCEPTS, FLUIDS, MimicSettings
+from fdtr.cohort.study_drafts import draft_target_trial
+from fdtr.cohort.time_steps import ExtractedTable, complete_cases
 from fdtr.errors import EmptyCohort, UnsuitableColumn
 from mimic_world import (
     COLLOID,
@@ -36,9 +37,9 @@ NUMBERS = (
 COLUMNS = ("site", *NUMBERS)
 
 
-def extract(address: str, settings: MimicExtraction | None = None, **options) -> Extracted:
+def extract(address: str, settings: MimicSettings | None = None, **options) -> ExtractedTable:
     with open_database(address) as db:
-        return extract_mimic_iv(db, settings or MimicExtraction(), **options)
+        return extract_mimic_iv(db, settings or MimicSettings(), **options)
 
 
 def found(table: pa.Table) -> dict[int, dict[str, list[float]]]:
@@ -135,16 +136,16 @@ def test_every_trap_has_a_rule_that_it_finds_out():
 @pytest.mark.parametrize("rule", MUTATIONS)
 def test_a_wrong_rule_is_found_out_by_its_trap(rule, tmp_path, monkeypatch):
     trap, file, right, wrong, columns = MUTATIONS[rule]
-    assert re.search(right, dialects.statement(file))
+    assert re.search(right, read_sql(file))
 
     def mutated(path: str) -> str:
-        sql = dialects.statement(path)
+        sql = read_sql(path)
         return re.sub(right, wrong, sql) if path == file else sql
 
-    monkeypatch.setattr(steps, "statement", mutated)
-    monkeypatch.setattr(mimic_iv, "statement", mutated)
+    monkeypatch.setattr(time_steps, "read_sql", mutated)
+    monkeypatch.setattr(mimic_iv, "read_sql", mutated)
     world = make_world(150, seed=1, traps=frozenset({trap}))
-    settings = MimicExtraction(may_be_absent=("weight", "crystalloid", "colloid"))
+    settings = MimicSettings(may_be_absent=("weight", "crystalloid", "colloid"))
     differing = wrong_columns(extract(write_duckdb(world, tmp_path / "mimic.duckdb"), settings).table, world)
     assert differing == columns if columns else differing
 
@@ -228,7 +229,7 @@ def test_no_complete_case_at_all_is_told(tmp_path):
     world = make_world(40, seed=6, traps=frozenset())
     labs = world.tables["labevents"]
     none = labs.filter(pc.invert(pc.is_in(labs["itemid"], pa.array([50971, 50822]))))
-    settings = MimicExtraction(may_be_absent=("potassium",))
+    settings = MimicSettings(may_be_absent=("potassium",))
     found = extract(write_duckdb(changed(world, "labevents", none), tmp_path / "mimic.duckdb"), settings)
     with pytest.raises(EmptyCohort, match=r"No stay is a complete case.*“every covariate known at every step” \(40\)"):
         complete_cases(found)
@@ -236,7 +237,7 @@ def test_no_complete_case_at_all_is_told(tmp_path):
 
 def test_complete_cases_know_the_outcome_at_the_end_of_every_step(tmp_path):
     """Where lactate may be six hours old, some stays have an older one carried on."""
-    settings = MimicExtraction.model_validate({"outcome": {"look_back_hours": 6.0}})
+    settings = MimicSettings.model_validate({"outcome": {"look_back_hours": 6.0}})
     found = extract(write_duckdb(make_world(200, seed=6), tmp_path / "mimic.duckdb"), settings)
     whole = complete_cases(found)
     assert [removal.rule for removal in whole.flow.removals[-2:]] == [
@@ -249,10 +250,10 @@ def test_complete_cases_know_the_outcome_at_the_end_of_every_step(tmp_path):
     assert not found.carried & set(whole.table["patient"].to_pylist())
 
 
-def asking(*covariates: dict, **mimic_iv) -> MimicExtraction:
+def asking(*covariates: dict, **mimic_iv) -> MimicSettings:
     """The default settings with further covariates."""
-    there = [covariate.model_dump() for covariate in MimicExtraction().covariates]
-    return MimicExtraction.model_validate({"covariates": [*there, *covariates], "mimic_iv": mimic_iv})
+    there = [covariate.model_dump() for covariate in MimicSettings().covariates]
+    return MimicSettings.model_validate({"covariates": [*there, *covariates], "mimic_iv": mimic_iv})
 
 
 @pytest.fixture(params=["duckdb", pytest.param("postgresql", marks=pytest.mark.database)])
@@ -353,19 +354,17 @@ def test_a_stay_whose_end_is_not_known_goes_on(written, all_stays):
     stays = world.tables["icustays"]
     ends = [None if all_stays or number % 2 else end for number, end in enumerate(stays["outtime"].to_pylist())]
     address = written(changed(world, "icustays", stays.set_column(5, "outtime", pa.array(ends, pa.timestamp("us")))))
-    settings = MimicExtraction()
+    settings = MimicSettings()
     if all_stays:
         with pytest.raises(UnsuitableColumn, match=r"has an outtime in icustays.*leave flow out of site_covariates"):
             extract(address, settings)
-        settings = MimicExtraction(site_covariates=settings.site_covariates[:1])
+        settings = MimicSettings(site_covariates=settings.site_covariates[:1])
     assert extract(address, settings).table.num_rows == 300
 
 
 def test_the_dictionary_names_the_items_that_the_sql_files_read():
     for name, told in (CONCEPTS | FLUIDS).items():
-        written_in = set(
-            re.findall(r"\b2\d{5}\b|\b5\d{4}\b", dialects.statement(f"mimic_iv/{name}").split("SELECT", 1)[1])
-        )
+        written_in = set(re.findall(r"\b2\d{5}\b|\b5\d{4}\b", read_sql(f"mimic_iv/{name}").split("SELECT", 1)[1]))
         assert written_in == set(re.findall(r"\b2\d{5}\b|\b5\d{4}\b", told)), name
 
 
@@ -374,8 +373,8 @@ def test_the_dictionary_names_the_items_that_the_sql_files_read():
 )
 def test_the_target_trial_says_what_looks_ahead_what_is_assumed_and_what_is_planned(tmp_path, sepsis, told):
     address = write_duckdb(make_world(100, seed=5), tmp_path / "mimic.duckdb")
-    settings = MimicExtraction.model_validate({"ends": {"death": 0.125, "discharge": 0.75}})
-    page = target_trial(extract(address, settings, sepsis=sepsis), mimic_iv.LOOKS_AHEAD[sepsis])
+    settings = MimicSettings.model_validate({"ends": {"death": 0.125, "discharge": 0.75}})
+    page = draft_target_trial(extract(address, settings, sepsis=sepsis))
     eligibility = next(line for line in page.splitlines() if line.startswith("| Eligibility"))
     assert told in eligibility
     assert "lactate known when step 0 begins" in eligibility
@@ -393,5 +392,7 @@ def test_the_target_trial_says_what_looks_ahead_what_is_assumed_and_what_is_plan
         assert f"* **{word}.**" in page
     assert "## Analysis plan" in page
     assert "step-importance sampling" in page
-    kept = MimicExtraction.model_validate({"outcome": {"unmeasured": 1.0}})
-    assert "Looks ahead" not in target_trial(extract(address, kept, sepsis=sepsis), "")
+    everybody = {"outcome": {"unmeasured": 1.0}}
+    whole = extract(address, MimicSettings.model_validate(everybody), sepsis=sepsis)
+    plain = replace(whole, settings=ExtractionSettings.model_validate(everybody))  # which looks ahead nowhere
+    assert "Looks ahead" not in draft_target_trial(plain)

@@ -9,8 +9,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from fdtr.cohort.episodes import draft_study, write_episodes
-from fdtr.cohort.minari import read_episodes
+from fdtr.cohort.minari import draft_episode_study, read_episodes, write_episodes
 from fdtr.errors import EmptyCohort, InvalidTable, MissingExtra, MissingFile, UnreadableFile
 from fdtr.site import read_trajectories
 from fdtr.study import Study
@@ -95,7 +94,7 @@ def test_table_and_study_go_together(tmp_path):
 
 def test_an_end_is_worth_a_reward_of_nothing(tmp_path):
     made = [(o, a, -np.abs(r) - 1, e) for o, a, r, e in episodes([3, 2])]
-    study = Study.parse(draft_study(read_episodes({"a": write(tmp_path / "a", made)}), "x").encode(), "x")
+    study = Study.parse(draft_episode_study(read_episodes({"a": write(tmp_path / "a", made)}), "x").encode(), "x")
     low, high = study.reward.range
     assert low + study.ends["terminated"] * (high - low) == pytest.approx(0.0)
 
@@ -115,7 +114,7 @@ def test_discrete_observations_become_levels(tmp_path):
     made = [(np.array([0, 2, 1]), a, r, e) for _, a, r, e in episodes([2])]
     found = read_episodes({"a": write(tmp_path / "a", made, observed=THREE)})
     assert found.table["state"].to_pylist() == [0, 2]
-    study = Study.parse(draft_study(found, "x").encode(), "x")
+    study = Study.parse(draft_episode_study(found, "x").encode(), "x")
     assert study.covariates[0].basis.levels == (0, 1, 2)
 
 
@@ -155,7 +154,7 @@ def test_numbers_that_are_none_are_refused(tmp_path, value):
 
 
 def test_a_draft_shares_what_observations_do_and_has_no_negative_zero(tmp_path):
-    text = draft_study(read_episodes({"a": write(tmp_path / "a", episodes([3, 2]))}), "x", teaching=True)
+    text = draft_episode_study(read_episodes({"a": write(tmp_path / "a", episodes([3, 2]))}), "x", teaching=True)
     assert "terminated = 0\n" in text
     study = Study.parse(text.encode(), "x")
     assert {covariate.effect for covariate in study.covariates} == {"shared"}

@@ -4,16 +4,16 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from fdtr.cohort.engines import open_database
-from fdtr.cohort.flow import Flow
-from fdtr.cohort.settings import Extraction
-from fdtr.cohort.steps import Extracted, Source, make_table
+from fdtr.cohort.cohort_flow import Flow
+from fdtr.cohort.databases import open_database
+from fdtr.cohort.extraction_settings import ExtractionSettings
+from fdtr.cohort.time_steps import ExtractedTable, Source, make_table
 
 ZERO = datetime(2150, 3, 1, 8)
 SPARSE = ("weight", "temperature", "sbp", "hemoglobin", "potassium", "lactate", "crystalloid", "colloid")
 """Tests chart what they are about, and nothing else."""
 
-SETTINGS = Extraction(site_covariates=(), may_be_absent=SPARSE)
+SETTINGS = ExtractionSettings(site_covariates=(), may_be_absent=SPARSE)
 TIME = pa.timestamp("us")
 
 
@@ -37,10 +37,10 @@ class Hand:
         self.doses.append((stay, name, at(start), None if end is None else at(end), amount))
         return self
 
-    def table(self, address: str, settings: Extraction = SETTINGS, sites: int = 2) -> pa.Table:
-        return self.extract(address, settings, sites).table
+    def table(self, address: str, settings: ExtractionSettings = SETTINGS) -> pa.Table:
+        return self.extract(address, settings).table
 
-    def extract(self, address: str, settings: Extraction = SETTINGS, sites: int = 2) -> Extracted:
+    def extract(self, address: str, settings: ExtractionSettings = SETTINGS) -> ExtractedTable:
         ids, people, units, zeros, outs, deaths = zip(*self.stays, strict=True)
         when = lambda hours: pa.array([None if h is None else at(h) for h in hours], TIME)  # noqa: E731
         with open_database(address) as db:
@@ -58,7 +58,7 @@ class Hand:
             db.put("measurements", rows(charts, kinds))
             kinds = [("stay_id", pa.int64()), ("name", pa.string()), ("start_time", TIME), ("end_time", TIME)]
             db.put("doses", rows(self.doses or [(None,) * 5], [*kinds, ("amount", pa.float64())]))
-            return make_table(db, settings, Source(Flow("stays", len(ids))), sites=sites)
+            return make_table(db, settings, Source(Flow("stays", len(ids))))
 
 
 def rows(listed, kinds) -> pa.Table:

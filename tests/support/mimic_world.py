@@ -373,7 +373,7 @@ def _codes(septic: Array, others: Array) -> pa.Table:
 
 def _declared(table: str, rows: pa.Table) -> str:
     """The columns of a table as mimic-code declares them, where a test did not put other values there."""
-    from fdtr.cohort.postgres import to_sql
+    from fdtr.cohort.postgres_engine import to_sql
 
     def kind(field: pa.Field) -> str:
         known = DECLARED.get((table, field.name))

@@ -8,7 +8,6 @@ import typer
 from fdtr import __version__
 from fdtr.cli import show, show_checks, show_results, studies
 from fdtr.cli.extract import extract_app
-from fdtr.cli.extract_files import clif, meds, minari
 from fdtr.cli.folder import status
 from fdtr.cli.keys import keys_app, roster_app
 from fdtr.cli.messages import message_app
@@ -78,8 +77,6 @@ def demo(
     studies.demo(made, json)
 
 
-for source in (clif, meds, minari):
-    extract_app.command()(source)
 site_app.command()(package)
 site_app.command("run")(run_package)
 app.command()(simulate)

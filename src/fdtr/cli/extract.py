@@ -1,4 +1,4 @@
-"""From a hospital's tables to a study's: `fdtr extract`."""
+"""`fdtr extract`: from a hospital's tables to a study's table."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fdtr.cli.options import Json
 from fdtr.errors import EmptyCohort, InvalidSettings
 
 if TYPE_CHECKING:
-    from fdtr.cohort.mimic_iv import Sepsis as Kind
-    from fdtr.cohort.settings import Extraction
-    from fdtr.cohort.steps import Extracted
+    from fdtr.cohort.extraction_settings import ExtractionSettings
+    from fdtr.cohort.extraction_settings import Sepsis as SepsisRule
+    from fdtr.cohort.time_steps import ExtractedTable
 
-Chosen = TypeVar("Chosen", bound="Extraction")
+SettingsType = TypeVar("SettingsType", bound="ExtractionSettings")
 
 extract_app = typer.Typer(
     help="From a hospital's tables to a study's table. Writes one folder on this machine; sends nothing.",
@@ -62,29 +62,8 @@ class Sepsis(StrEnum):
 @extract_app.callback()
 def sources() -> None:
     """From a hospital's tables to a study's table."""
-    # To be ended is to leave: what lies in temporary files goes with it.
+    # Exit on SIGTERM, so that temporary files are removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-
-
-def loaded(model: type[Chosen], file: Path | None, study: Path | None) -> Chosen:
-    """The settings of an extraction: those of a file, or the defaults, with the steps and cuts of an agreed study."""
-    from fdtr.study import Study
-
-    settings = model.load(file) if file else model()
-    return settings.agreeing_with(Study.load(study)) if study else settings
-
-
-def printed(settings: Extraction) -> NoReturn:
-    """Print all settings, and do nothing else."""
-    show.line(settings.as_toml().rstrip())
-    raise typer.Exit
-
-
-def limit(memory: str | None) -> str:
-    """The memory that was asked for, or the default."""
-    from fdtr.cohort.engines import MEMORY
-
-    return memory or MEMORY
 
 
 @extract_app.command("mimic-iv")
@@ -109,75 +88,233 @@ def mimic_iv(
     The table is ragged: who dies or leaves early stays in it, with how it ended. Complete cases, as in the paper, lie
     beside it, in complete/. Nothing is written to the database, and nothing about a patient is printed.
     """
-    from fdtr.cohort.complete import complete_cases
-    from fdtr.cohort.drafting import draft_study
-    from fdtr.cohort.engines import open_database
-    from fdtr.cohort.mimic_iv import LOOKS_AHEAD, extract_mimic_iv, read_stays
-    from fdtr.cohort.mimic_settings import MimicExtraction
-    from fdtr.cohort.target_trial import target_trial
-    from fdtr.cohort.writing import parts_of, refuse_taken, write
+    from fdtr.cohort import MimicSettings, draft_study, draft_target_trial, extract_mimic_iv, open_database, read_stays
+    from fdtr.cohort.extraction_folder import require_new_folder, write_extraction
 
-    asked = loaded(MimicExtraction, settings, study)
+    chosen = _load_settings(MimicSettings, settings, study)
     if print_settings:
-        printed(asked)
+        _print_settings(chosen)
     if not db:
         raise InvalidSettings("Name the database: --db duckdb:FILE or --db postgresql://USER@HOST/DATABASE.")
-    refuse_taken(out)  # before the work, not after it
-    kind = _who(sepsis, stays, asked)
+    require_new_folder(out)  # before the work, not after it
+    rule = _sepsis_rule(sepsis, stays, chosen)
     listed = read_stays(stays) if stays else None
-    asked = asked.made_with(site=site, one_site=one_site or None, sepsis=kind)
-    with open_database(db, memory=limit(memory)) as database, show.progress() as progress:
-        found = extract_mimic_iv(database, asked, kind, listed, progress, sites=asked.fewest_sites)
-    beside: dict[str, bytes] = {}
-    try:
-        whole = parts_of(complete_cases(found), draft_study(asked, ragged=False, teaching=teaching))
-    except EmptyCohort as reason:  # the table itself is not: it is written, without them
-        found = replace(found, notes=(*found.notes, f"There is no folder complete/. {reason}"))
-    else:
-        beside = {f"complete/{name}": whole[name] for name in ("table.parquet", "study.toml", "flow.csv", "flow.svg")}
-    trial = target_trial(found, LOOKS_AHEAD[kind])
-    write(found, draft_study(asked, teaching=teaching), out, {**beside, "target-trial.md": trial.encode()})
-    told(found, out, json)
+    chosen = chosen.with_options(site=site, one_site=one_site, sepsis=rule)
+    with open_database(db, memory=memory) as database, show.progress() as progress:
+        extracted = extract_mimic_iv(database, chosen, rule, listed, progress)
+    extracted, files = _with_complete_cases(extracted, teaching)
+    files["target-trial.md"] = draft_target_trial(extracted).encode()
+    write_extraction(extracted, draft_study(chosen, teaching=teaching), out, files)
+    _report(extracted, out, json)
 
 
-def _who(sepsis: Sepsis | None, stays: Path | None, asked: Extraction) -> Kind:
+def _sepsis_rule(sepsis: Sepsis | None, stays: Path | None, settings: ExtractionSettings) -> SepsisRule:
     """Who has sepsis: by the options, else by the settings of an earlier table."""
     if sepsis is not None and stays is not None:
         raise InvalidSettings("--sepsis and --stays both say who has sepsis. Give one of them.")
-    kind: Kind = "listed" if stays is not None else sepsis.value if sepsis else asked.options.sepsis or "sepsis3"
-    if kind == "listed" and stays is None:
+    if stays is not None:
+        return "listed"
+    rule: SepsisRule = sepsis.value if sepsis else settings.options.sepsis or "sepsis3"
+    if rule == "listed":
         raise InvalidSettings("The table of these settings was made with a list of stays. Give that list with --stays.")
-    return kind
+    return rule
 
 
-def told(found: Extracted, out: Path, machine: bool) -> None:
-    """What an extraction says: counts, never a patient's value."""
-    flow, labels = found.flow.as_rows(), found.settings.dose.labels
-    sites = (
-        found.table.group_by("site").aggregate([("patient", "count_distinct"), ("patient", "count")]).sort_by("site")
-    )
-    levels = found.table.group_by("action").aggregate([("patient", "count")])
-    by_level = dict(zip(levels["action"].to_pylist(), levels["patient_count"].to_pylist(), strict=True))
-    covariates = {covariate.name for covariate in found.settings.covariates}
-    missing = {entry.column: entry.missing for entry in found.dictionary if entry.column in covariates}
-    left_out = found.left_out.to_pylist()
-    for note in found.notes:
+def _with_complete_cases(extracted: ExtractedTable, teaching: bool) -> tuple[ExtractedTable, dict[str, bytes]]:
+    """The files of complete/. If no stay is complete there are none, and a note of the table says why."""
+    from fdtr.cohort import complete_cases, draft_study
+    from fdtr.cohort.extraction_folder import files_of
+
+    try:
+        complete = complete_cases(extracted)
+    except EmptyCohort as reason:
+        return replace(extracted, notes=(*extracted.notes, f"There is no folder complete/. {reason}")), {}
+    files = files_of(complete, draft_study(extracted.settings, ragged=False, teaching=teaching))
+    names = ("table.parquet", "study.toml", "flow.csv", "flow.svg")
+    return extracted, {f"complete/{name}": files[name] for name in names}
+
+
+@extract_app.command()
+def clif(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The folder of CLIF tables: clif_adt.parquet, ….")
+    ] = None,
+    out: Out = OUT,
+    settings: SettingsFile = None,
+    study: AgreedStudy = None,
+    site: SiteName = None,
+    one_site: OneSite = False,
+    file_type: Annotated[str | None, typer.Option(help="parquet, the default, or csv.")] = None,
+    time_zone: Annotated[
+        str | None, typer.Option(help="Of times that state none, such as America/Chicago; else UTC.")
+    ] = None,
+    onsets: Annotated[
+        Path | None,
+        typer.Option(help="When step 0 begins, and of whom: a CSV file with hospitalization_id and onset."),
+    ] = None,
+    memory: Memory = None,
+    teaching: Teaching = False,
+    print_settings: PrintSettings = False,
+    json: Json = False,
+) -> None:
+    """CLIF tables (Common Longitudinal ICU data Format) as a table of trajectories with a draft of its study.
+
+    Reads the tables where they lie and writes one new folder, readable by you alone. Sends nothing. Sites are the first
+    unit of each stay, or --site.
+    """
+    from fdtr.cohort import ClifSettings, draft_study, draft_target_trial, extract_clif, write_extraction
+    from fdtr.cohort.extraction_folder import require_new_folder
+
+    chosen = _load_settings(ClifSettings, settings, study)
+    if print_settings:
+        _print_settings(chosen)
+    tables = _required(folder, "the folder of CLIF tables")
+    require_new_folder(out)
+    chosen = chosen.with_options(site=site, one_site=one_site, file_type=file_type, time_zone=time_zone)
+    with show.progress() as progress:
+        extracted = extract_clif(tables, chosen, onsets=onsets, memory=memory, progress=progress)
+    drafted = draft_study(extracted.settings, cluster=extracted.has_repeated_persons, teaching=teaching)
+    write_extraction(extracted, drafted, out, {"target-trial.md": draft_target_trial(extracted).encode()})
+    _report(extracted, out, json)
+
+
+@extract_app.command()
+def meds(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The MEDS dataset: the folder with data/*.parquet.")
+    ] = None,
+    codes: Annotated[
+        Path | None,
+        typer.Option("--map", "--settings", help="What the codes mean (TOML), with settings to change beside it."),
+    ] = None,
+    out: Out = OUT,
+    study: AgreedStudy = None,
+    site: SiteName = None,
+    one_site: OneSite = False,
+    memory: Memory = None,
+    teaching: Teaching = False,
+    print_settings: PrintSettings = False,
+    json: Json = False,
+) -> None:
+    """MEDS events (Medical Event Data Standard) as a table of trajectories with a draft of its study.
+
+    Codes are free in MEDS: --print-settings prints a map to start from. Reads the shards where they lie and writes one
+    new folder, readable by you alone. Sends nothing.
+    """
+    from fdtr.cohort import MedsSettings, draft_study, extract_meds, write_extraction
+    from fdtr.cohort.extraction_folder import require_new_folder
+    from fdtr.cohort.meds import example_settings
+
+    if print_settings:
+        _print_settings(_load_settings(MedsSettings, codes, study) if codes else example_settings())
+    dataset = _required(folder, "the folder of the MEDS dataset")
+    if codes is None:
+        raise typer.BadParameter("say what the codes mean; --print-settings prints a map", param_hint="--map")
+    chosen = _load_settings(MedsSettings, codes, study).with_options(site=site, one_site=one_site)
+    require_new_folder(out)
+    with show.progress() as progress:
+        extracted = extract_meds(dataset, chosen, memory=memory, progress=progress)
+    # No target trial: only the author of the map knows what begins a stay.
+    drafted = draft_study(extracted.settings, cluster=extracted.has_repeated_persons, teaching=teaching)
+    write_extraction(extracted, drafted, out)
+    _report(extracted, out, json)
+
+
+@extract_app.command()
+def minari(
+    datasets: Annotated[
+        list[str], typer.Argument(metavar="SITE=DIR", help="A dataset's folder, and what to call its site.")
+    ],
+    out: Out = OUT,
+    name: Annotated[str, typer.Option(help="What to call the study.")] = "episodes",
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Cut episodes after so many steps; else the longest counts.")
+    ] = None,
+    teaching: Teaching = False,
+    json: Json = False,
+) -> None:
+    """Episodes of Minari datasets as a table of trajectories with a draft of its study; each dataset is one site.
+
+    Reads the folders and writes one new folder. Sends nothing. Actions have to be discrete, observations vectors or
+    discrete.
+    """
+    from fdtr.cohort import read_episodes, write_episodes
+    from fdtr.cohort.extraction_folder import require_new_folder
+
+    require_new_folder(out)
+    with show.progress() as progress:
+        episodes = read_episodes(_sites(datasets), steps, progress)
+    write_episodes(episodes, name, out, teaching=teaching)
+    table = episodes.table
+    if json:
+        sites = table.group_by("site").aggregate([("patient", "count_distinct"), ("patient", "count")])
+        show.as_json({"folder": str(out), "steps": episodes.horizon, "sites": sites.sort_by("site").to_pylist()})
+        return
+    show.line(f"Wrote {out}/: {table.num_rows:,} rows, {episodes.horizon} steps at most. Read study.toml, then run:")
+    _show_next_command(out)
+
+
+def _load_settings(model: type[SettingsType], file: Path | None, study: Path | None) -> SettingsType:
+    """Settings from a file, or the defaults, with the steps and cuts of an agreed study."""
+    from fdtr.study import Study
+
+    settings = model.load(file) if file else model()
+    return settings.agreeing_with(Study.load(study)) if study else settings
+
+
+def _print_settings(settings: ExtractionSettings) -> NoReturn:
+    """Print all settings and exit."""
+    show.line(settings.as_toml().rstrip())
+    raise typer.Exit
+
+
+def _required(folder: Path | None, what: str) -> Path:
+    """The folder to read. It is optional with --print-settings only."""
+    if folder is None:
+        raise typer.BadParameter(f"name {what}", param_hint="DIR")
+    return folder
+
+
+def _sites(arguments: list[str]) -> dict[str, Path]:
+    """Folders by site, from arguments SITE=DIR."""
+    pairs = [argument.partition("=") for argument in arguments]
+    if any(not (site and folder) for site, _, folder in pairs):
+        raise typer.BadParameter("give each dataset as SITE=DIR", param_hint="SITE=DIR")
+    if len({site for site, _, _ in pairs}) < len(pairs):
+        raise typer.BadParameter("a site is named twice; each dataset is one site", param_hint="SITE=DIR")
+    return {site: Path(folder) for site, _, folder in pairs}
+
+
+def _report(extracted: ExtractedTable, out: Path, json: bool) -> None:
+    """Show what was extracted: counts, never a patient's value."""
+    table, flow = extracted.table, extracted.flow.as_rows()
+    sites = table.group_by("site").aggregate([("patient", "count_distinct"), ("patient", "count")]).sort_by("site")
+    covariates = {covariate.name for covariate in extracted.settings.covariates}
+    missing = {entry.column: entry.missing for entry in extracted.dictionary if entry.column in covariates}
+    left_out = extracted.left_out.to_pylist() if extracted.left_out is not None else []
+    for note in extracted.notes:
         show.note(note)
-    if machine:
+    if json:
         counts = {"flow": flow, "sites": sites.to_pylist(), "missing": missing, "left_out": left_out}
-        show.as_json({"folder": str(out), **counts, "notes": list(found.notes)})
+        show.as_json({"folder": str(out), **counts, "notes": list(extracted.notes)})
         return
     show.table(
         "Stays", ["rule", "removed", "left"], [[str(r["rule"]), f"{r['removed']:,}", f"{r['left']:,}"] for r in flow]
     )
     rows = [[r["site"], f"{r['patient_count_distinct']:,}", f"{r['patient_count']:,}"] for r in sites.to_pylist()]
     show.table("Sites", ["site", "stays", "rows"], rows)
-    shares = [[label, f"{by_level.get(a, 0) / found.table.num_rows:.0%}"] for a, label in enumerate(labels)]
+    levels = table.group_by("action").aggregate([("patient", "count")])
+    by_level = dict(zip(levels["action"].to_pylist(), levels["patient_count"].to_pylist(), strict=True))
+    labels = extracted.settings.dose.labels
+    shares = [[label, f"{by_level.get(level, 0) / table.num_rows:.0%}"] for level, label in enumerate(labels)]
     show.table("Doses", ["level", "rows"], shares)
-    gaps = [[name, f"{count / found.table.num_rows:.0%}"] for name, count in missing.items()]
-    show.table("Missing", ["column", "rows"], gaps)
+    show.table("Missing", ["column", "rows"], [[n, f"{count / table.num_rows:.0%}"] for n, count in missing.items()])
     if left_out:
         rows = [[r["reason"], r["name"], f"{r['entries']:,}"] for r in left_out]
         show.table("Left out", ["reason", "of", "entries"], rows)
     show.line(f"Wrote {out}/. Read dictionary.md and study.toml there, decide, then run:")
+    _show_next_command(out)
+
+
+def _show_next_command(out: Path) -> None:
     show.line(f"  {show.program()} run {out}/study.toml {out}/table.parquet --out results")

@@ -13,7 +13,7 @@ from fdtr.cli.signed import KeyPath, RoundNumber
 from fdtr.errors import MissingFile, OutputExists
 
 if TYPE_CHECKING:
-    from fdtr.cohort.package import Config, Package
+    from fdtr.cohort.site_package import Config, Package
     from fdtr.disclosure import TableOne
     from fdtr.study import Study
     from fdtr.trajectories import Trajectories
@@ -32,10 +32,10 @@ def package(
 
     Holds the study and the settings, no data. A run leaves in its output/ only what may leave the site.
     """
-    from fdtr.cohort.clif_settings import ClifExtraction
-    from fdtr.cohort.package import write_package
+    from fdtr.cohort import ClifSettings
+    from fdtr.cohort.site_package import write_package
 
-    chosen = ClifExtraction.load(settings) if settings else ClifExtraction()
+    chosen = ClifSettings.load(settings) if settings else ClifSettings()
     write_package(folder, study, chosen)
     show.line(f"Wrote {folder}/. Give a copy to every site; README.md there says what its analyst does.")
 
@@ -51,7 +51,7 @@ def run_package(
     Patients' rows go to private/, what may leave to output/. Where a disclosure rule refuses, or you say no,
     both stay as they were.
     """
-    from fdtr.cohort.package import Config, Package
+    from fdtr.cohort.site_package import Config, Package
     from fdtr.container import is_container
     from fdtr.exchange.release import AGREED_BEFOREHAND, release_table
     from fdtr.pipeline.folders import file_names
@@ -87,18 +87,20 @@ def run_package(
 
 def _extracted(here: Package, config: Config) -> Path:
     """The new table of this site, beside the one of an earlier run."""
-    from fdtr.cohort.clif import extract
-    from fdtr.cohort.clif_settings import ClifExtraction
-    from fdtr.cohort.writing import write
+    from fdtr.cohort import ClifSettings, extract_clif, write_extraction
 
-    chosen, tables = ClifExtraction.load(here.settings), config.tables(here.folder)
+    chosen, tables = ClifSettings.load(here.settings), config.tables(here.folder)
     with show.progress() as progress:
-        found = extract(
-            tables, chosen, site=config.site_name, file_type=config.file_type, zone=config.time_zone, progress=progress
+        extracted = extract_clif(
+            tables,
+            chosen,
+            site=config.site_name,
+            file_type=config.file_type,
+            time_zone=config.time_zone,
+            progress=progress,
         )
-    study = here.study.read_text(encoding="utf-8")
-    write(found.extracted, study, here.new, {"left-out.csv": found.left_out_as_csv()})
-    rows = [[str(row["rule"]), f"{row['removed']:,}", f"{row['left']:,}"] for row in found.extracted.flow.as_rows()]
+    write_extraction(extracted, here.study.read_text(encoding="utf-8"), here.new)
+    rows = [[str(row["rule"]), f"{row['removed']:,}", f"{row['left']:,}"] for row in extracted.flow.as_rows()]
     show.table("Stays, for your own eyes", ["rule", "removed", "left"], rows)
     return here.new / "table.parquet"
 
@@ -112,7 +114,7 @@ class _Told(NamedTuple):
 
 def _judged_table(study: Study, here: Package, path: Path) -> _Told | None:
     """Table 1, held to rule ONCE and shown; None where the study promises noise, or that no site's numbers are seen."""
-    from fdtr.cohort.clif_settings import ClifExtraction
+    from fdtr.cohort import ClifSettings
     from fdtr.exchange.kept import ledger
     from fdtr.exchange.table_one import HEADINGS, lines_of
     from fdtr.site import read_trajectories, release_of_table, tell_table
@@ -123,7 +125,7 @@ def _judged_table(study: Study, here: Package, path: Path) -> _Told | None:
     if study.disclosure.epsilon is not None:
         show.line("No Table 1: the study asks for differential privacy, and a Table 1 has no noise.")
         return None
-    units = {one.name: one.unit for one in ClifExtraction.load(here.settings).covariates}
+    units = {one.name: one.unit for one in ClifSettings.load(here.settings).covariates}
     rows = read_trajectories(path, study)
     table = tell_table(
         study, rows, path, {one.name: units.get(study.columns.of(one.name), "") for one in study.covariates}

@@ -1,12 +1,19 @@
-"""The settings of an extraction from CLIF tables: what a hospital calls units, charts and fluids."""
+"""Settings of an extraction from CLIF tables: the names of units, charted quantities and fluids."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fdtr.cohort.printing import Setting
-from fdtr.cohort.settings import SITE_COVARIATES, Extraction, Hours, Name, SiteCovariate
+from fdtr.cohort.extraction_settings import (
+    SITE_COVARIATES,
+    ExtractionSettings,
+    Hours,
+    Name,
+    SiteCovariate,
+    SourceName,
+)
+from fdtr.cohort.settings_toml import Setting
 from fdtr.study.sections import Flag, Number, Text, Whole
 
 VITALS = {"weight": "weight_kg", "temperature": "temp_c", "sbp": "sbp"}
@@ -17,7 +24,7 @@ CONVERSIONS = {
     "potassium": {"mmol/L": 1.0},
     "lactate": {"mEq/L": 1.0, "mg/dL": 0.1110},
 }
-"""What a result is multiplied by, to be in the STANDARD unit of its category."""
+"""Factors from other units to the STANDARD unit of a category."""
 
 TRIPS = ("procedural", "radiology", "dialysis")
 FLUIDS = {
@@ -27,11 +34,16 @@ FLUIDS = {
     "albumin": "colloid",
     "albumin_infusion": "colloid",
 }
-"""5% dextrose is not among them: it carries drugs and corrects sodium, and resuscitates nobody."""
+"""Without 5% dextrose, which carries drugs and corrects sodium but does not resuscitate."""
+
+
+CODED_LATER = "Diagnoses are coded at discharge, so that a stay may be eligible by what came after time zero."
+ALIVE_IN_THE_UNIT = "Who died before reaching the unit is not in the table, though step 0 begins with the hospital."
+LISTED_LATER = "Whether the list of onsets looks beyond time zero is for its maker to say."
 
 
 class Clif(Setting):
-    """What a hospital's CLIF tables call things. Categories are compared in small letters, spaces as underscores."""
+    """Names in a hospital's CLIF tables. Categories are compared in lower case, with underscores for spaces."""
 
     locations: Annotated[tuple[Text, ...], Field(min_length=1, description="location_category of a stay's units.")] = (
         "icu",
@@ -75,67 +87,68 @@ class Clif(Setting):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_tables(cls, given: Any) -> Any:
-        """A table changes what it names and keeps the rest. A covariate that moves is read from one table only."""
-        if not isinstance(given, Mapping):
-            return given
-        filled = dict(given)
+    def _fill_tables(cls, values: Any) -> Any:
+        """A table changes the entries that it names and keeps the other defaults.
+
+        A covariate that a file moves from vitals to labs, or back, is read from the new table only.
+        """
+        if not isinstance(values, Mapping):
+            return values
+        filled = dict(values)
         for name, other, default in (("vitals", "labs", VITALS), ("labs", "vitals", LABS)):
-            moved = given.get(other)
-            kept = {k: v for k, v in default.items() if not isinstance(moved, Mapping) or k not in moved}
-            if isinstance(given.get(name, {}), Mapping):
-                filled[name] = {**kept, **given.get(name, {})}
-        if isinstance(given.get("fluids"), Mapping):
-            filled["fluids"] = {**FLUIDS, **given["fluids"]}
-        if isinstance(given.get("conversions"), Mapping):
-            changed = given["conversions"]
-            both = {
-                category: {**CONVERSIONS.get(category, {}), **units}
-                for category, units in changed.items()
-                if isinstance(units, Mapping)
+            moved = values[other] if isinstance(values.get(other), Mapping) else {}
+            if isinstance(values.get(name, {}), Mapping):
+                defaults = {key: value for key, value in default.items() if key not in moved}
+                filled[name] = {**defaults, **values.get(name, {})}
+        if isinstance(values.get("fluids"), Mapping):
+            filled["fluids"] = {**FLUIDS, **values["fluids"]}
+        if isinstance(values.get("conversions"), Mapping):
+            changed = {
+                category: {**CONVERSIONS.get(category, {}), **units} if isinstance(units, Mapping) else units
+                for category, units in values["conversions"].items()
             }
-            filled["conversions"] = {**CONVERSIONS, **changed, **both}
+            filled["conversions"] = {**CONVERSIONS, **changed}
         return filled
 
 
-class ClifExtraction(Extraction):
+class ClifSettings(ExtractionSettings):
     """All settings of an extraction from CLIF tables.
 
-    >>> ClifExtraction().clif.unit
+    >>> ClifSettings().clif.unit
     'location_name'
     """
 
-    SOURCE: ClassVar[Literal["mimic-iv", "clif", "meds"]] = "clif"
+    SOURCE: ClassVar[SourceName] = "clif"
 
     name: Annotated[Text, Field(description="Of the drafted study.")] = "icu-fluids"
-    # CLIF has no onset of sepsis: a list has to give it.
+    # CLIF has no onset of sepsis: the user has to list it.
     time_zero: Annotated[
         Literal["onset", "admission"],
         Field(description="When step 0 begins: admission, or the onset on a list (--onsets), if that is later."),
     ] = "admission"
-    # Every unit is an ICU unless [clif] locations says otherwise, and then no_icu tells nothing.
+    # By default every unit is an ICU, and no_icu would be constant.
     site_covariates: Annotated[
         tuple[SiteCovariate, ...], Field(description="What is the same for all stays of a site: flow, no_icu.")
-    ] = tuple(one for one in SITE_COVARIATES if one.name != "no_icu")
+    ] = tuple(covariate for covariate in SITE_COVARIATES if covariate.name != "no_icu")
     clif: Annotated[Clif, Field(description="What the hospital's CLIF tables call things.")] = Clif()
 
     @model_validator(mode="after")
     def _check_clif(self) -> Self:
-        both = [one for one in self.clif.trips if one in self.clif.locations]
-        if both:
-            raise ValueError(f"[clif] has {both[0]!r} under locations and under trips: leave it out of one of them")
-        charted = {*self.clif.vitals, *self.clif.labs}
-        lost = [one.name for one in self.charted if one.name not in charted]
-        if lost:
-            raise ValueError(f"[clif] names no category for {lost[0]!r}: add it to vitals or labs")
-        unknown = [one.name for one in self.site_covariates if one.name not in ("no_icu", "flow")]
+        repeated = [category for category in self.clif.trips if category in self.clif.locations]
+        if repeated:
+            raise ValueError(f"[clif] has {repeated[0]!r} under locations and under trips: leave it out of one of them")
+        named = {*self.clif.vitals, *self.clif.labs}
+        unnamed = [quantity.name for quantity in self.charted if quantity.name not in named]
+        if unnamed:
+            raise ValueError(f"[clif] names no category for {unnamed[0]!r}: add it to vitals or labs")
+        unknown = [covariate.name for covariate in self.site_covariates if covariate.name not in ("no_icu", "flow")]
         if unknown:
             raise ValueError(f"CLIF tables give no site covariate {unknown[0]!r}; no_icu and flow can be had")
         return self
 
     @property
     def begin(self) -> Literal["unit", "hospital", "onset"]:
-        """What step 0 begins with, or the delay before it."""
+        """The event at which step 0 begins, or the delay before step 0."""
         return "onset" if self.time_zero == "onset" else self.clif.admission
 
     @property
@@ -145,3 +158,13 @@ class ClifExtraction(Extraction):
         if self.begin == "onset":
             return f"{delay}the listed onset, or admission to the unit where that is later"
         return f"{delay}admission to the {self.begin}"
+
+    @property
+    def looks_ahead(self) -> str:
+        """Which rules of eligibility use what came after time zero, in words.
+
+        >>> ClifSettings().looks_ahead
+        ''
+        """
+        later = {"unit": "", "hospital": ALIVE_IN_THE_UNIT, "onset": LISTED_LATER}[self.begin]
+        return " ".join(text for text in (CODED_LATER if self.clif.diagnoses else "", later) if text)

@@ -1,28 +1,39 @@
-"""MIMIC-IV: a cohort of sepsis like the paper's (Section 5.2), from a user's own database.
+"""Extract a cohort of sepsis like the paper's (Section 5.2) from a user's own MIMIC-IV database.
 
-Sites are the care units in which a stay began. Who has sepsis comes from mimic-code's derived table `sepsis3`, or, if
-that is asked for, from ICD codes or from a list of stays.
+Sites are the care units in which a stay began. Who has sepsis comes from mimic-code's derived table `sepsis3`, or, on
+request, from ICD codes or from a list of stays.
 """
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 
-from fdtr.cohort.database import Database
-from fdtr.cohort.dialects import statement
-from fdtr.cohort.flow import Flow
-from fdtr.cohort.locating import Columns, bring, find
-from fdtr.cohort.mimic_settings import CONCEPTS, FLUIDS, MimicExtraction, MimicIv
-from fdtr.cohort.rules import keep_cohort
-from fdtr.cohort.steps import Extracted, Source, make_table, put_settings
-from fdtr.errors import EmptyCohort, MissingTable, UnreadableFile, UnsuitableColumn
+from fdtr.cohort.cohort_flow import Flow, keep_cohort
+from fdtr.cohort.database_errors import joined
+from fdtr.cohort.databases import Database, quoted, read_sql
+from fdtr.cohort.extraction_settings import Sepsis
+from fdtr.cohort.mimic_iv_settings import CONCEPTS, FLUIDS, MimicSettings
+from fdtr.cohort.time_steps import HOUR, ExtractedTable, Source, make_table
+from fdtr.errors import EmptyCohort, MissingColumn, MissingTable, SeveralTables, UnreadableFile, UnsuitableColumn
 from fdtr.progress import Progress, ignore_progress
 
-Sepsis = Literal["sepsis3", "icd", "listed"]
+PREFIX = "source_"
+"""Prefix of the user's tables in the SQL files, so that no temporary table can hide one."""
+
+ColumnType = Literal["whole", "number", "time", "text", "flag"]
+Columns = Mapping[str, ColumnType]
+
+_TYPE_NAMES: Mapping[ColumnType, str] = {
+    "whole": "whole numbers (BIGINT)",
+    "number": "numbers (DOUBLE PRECISION)",
+    "time": "times (TIMESTAMP)",
+    "text": "text",
+    "flag": "true or false (BOOLEAN)",
+}
 
 TABLES: Mapping[str, Columns] = {
     "icustays": {
@@ -49,82 +60,79 @@ RULES: Mapping[Sepsis, str] = {
     "icd": "sepsis by ICD codes of the admission",
     "listed": "on the list of stays",
 }
-LOOKS_AHEAD: Mapping[Sepsis, str] = {
-    "sepsis3": "Sepsis-3 by mimic-code counts organ failure up to 24 hours after infection was suspected, so that a "
-    "stay may be eligible by what came after time zero.",
-    "icd": "ICD codes are given at discharge, so that a stay may be eligible by what came after time zero.",
-    "listed": "Whether the list of stays looks beyond time zero is for its maker to say.",
-}
-"""How who has sepsis is known later than a trial would know it."""
 
 
 def extract_mimic_iv(
     db: Database,
-    settings: MimicExtraction,
+    settings: MimicSettings,
     sepsis: Sepsis = "sepsis3",
     stays: pa.Table | None = None,
     progress: Progress = ignore_progress,
-    *,
-    sites: int = 2,
-) -> Extracted:
-    """The long table of the cohort; `stays` is the list (`read_stays`) where `sepsis` is "listed"."""
+) -> ExtractedTable:
+    """The long table of the sepsis cohort of a MIMIC-IV database.
+
+    `sepsis` says who has sepsis; for "listed" the list is `stays`, from `read_stays`.
+    """
+    settings = settings.with_options(sepsis=sepsis)
     schemas = settings.mimic_iv.schemas
-    if sepsis == "sepsis3" and find(db, "icustays", schemas) and not find(db, "sepsis3", schemas):
+    if sepsis == "sepsis3" and _find(db, "icustays", schemas) and not _find(db, "sepsis3", schemas):
         raise MissingTable(
             "The database has no table sepsis3, which mimic-code derives (concepts/sepsis). Nothing was written. "
             "Derive it, or say who has sepsis otherwise: --sepsis icd goes by ICD codes, --stays FILE by your own list."
         )
-    bring(db, {**TABLES, **SEPTIC[sepsis]}, schemas, "MIMIC-IV")
-    put_settings(db, settings)
-    db.put("time_zero_rule", pa.table({"time_zero": [settings.time_zero]}))
-    _put_items(db, settings.mimic_iv)
+    _view_tables(db, {**TABLES, **SEPTIC[sepsis]}, schemas)
+    _put_choices(db, settings)
     if stays is not None:
         db.put("listed", stays)
-    charted = (*settings.concepts, *(f"{table}_items" for table in _tables_of_items(settings.mimic_iv)))
+    items = [f"{table}_items" for table in sorted({line.table for line in settings.mimic_iv.lines})]
+    charted = (*settings.concepts, *items)
     total = len(charted) + len(FLUIDS) + 1
     progress("stays", 0, total)
-    for name, part in {"units": "units", "septic": f"septic_{sepsis}", "candidates": "candidates"}.items():
-        db.make(name, statement(f"mimic_iv/{part}"))
-    flow = _keep(db, sepsis)
-    db.make("stays", statement("mimic_iv/stays"))
+    for name, file in {"units": "units", "septic": f"septic_{sepsis}", "candidates": "candidates"}.items():
+        db.make(name, read_sql(f"mimic_iv/{file}"))
+    flow = _keep_cohort(db, sepsis)
+    db.make("stays", read_sql("mimic_iv/stays"))
     _refuse_unknown_flow(db, settings)
-    _gather(db, "measurements", charted, progress, 1, total)
-    _gather(db, "doses", tuple(FLUIDS), progress, 1 + len(charted), total)
-    return make_table(db, settings, Source(flow, _origins(settings)), progress, sites=sites)
+    _make_relation(db, "measurements", charted, progress, 1, total)
+    _make_relation(db, "doses", tuple(FLUIDS), progress, 1 + len(charted), total)
+    return make_table(db, settings, Source(flow, _origins(settings)), progress)
 
 
-def _put_items(db: Database, chosen: MimicIv) -> None:
-    """The items of the settings as small relations, which the SQL files join with."""
-    lines = [(line, item) for line in chosen.lines for item in line.items]
-    db.put(
-        "charted_items",
-        pa.table(
-            {
-                "name": pa.array([line.name for line, _ in lines], pa.string()),
-                "source": pa.array([line.table for line, _ in lines], pa.string()),
-                "itemid": pa.array([item for _, item in lines], pa.int64()),
-                "factor": pa.array([line.factor for line, _ in lines], pa.float64()),
-                "shift": pa.array([line.shift for line, _ in lines], pa.float64()),
-            }
-        ),
-    )
-    db.put("not_fluids", pa.table({"itemid": pa.array(chosen.not_fluids, pa.int64())}))
+def _put_choices(db: Database, settings: MimicSettings) -> None:
+    """Load the settings as small relations, which the SQL files join with."""
+    db.put("time_zero_rule", pa.table({"time_zero": [settings.time_zero]}))
+    # A covariate that is the outcome too is read once, for the longer of its two look-backs.
+    look_backs: dict[str, int] = {}
+    for quantity in (*settings.covariates, settings.outcome):
+        look_back = round(settings.look_back(quantity) * HOUR)
+        look_backs[quantity.name] = max(look_back, look_backs.get(quantity.name, 0))
+    window_end = settings.steps * round(settings.step_hours * HOUR)
+    windows = {"look_back": list(look_backs.values()), "window_end": [window_end] * len(look_backs)}
+    db.put("charted", pa.table({"name": list(look_backs), **windows}))
+    lines = [(line, item) for line in settings.mimic_iv.lines for item in line.items]
+    items = {
+        "name": pa.array([line.name for line, _ in lines], pa.string()),
+        "source": pa.array([line.table for line, _ in lines], pa.string()),
+        "itemid": pa.array([item for _, item in lines], pa.int64()),
+        "factor": pa.array([line.factor for line, _ in lines], pa.float64()),
+        "shift": pa.array([line.shift for line, _ in lines], pa.float64()),
+    }
+    db.put("charted_items", pa.table(items))
+    db.put("not_fluids", pa.table({"itemid": pa.array(settings.mimic_iv.not_fluids, pa.int64())}))
 
 
-def _tables_of_items(chosen: MimicIv) -> list[str]:
-    return sorted({line.table for line in chosen.lines})
-
-
-def _gather(db: Database, relation: str, concepts: tuple[str, ...], progress: Progress, first: int, total: int) -> None:
-    """One relation of the rows of several concepts, each from its own file."""
+def _make_relation(
+    db: Database, relation: str, concepts: tuple[str, ...], progress: Progress, first: int, total: int
+) -> None:
+    """Make `relation` from the rows of several `concepts`, each with an SQL file of its own."""
     for number, concept in enumerate(concepts):
         progress(concept, first + number, total)
-        db.make(concept, statement(f"mimic_iv/{concept}"))
-    together = " UNION ALL ".join(f"SELECT * FROM {concept}" for concept in concepts)
-    db.run(f"CREATE TEMPORARY VIEW {relation} AS {together}")
+        db.make(concept, read_sql(f"mimic_iv/{concept}"))
+    union = " UNION ALL ".join(f"SELECT * FROM {concept}" for concept in concepts)
+    db.run(f"CREATE TEMPORARY VIEW {relation} AS {union}")
 
 
-def _keep(db: Database, sepsis: Sepsis) -> Flow:
+def _keep_cohort(db: Database, sepsis: Sepsis) -> Flow:
     if db.number("SELECT count(*) FROM candidates") == 0:
         raise EmptyCohort(
             "The table icustays of the database is empty. Nothing was written. Load MIMIC-IV into it, or name another "
@@ -140,21 +148,21 @@ def _keep(db: Database, sepsis: Sepsis) -> Flow:
     return keep_cohort(db, "candidates", "ICU stays", rules)
 
 
-def _refuse_unknown_flow(db: Database, settings: MimicExtraction) -> None:
+def _refuse_unknown_flow(db: Database, settings: MimicSettings) -> None:
     unknown = db.arrow("SELECT DISTINCT site FROM stays WHERE flow IS NULL ORDER BY site")["site"].to_pylist()
-    if unknown and "flow" in {one.name for one in settings.site_covariates}:
+    if unknown and "flow" in {covariate.name for covariate in settings.site_covariates}:
         raise UnsuitableColumn(
             f"No stay that began in {unknown[0]} has an outtime in icustays, so that the flow of this unit is not "
             "known. Nothing was written. Load icustays anew, or leave flow out of site_covariates in the settings."
         )
 
 
-def _origins(settings: MimicExtraction) -> dict[str, str]:
+def _origins(settings: MimicSettings) -> dict[str, str]:
     items: dict[str, str] = {}
     for line in settings.mimic_iv.lines:
         items[line.name] = f"{items[line.name]}; {line.origin}" if line.name in items else line.origin
-    without = set(map(str, settings.mimic_iv.not_fluids))
-    fluids = [item for kind in settings.dose.names for item in FLUIDS[kind].split(", ") if item not in without]
+    excluded = set(map(str, settings.mimic_iv.not_fluids))
+    fluids = [item for kind in settings.dose.names for item in FLUIDS[kind].split(", ") if item not in excluded]
     return {
         **CONCEPTS,
         **items,
@@ -168,7 +176,7 @@ def _origins(settings: MimicExtraction) -> dict[str, str]:
 
 
 def read_stays(path: str | Path) -> pa.Table:
-    """A user's list: CSV with the column stay_id and, if wanted, onset (such as 2150-03-01 08:00:00)."""
+    """Read a list of stays from CSV: the column stay_id and, optionally, onset (such as 2150-03-01 08:00:00)."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
@@ -178,10 +186,86 @@ def read_stays(path: str | Path) -> pa.Table:
         ids = [int(row["stay_id"]) for row in rows]
         onsets = [datetime.fromisoformat(row["onset"]) if row.get("onset") else None for row in rows]
         if any(onset is not None and onset.tzinfo is not None for onset in onsets):
-            raise ValueError  # MIMIC-IV's times are in no zone that an offset could refer to
+            raise ValueError  # times of MIMIC-IV have no zone
     except (KeyError, TypeError, ValueError):
         raise UnreadableFile(
             f"The list of stays {path} needs a column stay_id with whole numbers, and may have a column onset with "
             "times such as 2150-03-01 08:00:00, without an offset or a zone. Nothing was written."
         ) from None
     return pa.table({"stay_id": pa.array(ids, pa.int64()), "onset": pa.array(onsets, pa.timestamp("us"))})
+
+
+def _find(db: Database, table: str, schemas: Sequence[str]) -> str | None:
+    """schema.table in the first of `schemas` that has the table, else in the only other schema that has it."""
+    names = sorted(name for name in db.tables() if name.rpartition(".")[2] == table)
+    preferred = [name for schema in schemas for name in names if name == f"{schema}.{table}"]
+    if len(names) > 1 and not preferred:
+        raise SeveralTables(
+            f"The database has the table {table} more than once: {joined(names)}. Nothing was written. Say which "
+            "schema counts, with schemas under [mimic_iv] in a file for --settings."
+        )
+    return next(iter([*preferred, *names]), None)
+
+
+def _view_tables(db: Database, wanted: Mapping[str, Columns], schemas: Sequence[str]) -> None:
+    """Make a view source_NAME of every wanted table. Refuse tables that are missing, forbidden or of other types."""
+    paths = {table: _find(db, table, schemas) for table in wanted}
+    missing = [table for table, path in paths.items() if path is None]
+    if missing:
+        raise MissingTable(
+            f"The database lacks {joined(missing)}, which MIMIC-IV has (looked in the schemas "
+            f"{', '.join(schemas)}). Nothing was written. Load the missing tables, or name another database with --db."
+        )
+    present = {table: path for table, path in paths.items() if path is not None}
+    db.check_rights(list(present.values()))
+    for table, path in present.items():
+        select = f"SELECT {_column_list(db, path, wanted[table])} FROM {db.qualified(path)}"
+        db.view(f"{PREFIX}{table}", select, path)
+
+
+def _column_list(db: Database, path: str, columns: Columns) -> str:
+    fields = {field.name.lower(): field for field in db.columns(path)}
+    lacking = sorted(set(columns) - set(fields))
+    if lacking:
+        raise MissingColumn(
+            f"The table {path} lacks the column{'s' if len(lacking) > 1 else ''} {joined(lacking)}, which "
+            "MIMIC-IV has. Nothing was written. Load the table anew, from a release that has them."
+        )
+    selected = {name: _converted(quoted(fields[name].name), kind, fields[name].type) for name, kind in columns.items()}
+    unsuitable = [name for name, expression in selected.items() if expression is None]
+    if unsuitable:
+        faults = [
+            f"{name} as {_type_name(fields[name].type)} instead of {_TYPE_NAMES[columns[name]]}" for name in unsuitable
+        ]
+        raise UnsuitableColumn(
+            f"The table {path} has {joined(faults)}. Nothing was written. Load the table anew with the types "
+            "that MIMIC-IV gives its columns, or convert them in the database."
+        )
+    return ", ".join(f"{expression} AS {quoted(name)}" for name, expression in selected.items())
+
+
+def _converted(column: str, wanted: ColumnType, actual: pa.DataType) -> str | None:
+    """SQL that gives the column its wanted type, or None. Text is never parsed: engines would parse differently."""
+    whole = pa.types.is_integer(actual)
+    number = whole or pa.types.is_floating(actual) or pa.types.is_decimal(actual)
+    match wanted:
+        case "whole":
+            return column if whole else f"CAST({column} AS BIGINT)" if number else None
+        case "number" if pa.types.is_float32(actual):
+            # FLOAT, as MIMIC-IV declares it, has 4 bytes in DuckDB and 8 in PostgreSQL: 67.9 would become 67.9000015.
+            # The shortest decimal of the 4 bytes is what was written into them.
+            return f"CAST(CAST({column} AS VARCHAR) AS DOUBLE PRECISION)"
+        case "number":
+            return column if number else None
+        case "time" if pa.types.is_timestamp(actual) and actual.tz is not None:
+            return f"({column} AT TIME ZONE 'UTC')"
+        case "time":
+            return f"CAST({column} AS TIMESTAMP)" if pa.types.is_timestamp(actual) or pa.types.is_date(actual) else None
+        case "flag":
+            return column if pa.types.is_boolean(actual) else f"({column} <> 0)" if number else None
+        case "text":
+            return f"CAST({column} AS VARCHAR)"
+
+
+def _type_name(actual: pa.DataType) -> str:
+    return "text" if pa.types.is_string(actual) or pa.types.is_large_string(actual) else str(actual)

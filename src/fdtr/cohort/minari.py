@@ -1,7 +1,7 @@
 """Episodes of Minari datasets as trajectories: one dataset a site, observations as covariates.
 
-The files are read as they lie, HDF5 or Arrow, without Minari itself: it would build an environment, which may be any
-code, to learn of spaces that a dataset does not state.
+The files, HDF5 or Arrow, are read without Minari itself. To learn of spaces that a dataset does not state, Minari would
+build an environment, which may be any code.
 """
 
 from __future__ import annotations
@@ -9,26 +9,34 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset
 from numpy.typing import NDArray
 
 from fdtr import container
+from fdtr.cohort.data_dictionary import Entry, as_markdown
+from fdtr.cohort.extraction_folder import as_csv, as_parquet, write_files
+from fdtr.cohort.study_drafts import RELAXED
 from fdtr.errors import EmptyCohort, InvalidTable, MissingExtra, UnreadableFile
 from fdtr.progress import Progress, ignore_progress
+from fdtr.study import Study
+from fdtr.trajectories.ranges import round_outward
 
 MOST_BYTES = 2**24
 TERMINATED = "terminated"
+EFFECT = 'effect = "shared"  # the same at every site; or "specific": a site\'s own'
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Space:
-    """What observations or actions may be: `size` numbers between `low` and `high`, or one of some `levels`."""
+    """Possible observations or actions: `size` numbers between `low` and `high`, or one of `levels`."""
 
     size: int
     low: tuple[float, ...] = ()
@@ -38,7 +46,7 @@ class Space:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Episode:
-    """T steps: `states` (T, m), the last observation left out; `actions` and `rewards` (T,); how it ended."""
+    """An episode of T steps: `states` (T, m) without the last observation, `actions` and `rewards` (T,)."""
 
     states: Floats
     actions: NDArray[np.int64]
@@ -48,7 +56,7 @@ class Episode:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Episodes:
-    """The long `table` of all sites, with the spaces that they share and the longest episode."""
+    """The long `table` of all sites, their common spaces, and the length `horizon` of the longest episode."""
 
     table: pa.Table
     states: Space
@@ -59,29 +67,28 @@ class Episodes:
 def read_episodes(
     sites: Mapping[str, Path], steps: int | None = None, progress: Progress = ignore_progress
 ) -> Episodes:
-    """The datasets of `sites` as one table, episodes cut after `steps`.
+    """The Minari datasets in the folders `sites`, by site name, as one table; episodes are cut after `steps`.
 
-    An episode that was cut short before the last step, neither ended nor complete, is refused: what it was worth
-    afterwards is not known.
+    An episode that was truncated before the last step is refused: what it would have been worth is not known.
     """
-    opened = {site: _Dataset.open(path) for site, path in sites.items()}
-    first = next(iter(opened.values()), None)
+    datasets = {site: _Dataset.open(path) for site, path in sites.items()}
+    first = next(iter(datasets.values()), None)
     if first is None:
         raise EmptyCohort("No dataset was named. Give at least one as SITE=FOLDER.")
-    for site, dataset in opened.items():
+    for site, dataset in datasets.items():
         if (dataset.states, dataset.actions) != (first.states, first.actions):
             raise InvalidTable(
                 f"The dataset of site {site!r} has other observations or actions than the first one. All sites of a "
                 "study have the same columns; make two studies."
             )
-    total, done = sum(dataset.total for dataset in opened.values()), 0
-    found: list[tuple[str, int, Episode]] = []
-    for site, dataset in opened.items():
+    total, done = sum(dataset.total for dataset in datasets.values()), 0
+    episodes: list[tuple[str, int, Episode]] = []
+    for site, dataset in datasets.items():
         for number, episode in enumerate(dataset.episodes()):
-            found.append((site, number, _cut(episode, steps)))
+            episodes.append((site, number, _cut(episode, steps)))
             done += 1
         progress(f"episodes of {site}", done, total)
-    return _joined(found, first.states, first.actions)
+    return _join(episodes, first.states, first.actions)
 
 
 def _cut(episode: Episode, steps: int | None) -> Episode:
@@ -90,12 +97,12 @@ def _cut(episode: Episode, steps: int | None) -> Episode:
     return Episode(episode.states[:steps], episode.actions[:steps], episode.rewards[:steps], False)
 
 
-def _joined(found: list[tuple[str, int, Episode]], states: Space, actions: Space) -> Episodes:
-    lengths = np.array([len(episode.rewards) for _, _, episode in found], np.int64)
+def _join(episodes: list[tuple[str, int, Episode]], states: Space, actions: Space) -> Episodes:
+    lengths = np.array([len(episode.rewards) for _, _, episode in episodes], np.int64)
     if not lengths.sum():
         raise EmptyCohort("The datasets hold no step. Nothing was written.")
     horizon = int(lengths.max())
-    censored = sum(n < horizon and not episode.terminated for n, (_, _, episode) in zip(lengths, found, strict=True))
+    censored = sum(n < horizon and not episode.terminated for n, (_, _, episode) in zip(lengths, episodes, strict=True))
     if censored:
         raise InvalidTable(
             f"{censored} episodes were cut off before step {horizon} without having ended, and what they would have "
@@ -104,21 +111,21 @@ def _joined(found: list[tuple[str, int, Episode]], states: Space, actions: Space
     last = np.zeros(lengths.sum(), bool)
     last[lengths.cumsum()[lengths > 0] - 1] = True
     short = np.repeat(lengths < horizon, lengths)
-    values = np.concatenate([episode.states for _, _, episode in found])
+    values = np.concatenate([episode.states for _, _, episode in episodes])
     columns: dict[str, Any] = {
-        "site": np.repeat([site for site, _, _ in found], lengths),
-        "patient": np.repeat([f"{number}" for _, number, _ in found], lengths),
+        "site": np.repeat([site for site, _, _ in episodes], lengths),
+        "patient": np.repeat([f"{number}" for _, number, _ in episodes], lengths),
         "step": np.concatenate([np.arange(n) for n in lengths]),
-        **{name: values[:, i] for i, name in enumerate(names(states))},
-        "action": np.concatenate([episode.actions for _, _, episode in found]),
-        "reward": np.concatenate([episode.rewards for _, _, episode in found]),
+        **{name: values[:, i] for i, name in enumerate(state_columns(states))},
+        "action": np.concatenate([episode.actions for _, _, episode in episodes]),
+        "reward": np.concatenate([episode.rewards for _, _, episode in episodes]),
         "end": pa.array(np.where(last & short, TERMINATED, ""), mask=~(last & short)),
     }
     return Episodes(pa.table(columns), states, actions, horizon)
 
 
-def names(states: Space) -> list[str]:
-    """What the columns of the state are called."""
+def state_columns(states: Space) -> list[str]:
+    """Names of the columns of the state."""
     return ["state"] if states.levels else [f"x{i}" for i in range(states.size)]
 
 
@@ -141,9 +148,9 @@ class _Dataset:
         except UnreadableFile as error:
             raise type(error)(f"{folder} is no Minari dataset: {error}") from None
         try:
-            told = json.loads(content)
-            total, kind = int(told["total_episodes"]), str(told["data_format"])
-            spaces = [json.loads(told[name]) for name in ("observation_space", "action_space")]
+            metadata = json.loads(content)
+            total, kind = int(metadata["total_episodes"]), str(metadata["data_format"])
+            spaces = [json.loads(metadata[name]) for name in ("observation_space", "action_space")]
         except (ValueError, KeyError, TypeError):
             raise UnreadableFile(
                 f"{place}/metadata.json states no number of episodes, format or spaces. Write the dataset again with "
@@ -151,10 +158,10 @@ class _Dataset:
             ) from None
         if kind not in ("hdf5", "arrow", "parquet"):
             raise UnreadableFile(f"{folder} holds episodes as {kind!r}; hdf5, arrow and parquet can be read.")
-        return cls(place, kind, total, _observed(spaces[0]), _acted(spaces[1]))
+        return cls(place, kind, total, _observation_space(spaces[0]), _action_space(spaces[1]))
 
     def episodes(self) -> Iterator[Episode]:
-        """Every episode, in order."""
+        """All episodes, in order, checked against the metadata."""
         parts = self._from_hdf5() if self.kind == "hdf5" else self._from_arrow()
         for number, (observations, actions, rewards, terminations) in enumerate(parts):
             n = len(rewards)
@@ -206,14 +213,14 @@ class _Dataset:
             observations, *rest = (table[name].combine_chunks() for name in _PARTS)
             if pa.types.is_fixed_size_list(observations.type):
                 observations = observations.flatten().to_numpy(zero_copy_only=False).reshape(table.num_rows, -1)
-            # The last row has the last observation, and nothing beside it.
+            # The last row holds the last observation only.
             yield (np.asarray(observations), *(np.asarray(column)[:-1] for column in rest))
 
 
 _PARTS = ("observations", "actions", "rewards", "terminations")
 
 
-def _observed(space: Any) -> Space:
+def _observation_space(space: Any) -> Space:
     kind = space.get("type")
     if kind == "Discrete":
         return Space(1, levels=_levels(space))
@@ -226,7 +233,7 @@ def _observed(space: Any) -> Space:
     )
 
 
-def _acted(space: Any) -> Space:
+def _action_space(space: Any) -> Space:
     if space.get("type") != "Discrete":
         raise InvalidTable(
             f"Actions of kind {space.get('type')!r} are no levels; a study needs Discrete ones. Cut doses into levels "
@@ -238,3 +245,88 @@ def _acted(space: Any) -> Space:
 def _levels(space: Any) -> tuple[int, ...]:
     start = int(space.get("start", 0))
     return tuple(range(start, start + int(space["n"])))
+
+
+def write_episodes(episodes: Episodes, name: str, folder: Path, *, teaching: bool = False) -> None:
+    """Write the table, a draft of the study `name` and a dictionary into the new `folder`.
+
+    `teaching`: the episodes are public already, and the disclosure rules are relaxed.
+    """
+    study = draft_episode_study(episodes, name, teaching=teaching)
+    Study.parse(study.encode(), "study.toml")
+    entries = _dictionary(episodes)
+    write_files(
+        folder,
+        {
+            "table.parquet": as_parquet(episodes.table),
+            "study.toml": study.encode(),
+            "dictionary.csv": as_csv([entry.as_row() for entry in entries]),
+            "dictionary.md": as_markdown(entries, f"{name}: columns").encode(),
+        },
+    )
+
+
+def draft_episode_study(episodes: Episodes, name: str, *, teaching: bool = False) -> str:
+    """The text of a study file. Ranges are those of the spaces; an unbounded space has the range of the data."""
+    actions = list(episodes.actions.levels)
+    low, high = _reward_range(episodes)
+    lines = [
+        "# Drafted by `fdtr extract minari`. Decide with all sites which effects are shared. Ranges that are",
+        "# marked are this data's own extremes, rounded: replace them by bounds known beforehand.",
+        "format = 1",
+        f"name = {json.dumps(name, ensure_ascii=False)}",
+        f"horizon = {episodes.horizon}",
+        "",
+        "[actions]",
+        f"levels = {actions}",
+        'basis = "categorical"  # codes of a space have no order',
+    ]
+    for number, column in enumerate(state_columns(episodes.states)):
+        lines += ["", "[[covariates]]", f"name = {json.dumps(column)}", EFFECT, *_covariate(episodes, number, column)]
+    lines += ["", "[reward]", f"range = [{low:.10g}, {high:.10g}]  # of this data"]
+    if _ended_early(episodes):
+        lines += ["", "[ends]  # what each missing step is worth on [0, 1]: a reward of 0"]
+        lines.append(f"{TERMINATED} = {abs(low) / (high - low):.10g}")  # low is 0 or below: never -0
+    lines += ["", "[disclosure]", *RELAXED] if teaching else []
+    return "\n".join(lines) + "\n"
+
+
+def _covariate(episodes: Episodes, number: int, column: str) -> list[str]:
+    space = episodes.states
+    if space.levels:
+        return [f'basis = {{ kind = "categorical", levels = {list(space.levels)} }}']
+    low, high = space.low[number], space.high[number]
+    # Unbounded spaces often state the largest number of their type.
+    if isfinite(low) and isfinite(high) and abs(low) < 1e30 and abs(high) < 1e30:
+        return [f"range = [{low:.10g}, {high:.10g}]"]
+    low, high = _extremes(episodes.table[column])
+    return [f"range = [{low:.10g}, {high:.10g}]  # of this data"]
+
+
+def _extremes(column: pa.ChunkedArray, *others: float) -> tuple[float, float]:
+    extremes = pc.min_max(column).as_py()
+    low, high = min([extremes["min"], *others]), max([extremes["max"], *others])
+    return round_outward(low, high) if low < high else (low, low + 1.0)
+
+
+def _reward_range(episodes: Episodes) -> tuple[float, float]:
+    return _extremes(episodes.table["reward"], *((0.0,) if _ended_early(episodes) else ()))
+
+
+def _ended_early(episodes: Episodes) -> bool:
+    return bool(episodes.table["end"].null_count < episodes.table.num_rows)
+
+
+def _dictionary(episodes: Episodes) -> tuple[Entry, ...]:
+    return (
+        Entry("site", "the dataset", source="given"),
+        Entry("patient", "the episode's number"),
+        Entry("step", "number of the step, from 0"),
+        *(
+            Entry(name, "observation before the action", source="observations")
+            for name in state_columns(episodes.states)
+        ),
+        Entry("action", "code of the action", source="actions"),
+        Entry("reward", "reward of the step", source="rewards"),
+        Entry("end", "how an episode ended that has fewer steps than the longest", source="terminations"),
+    )

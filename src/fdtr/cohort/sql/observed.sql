@@ -15,5 +15,5 @@ FROM (
         {{microseconds(s.time_zero, s.death_time)}} AS died_at,
         c.window_end
     FROM stays AS s
-    CROSS JOIN chosen AS c
+    CROSS JOIN limits AS c
 ) AS t

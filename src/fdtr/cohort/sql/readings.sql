@@ -16,7 +16,7 @@ WITH placed AS (
         a.window_end
     FROM measurements AS m
     INNER JOIN stays AS s ON s.stay_id = m.stay_id
-    INNER JOIN asked AS a ON a.name = m.name
+    INNER JOIN quantities AS a ON a.name = m.name
     WHERE m.value BETWEEN a.lowest AND a.highest
 ),
 

@@ -48,7 +48,7 @@ WHERE amount IS NULL AND unstated AND NOT confirms AND NOT carrier
 GROUP BY name
 UNION ALL
 SELECT 'confirmation of a rate that is not known' AS reason, h.name, count(*) AS entries
-FROM held AS h
+FROM infusions AS h
 WHERE
     h.confirms
     AND h.rate IS NULL
@@ -65,7 +65,7 @@ WHERE carrier AND amount > 0
 GROUP BY name
 UNION ALL
 SELECT 'rate with nothing charted after it' AS reason, h.name, count(*) AS entries
-FROM held AS h
+FROM infusions AS h
 WHERE
     h.rate > 0
     AND h.end_time IS NULL

@@ -5,7 +5,7 @@ SELECT
     h.start_time,
     h.end_time,
     h.rate * {{microseconds(h.start_time, h.end_time)}} / 3600000000.0 AS amount
-FROM held AS h
+FROM infusions AS h
 INNER JOIN stays AS s ON s.subject_id = h.subject_id
 WHERE h.rate > 0 AND h.end_time > h.start_time AND h.end_time > s.time_zero AND h.start_time < s.read_until
 UNION ALL

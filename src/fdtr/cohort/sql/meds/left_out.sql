@@ -21,7 +21,7 @@ WHERE
 GROUP BY e.name
 UNION ALL
 SELECT 'rate with nothing charted after it' AS reason, h.name, count(*) AS entries
-FROM held AS h
+FROM infusions AS h
 CROSS JOIN meds_options AS o
 WHERE
     h.rate > 0

@@ -1,10 +1,15 @@
-"""The flow of a cohort: how many stays each rule removed, as a table and as a drawing."""
+"""Flow of a cohort: apply its rules, count the stays that each rule removes, and draw the diagram."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import Self
 from xml.sax.saxutils import escape
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fdtr.cohort.databases import Database
 
 _WIDTH, _MARGIN, _GAP, _LINE = 720, 16, 14, 19
 _MIDDLE, _SIDE = (16, 260), (346, 358)
@@ -13,12 +18,12 @@ _FONT = 'font-family="system-ui, sans-serif" font-size="14"'
 _TIP = 'id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto"'
 _BOLD = ' font-weight="600"'
 _LETTERS = 46
-"""How many letters fit into a line of a box at the side."""
+"""Letters that fit into a line of a box at the side."""
 
 
 @dataclass(frozen=True)
 class Removal:
-    """A rule that stays must meet, how many did not, and how many were left."""
+    """A rule that stays must meet, how many stays it removed, and how many were left."""
 
     rule: str
     removed: int
@@ -27,7 +32,7 @@ class Removal:
 
 @dataclass(frozen=True)
 class Flow:
-    """From `found` stays (`what` they are) to a cohort, rule by rule.
+    """From `found` stays to a cohort, rule by rule; `what` names the stays.
 
     >>> Flow("ICU stays", 10).then("adults", left=8).left
     8
@@ -43,7 +48,7 @@ class Flow:
         return self.removals[-1].left if self.removals else self.found
 
     def then(self, rule: str, *, left: int) -> Self:
-        """With one more rule, which `left` stays met."""
+        """The flow with one more rule, which `left` stays met."""
         return replace(self, removals=(*self.removals, Removal(rule, self.left - left, left)))
 
     def as_rows(self) -> list[dict[str, object]]:
@@ -52,7 +57,7 @@ class Flow:
         return first + [{"rule": r.rule, "removed": r.removed, "left": r.left} for r in self.removals]
 
     def as_svg(self) -> str:
-        """A diagram as CONSORT asks for: who is left down the middle, who left and why in boxes at the side."""
+        """A CONSORT diagram: stays that are left in the middle, removed stays and the rule at the side."""
         parts, top = _box(_MIDDLE, _MARGIN, [self.what, f"n = {self.found:,}"]), _MARGIN + _height(2)
         for number, removal in enumerate(self.removals, 1):
             why = wrap(f"does not meet: {removal.rule}", _LETTERS) or [""]
@@ -75,12 +80,35 @@ class Flow:
         return "\n".join([*head, *parts, "</svg>"]) + "\n"
 
 
+def keep_cohort(db: Database, stays: str, what: str, rules: Sequence[tuple[str, str]]) -> Flow:
+    """Make the relation `cohort` from the relation `stays` by `rules`, each a text and a condition in SQL."""
+    passed = [" AND ".join(f"({condition})" for _, condition in rules[: number + 1]) for number in range(len(rules))]
+    left = ", ".join(f"count(CASE WHEN {conditions} THEN 1 END)" for conditions in passed)
+    total, *counts = (int(column[0].as_py()) for column in db.arrow(f"SELECT count(*), {left} FROM {stays}").columns)
+    db.make("cohort", f"SELECT * FROM {stays} WHERE {passed[-1]}")
+    flow = Flow(what, total)
+    for (rule, _), count in zip(rules, counts, strict=True):
+        flow = flow.then(rule, left=count)
+    return flow
+
+
+def keep_large_sites(rows: pa.Table, flow: Flow, smallest_site: int) -> tuple[pa.Table, Flow]:
+    """The `rows` of sites with at least `smallest_site` stays. Apply this rule last: other rules make sites smaller."""
+    if smallest_site == 1:
+        return rows, flow
+    stays = rows.group_by("site").aggregate([("stay_id", "count_distinct")])
+    large = stays.filter(pc.greater_equal(stays["stay_id_count_distinct"], smallest_site))["site"]
+    rows = rows.filter(pc.is_in(rows["site"], large.combine_chunks()))
+    left = int(pc.count_distinct(rows["stay_id"]).as_py())
+    return rows, flow.then(f"at a site with {smallest_site} of them or more", left=left)
+
+
 def _height(lines: int) -> float:
     return _LINE * lines + 16
 
 
 def _box(place: tuple[int, int], top: float, lines: Sequence[str], *, first: bool = False) -> list[str]:
-    """A box with its text in the middle; the bold line is the `first` one, or the last."""
+    """A box with centred text. The bold line is the first if `first`, else the last."""
     left, width = place
     bold = 0 if first else len(lines) - 1
     texts = [

@@ -6,10 +6,10 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from fdtr.cohort.clif_settings import FLUIDS, ClifExtraction
-from fdtr.cohort.meds_settings import MedsExtraction, example
-from fdtr.cohort.printing import Setting, as_toml
-from fdtr.cohort.settings import COVARIATES, Dose, Extraction, Options
+from fdtr.cohort.clif_settings import FLUIDS, ClifSettings
+from fdtr.cohort.extraction_settings import COVARIATES, Dose, ExtractionSettings, Options
+from fdtr.cohort.meds import MedsSettings, example_settings
+from fdtr.cohort.settings_toml import Setting, as_toml
 from fdtr.errors import InvalidSettings
 from fdtr.study import Study
 
@@ -33,7 +33,9 @@ def test_labels_follow_the_cuts(cuts, labels):
 def test_labels_of_ones_own_are_kept_unless_they_contradict_the_cuts():
     assert Dose(cuts=(0.0, 250.0), labels=("no", "some", "over 250 mL")).labels[2] == "over 250 mL"
     with pytest.raises(InvalidSettings, match=r"“up to 180 ml”.*no cut.*0, 250.*leave the labels out"):
-        Extraction.model_validate({"dose": {"cuts": [0, 250], "labels": ["none", "up to 180 ml", "above 180 ml"]}})
+        ExtractionSettings.model_validate(
+            {"dose": {"cuts": [0, 250], "labels": ["none", "up to 180 ml", "above 180 ml"]}}
+        )
 
 
 STUDY = {
@@ -45,16 +47,16 @@ STUDY = {
 
 
 def test_an_agreed_study_brings_its_cuts_and_labels():
-    assert Extraction().agreeing_with(Study.model_validate(STUDY)).dose.labels[1] == "up to 250 ml"
+    assert ExtractionSettings().agreeing_with(Study.model_validate(STUDY)).dose.labels[1] == "up to 250 ml"
     labelled = STUDY | {"actions": STUDY["actions"] | {"labels": ["none", "low", "high"]}}
-    assert Extraction().agreeing_with(Study.model_validate(labelled)).dose.labels == ("none", "low", "high")
+    assert ExtractionSettings().agreeing_with(Study.model_validate(labelled)).dose.labels == ("none", "low", "high")
     wrong = STUDY | {"actions": STUDY["actions"] | {"labels": ["none", "up to 180 ml", "above 180 ml"]}}
     with pytest.raises(InvalidSettings, match="“up to 180 ml”"):
-        Extraction().agreeing_with(Study.model_validate(wrong))
+        ExtractionSettings().agreeing_with(Study.model_validate(wrong))
 
 
 def test_a_table_changes_what_it_names_and_keeps_the_rest():
-    chosen = ClifExtraction.model_validate(
+    chosen = ClifSettings.model_validate(
         {
             "ends": {"death": 0.25},
             "outcome": {"name": "lactate", "unmeasured": 1.0},
@@ -76,27 +78,27 @@ def test_a_table_changes_what_it_names_and_keeps_the_rest():
 
 
 def test_a_list_of_covariates_says_which_and_a_known_one_only_what_differs():
-    chosen = Extraction.model_validate({"covariates": [{"name": "sbp", "range": [50, 180]}]})
+    chosen = ExtractionSettings.model_validate({"covariates": [{"name": "sbp", "range": [50, 180]}]})
     assert [one.name for one in chosen.covariates] == ["sbp"]
     assert chosen.covariates[0] == COVARIATES[2].model_copy(update={"range": (50.0, 180.0)})
     with pytest.raises(InvalidSettings, match=r"“heart_rate”.*is required"):
-        Extraction.model_validate({"covariates": [{"name": "heart_rate", "range": [50, 180]}]})
+        ExtractionSettings.model_validate({"covariates": [{"name": "heart_rate", "range": [50, 180]}]})
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        Extraction(),
-        Extraction(options=Options(source="mimic-iv", sepsis="icd", version="1.2.3")),
-        ClifExtraction(),
-        ClifExtraction.model_validate(
+        ExtractionSettings(),
+        ExtractionSettings(options=Options(source="mimic-iv", sepsis="icd", version="1.2.3")),
+        ClifSettings(),
+        ClifSettings.model_validate(
             {
                 "may_be_absent": ["colloid"],
                 "options": {"source": "clif", "site": 'St. "Mary"\n', "time_zone": "UTC", "file_type": "csv"},
                 "clif": {"fluids": {"d5w ½": "crystalloid"}, "diagnoses": ["A41"]},
             }
         ),
-        example(),
+        example_settings(),
     ],
     ids=lambda one: type(one).__name__,
 )
@@ -134,7 +136,7 @@ def test_every_setting_has_a_description():
 
 
 def _models():
-    found = [ClifExtraction, MedsExtraction]
+    found = [ClifSettings, MedsSettings]
     for model in found:
         found += [m for f in model.model_fields.values() for m in _models_of(f.annotation) if m not in found]
     return found
@@ -147,9 +149,9 @@ def _models_of(annotation):
 
 
 def test_settings_of_another_source_are_refused(tmp_path):
-    (tmp_path / "s.toml").write_text(Extraction(options=Options(source="mimic-iv")).as_toml())
+    (tmp_path / "s.toml").write_text(ExtractionSettings(options=Options(source="mimic-iv")).as_toml())
     with pytest.raises(InvalidSettings, match=r"made with `fdtr extract mimic-iv`.*clif"):
-        ClifExtraction.load(tmp_path / "s.toml")
+        ClifSettings.load(tmp_path / "s.toml")
 
 
 def test_files_of_earlier_versions_load(tmp_path):
@@ -157,4 +159,18 @@ def test_files_of_earlier_versions_load(tmp_path):
         'name = "old"\n[dose]\nnames = ["crystalloid"]\ncuts = [0.0, 180.0]\nlargest = 9000.0\n'
         'labels = ["none", "up to 180 ml", "above 180 ml"]\n'
     )
-    assert Extraction.load(tmp_path / "s.toml").dose.labels == Dose().labels
+    assert ExtractionSettings.load(tmp_path / "s.toml").dose.labels == Dose().labels
+
+
+def test_unknown_settings_are_refused_with_the_nearest_known(tmp_path):
+    (tmp_path / "s.toml").write_text("step_hour = 2.0")
+    with pytest.raises(InvalidSettings, match='did you mean "step_hours"'):
+        ExtractionSettings.load(tmp_path / "s.toml")
+    (tmp_path / "s.toml").write_text(ExtractionSettings().as_toml())
+    assert ExtractionSettings.load(tmp_path / "s.toml") == ExtractionSettings()
+
+
+def test_a_file_of_settings_may_hold_only_what_differs(tmp_path):
+    (tmp_path / "s.toml").write_text("steps = 4\n[outcome]\nunmeasured = 1.0\n")
+    settings = ExtractionSettings.load(tmp_path / "s.toml")
+    assert (settings.steps, settings.outcome.unmeasured, settings.outcome.range) == (4, 1.0, (0.5, 10.0))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cohort_relations import SETTINGS, Hand, column
-from fdtr.cohort.settings import Extraction, Options, StateCovariate
+from fdtr.cohort.extraction_settings import ExtractionSettings, Options, StateCovariate
 from fdtr.errors import EmptyCohort, InvalidSettings, NoValues, OneSite
 
 
@@ -150,7 +150,7 @@ def test_an_outcome_that_is_a_covariate_too_keeps_a_look_back_and_a_range_of_its
         name="lactate", meaning="lactate", unit="mmol/L", plausible=(0.1, 40.0), range=(0.5, 10.0), look_back_hours=48.0
     )
     own = {"look_back_hours": 4.0, "unmeasured": 9.0, "plausible": (0.1, 6.0)}
-    settings = Extraction(
+    settings = ExtractionSettings(
         site_covariates=(), may_be_absent=("crystalloid", "colloid"), covariates=(state,),
         outcome=SETTINGS.outcome.model_copy(update=own),
     )  # fmt: skip
@@ -161,7 +161,7 @@ def test_an_outcome_that_is_a_covariate_too_keeps_a_look_back_and_a_range_of_its
     assert (entries["lactate"].charted, entries["lactate"].dropped) == (2, 0)
     assert (entries["reward"].charted, entries["reward"].dropped) == (2, 1)
     with pytest.raises(InvalidSettings, match="covariate in mg/dL and the outcome in mmol/L: give both the same unit"):
-        Extraction.model_validate({"covariates": [state.model_dump() | {"unit": "mg/dL"}]})
+        ExtractionSettings.model_validate({"covariates": [state.model_dump() | {"unit": "mg/dL"}]})
 
 
 @pytest.mark.parametrize("name", ["volume", "died", "ending", "stay_id", "measured", "state_at", "last_after"])
@@ -174,7 +174,7 @@ def test_a_covariate_may_be_called_as_the_working_tables_call_their_columns(engi
 def test_a_column_of_the_table_is_not_a_covariate_too():
     called = SETTINGS.covariates[2].model_dump() | {"name": "lactate_measured"}
     with pytest.raises(InvalidSettings, match="two columns would be called 'lactate_measured'"):
-        Extraction.model_validate({"covariates": [called]})
+        ExtractionSettings.model_validate({"covariates": [called]})
 
 
 def test_an_agreed_value_stands_for_an_outcome_that_nobody_measured(engine):
@@ -191,7 +191,7 @@ def test_an_empty_cohort_names_the_rule_that_removed_most(engine):
 def test_one_site_is_refused_unless_asked_for(engine):
     with pytest.raises(OneSite, match=r"one site.*--one-site"):
         Hand(1).table(engine)
-    assert Hand(1).table(engine, sites=1).num_rows == 5
+    assert Hand(1).table(engine, SETTINGS.with_options(one_site=True)).num_rows == 5
 
 
 def test_what_is_missing_is_counted_by_site_step_and_column(engine):
@@ -254,4 +254,4 @@ def test_counts_are_of_the_stays_of_the_table_and_of_the_time_that_counts(engine
 
 def test_one_site_may_be_named_for_every_source(engine):
     named = SETTINGS.model_copy(update={"options": Options(site="north")})
-    assert set(Hand(2).table(engine, named, sites=1)["site"].to_pylist()) == {"north"}
+    assert set(Hand(2).table(engine, named)["site"].to_pylist()) == {"north"}

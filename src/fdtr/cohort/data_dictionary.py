@@ -1,4 +1,4 @@
-"""The data dictionary: what every column of a table means, where it comes from, and what was missing or dropped."""
+"""Data dictionary: what each column of a table means, where it was read, and what was missing or dropped."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -7,14 +7,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fdtr.cohort.absent import Counted, Counts
-from fdtr.cohort.printing import exact
-from fdtr.cohort.settings import MEASURED, MISSING, Charted, Extraction
+from fdtr.cohort.extraction_settings import MEASURED, MISSING, Charted, ExtractionSettings
+from fdtr.cohort.missing_values import Counts, SourceCounts
+from fdtr.cohort.settings_toml import exact
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A column of the table. Counts are of rows (`rows`, `missing`) and of charted values (`charted`, `dropped`)."""
+    """A column of the table. `rows` and `missing` count rows; `charted` and `dropped` count charted values."""
 
     column: str
     meaning: str
@@ -43,29 +43,30 @@ HEADINGS = {
 }
 
 
-def describe(settings: Extraction, origins: Mapping[str, str], table: pa.Table, counted: Counted) -> tuple[Entry, ...]:
-    """An entry for each column; `counted` has the charted and dropped values."""
+def describe(
+    settings: ExtractionSettings, origins: Mapping[str, str], table: pa.Table, counts: SourceCounts
+) -> tuple[Entry, ...]:
+    """One entry a column of `table`. `origins` says where columns were read; `counts` has the charted values."""
+    covariates = settings.covariates
     entries = [
-        Entry("site", "where the stay began", source=origins.get("site", "")),
-        Entry("patient", "the stay: one trajectory", source=origins.get("patient", "")),
-        Entry("person", f"the person; {_repeats(table)}", source=origins.get("person", "")),
+        Entry("site", "where the stay began"),
+        Entry("patient", "the stay: one trajectory"),
+        Entry("person", f"the person; {_repeats(table)}"),
         Entry("step", f"number of the step, from 0; each has {settings.step_hours:g} hours from {settings.zero}"),
-        *(_state(c, settings, origins, table, counted) for c in settings.covariates),
-        *(Entry(f"{c.name}{MISSING}", f"1 where {c.name} is missing") for c in settings.covariates),
-        *(
-            Entry(c.name, c.meaning, c.unit, origins.get(c.name, ""), range=_bounds(c.range))
-            for c in settings.site_covariates
-        ),
-        _dose(settings, origins, counted),
+        *(_state(c, settings, table, counts.states.get(c.name, Counts())) for c in covariates),
+        *(Entry(f"{c.name}{MISSING}", f"1 where {c.name} is missing") for c in covariates),
+        *(Entry(c.name, c.meaning, c.unit, range=_bounds(c.range)) for c in settings.site_covariates),
+        _dose(settings, counts.dose),
         Entry("action", f"level of the dose: how many of {', '.join(map(exact, settings.dose.cuts))} ml it exceeds"),
-        _reward(settings, origins, table, counted),
+        replace(_reward(settings, table, counts.outcome), source=origins.get(settings.outcome.name, "")),
         Entry(
             f"{settings.outcome.name}{MEASURED}",
-            f"1 where {settings.outcome.name} was measured in the step; else the reward is that of {_else(settings)}",
+            f"1 where {settings.outcome.name} was measured in the step; else the reward is that of "
+            f"{_stand_in(settings)}",
         ),
         Entry("end", "how a stay ended that has fewer steps than the study, on its last row: death or discharge"),
     ]
-    return tuple(replace(entry, rows=table.num_rows) for entry in entries)
+    return tuple(replace(e, source=e.source or origins.get(e.column, ""), rows=table.num_rows) for e in entries)
 
 
 def _repeats(table: pa.Table) -> str:
@@ -77,38 +78,32 @@ def _bounds(pair: tuple[float, float]) -> str:
     return f"{exact(pair[0])} to {exact(pair[1])}"
 
 
-def _state(
-    covariate: Charted,
-    settings: Extraction,
-    origins: Mapping[str, str],
-    table: pa.Table,
-    counted: Counted,
-) -> Entry:
-    entry = Entry(
+def _state(covariate: Charted, settings: ExtractionSettings, table: pa.Table, counts: Counts) -> Entry:
+    return Entry(
         covariate.name,
         f"{covariate.meaning}, last value before the step, at most {settings.look_back(covariate):g} hours old",
         covariate.unit,
-        origins.get(covariate.name, ""),
-        _bounds(covariate.plausible),
-        _bounds(covariate.range),
+        plausible=_bounds(covariate.plausible),
+        range=_bounds(covariate.range),
         missing=table[covariate.name].null_count,
+        charted=counts.charted,
+        dropped=counts.dropped,
     )
-    return _counting(entry, counted.states.get(covariate.name, Counts()))
 
 
-def _dose(settings: Extraction, origins: Mapping[str, str], counted: Counted) -> Entry:
-    entry = Entry(
+def _dose(settings: ExtractionSettings, counts: Counts) -> Entry:
+    return Entry(
         "dose",
         f"volume given in the step: {', '.join(settings.dose.names)}",
         "ml",
-        origins.get("dose", ""),
-        f"above 0, up to {exact(settings.dose.largest)} a dose, in ml or litres",
+        plausible=f"above 0, up to {exact(settings.dose.largest)} a dose, in ml or litres",
+        charted=counts.charted,
+        dropped=counts.dropped,
     )
-    return _counting(entry, counted.dose)
 
 
-def _else(settings: Extraction) -> str:
-    """What stands for an outcome that was not measured within its step."""
+def _stand_in(settings: ExtractionSettings) -> str:
+    """What is taken for an outcome that was not measured within its step."""
     outcome = settings.outcome
     if outcome.unmeasured is None:
         return "the last value, however old"
@@ -118,30 +113,24 @@ def _else(settings: Extraction) -> str:
     return f"the last value up to {hours} old, or of {exact(outcome.unmeasured)} {outcome.unit}"
 
 
-def _reward(settings: Extraction, origins: Mapping[str, str], table: pa.Table, counted: Counted) -> Entry:
+def _reward(settings: ExtractionSettings, table: pa.Table, counts: Counts) -> Entry:
     outcome = settings.outcome
     low, high = outcome.range
     kind = "at the step's end" if outcome.reward == "level" else "by how much it changed in the step"
-    entry = Entry(
+    return Entry(
         "reward",
         f"{outcome.meaning} {kind}, mapped from {exact(low)} to {exact(high)} {outcome.unit} onto [0, 1]; "
         f"{outcome.better} is better; 0 where the patient died in the step",
-        "",
-        origins.get(outcome.name, ""),
-        _bounds(outcome.plausible),
-        _bounds((0.0, 1.0)),
+        plausible=_bounds(outcome.plausible),
+        range=_bounds((0.0, 1.0)),
         missing=table.num_rows - pc.sum(table[f"{outcome.name}{MEASURED}"]).as_py(),
+        charted=counts.charted,
+        dropped=counts.dropped,
     )
-    return _counting(entry, counted.outcome)
-
-
-def _counting(entry: Entry, found: Counts) -> Entry:
-    return replace(entry, charted=found.charted, dropped=found.dropped)
 
 
 def as_markdown(entries: tuple[Entry, ...], heading: str) -> str:
-    """The dictionary as a page."""
-    # Headings that are empty throughout, such as those of episodes, are left out.
+    """The dictionary as a page in Markdown. Columns without any content are left out."""
     rows = [entry.as_row() for entry in entries]
     names = [name for name in rows[0] if any(row[name] not in (None, "") for row in rows)]
     lines = [f"# {heading}", "", f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]

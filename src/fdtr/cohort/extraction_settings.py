@@ -1,7 +1,7 @@
-"""The settings of an extraction: public choices, agreed before anyone looks at a table.
+"""Settings of an extraction: public choices, agreed before anyone looks at a table.
 
-The shape of the default study is the paper's: five steps of four hours, its covariates, levels of fluid, lactate. What
-the paper leaves open, such as ranges, look-backs and cuts, is ours.
+The default study has the shape of the paper's: five steps of four hours, its covariates, levels of fluid, lactate.
+Ranges, look-backs and cuts, which the paper leaves open, are our choice.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fdtr import __version__, container
-from fdtr.cohort.printing import Setting, as_toml, exact
+from fdtr.cohort.settings_toml import Setting, as_toml, exact
 from fdtr.errors import InvalidSettings
 from fdtr.study import Study
 from fdtr.study.faults import readable
@@ -23,13 +23,15 @@ from fdtr.study.sections import MOST_STEPS, Flag, Number, Text, Whole
 Hours = Annotated[Number, Field(gt=0, le=100_000)]
 Name = Annotated[str, Field(strict=True, pattern=r"^[a-z][a-z0-9_]{0,40}$")]
 Bounds = tuple[Number, Number]
+SourceName = Literal["mimic-iv", "clif", "meds"]
+Sepsis = Literal["sepsis3", "icd", "listed"]
 
 MOST_BYTES = 2**20
 MISSING = "_missing"
-"""What the column of a missingness indicator adds to its covariate's name."""
+"""Suffix of the column that marks a missing covariate."""
 
 MEASURED = "_measured"
-"""What the column adds to the outcome's name that tells whether it was measured within the step."""
+"""Suffix of the column that says whether the outcome was measured within the step."""
 
 RESERVED = ("site", "patient", "person", "step", "dose", "action", "reward", "end", "cluster")
 """Names of the other columns of the table."""
@@ -41,29 +43,29 @@ def _ascending(pair: Bounds) -> Bounds:
     return pair
 
 
-def _filled(given: Any, default: Setting) -> Any:
-    """A table of a file over its default, so that the file may hold only what differs."""
-    return {**default.model_dump(), **given} if isinstance(given, Mapping) else given
+def _with_defaults(table: Any, default: Setting) -> Any:
+    """A table of a file with the values of `default` where it has none: a file need only hold what differs."""
+    return {**default.model_dump(), **table} if isinstance(table, Mapping) else table
 
 
-def _filled_list(given: Any, defaults: "Sequence[StateCovariate] | Sequence[SiteCovariate]") -> Any:
-    """A list of a file, which says what there is; tables of known names may hold only what differs."""
-    known = {one.name: one for one in defaults}
-    if not isinstance(given, list | tuple):
-        return given
-    return [_filled(one, known[one["name"]]) if _holds_only_what_differs(one, known) else one for one in given]
+def _list_with_defaults(tables: Any, defaults: "Sequence[StateCovariate] | Sequence[SiteCovariate]") -> Any:
+    """A list of a file names everything that is wanted; an incomplete table of a known name gets its defaults."""
+    known = {default.name: default for default in defaults}
+    if not isinstance(tables, list | tuple):
+        return tables
+    return [_with_defaults(table, known[table["name"]]) if _is_incomplete(table, known) else table for table in tables]
 
 
-def _holds_only_what_differs(given: Any, known: Mapping[str, Setting]) -> bool:
-    # A whole table is taken as it stands: what it leaves out, such as a look-back, is left out on purpose.
-    if not isinstance(given, Mapping) or given.get("name") not in known:
+def _is_incomplete(table: Any, known: Mapping[str, Setting]) -> bool:
+    # A complete table is taken as it is: an optional field that it leaves out, such as a look-back, is not wanted.
+    if not isinstance(table, Mapping) or table.get("name") not in known:
         return False
-    fields = type(known[given["name"]]).model_fields
-    return any(field.is_required() and name not in given for name, field in fields.items())
+    fields = type(known[table["name"]]).model_fields
+    return any(field.is_required() and name not in table for name, field in fields.items())
 
 
 class Charted(Setting):
-    """Something that is measured and charted over time."""
+    """A quantity that is measured and charted over time."""
 
     name: Annotated[Name, Field(description="Its column: small letters, digits and underscores.")]
     meaning: Annotated[Text, Field(description="For the dictionary.")]
@@ -87,7 +89,7 @@ class StateCovariate(Charted):
 
 
 class SiteCovariate(Setting):
-    """A covariate that is the same for all stays of a site; the source computes it."""
+    """A covariate that is the same for all stays of a site. The source computes it."""
 
     name: Annotated[Name, Field(description="Its column.")]
     meaning: Annotated[Text, Field(description="For the dictionary.")]
@@ -101,7 +103,7 @@ class SiteCovariate(Setting):
 
 
 class Outcome(Charted):
-    """What the reward of a step is made of: a charted value at the step's end, or its change within the step."""
+    """The charted quantity that gives the reward: its value at a step's end, or its change within the step."""
 
     reward: Annotated[
         Literal["level", "change"], Field(description="Reward the value at a step's end, or how it changed.")
@@ -146,7 +148,7 @@ class Dose(Setting):
         return self
 
     def derived(self) -> set[str]:
-        """The labels, where nobody chose others."""
+        """The labels, if they are those that follow from the cuts."""
         return {"labels"} if self.labels == labels_of(self.cuts) else set()
 
 
@@ -154,30 +156,26 @@ _ML = re.compile(r"(?<![\d.,])(\d+(?:\.\d+)?)\s*ml\b", re.IGNORECASE)
 
 
 def labels_of(cuts: Sequence[float]) -> tuple[str, ...]:
-    """Names of the levels that cuts, in ml, make.
+    """Names of the levels between cuts, in ml.
 
     >>> labels_of([0, 180, 500])
     ('none', 'up to 180 ml', 'above 180 and up to 500 ml', 'above 500 ml')
     """
     if list(cuts) == [0.0]:
         return ("none", "any")
-    told = [exact(cut) for cut in cuts]
-    inner = [f"above {low} and up to {high} ml" if low != "0" else f"up to {high} ml" for low, high in pairwise(told)]
-    return ("none" if told[0] == "0" else f"up to {told[0]} ml", *inner, f"above {told[-1]} ml")
+    ml = [exact(cut) for cut in cuts]
+    inner = [f"above {low} and up to {high} ml" if low != "0" else f"up to {high} ml" for low, high in pairwise(ml)]
+    return ("none" if ml[0] == "0" else f"up to {ml[0]} ml", *inner, f"above {ml[-1]} ml")
 
 
 class Options(Setting):
-    """What options of the command said, so that the file alone makes the table again. An option wins over it."""
+    """Options of the command, recorded so that the file alone makes the table again. A new option overrides them."""
 
-    source: Annotated[
-        Literal["mimic-iv", "clif", "meds"] | None, Field(description="The command: fdtr extract SOURCE.")
-    ] = None
+    source: Annotated[SourceName | None, Field(description="The command: fdtr extract SOURCE.")] = None
     version: Annotated[Text | None, Field(description="Of fdtr, when the table was made.")] = None
     site: Annotated[Text | None, Field(description="--site: all stays are this one site's.")] = None
     one_site: Annotated[Flag, Field(description="--one-site: the table may be of one site.")] = False
-    sepsis: Annotated[
-        Literal["sepsis3", "icd", "listed"] | None, Field(description="--sepsis, or --stays FILE: listed (MIMIC-IV).")
-    ] = None
+    sepsis: Annotated[Sepsis | None, Field(description="--sepsis, or --stays FILE: listed (MIMIC-IV).")] = None
     file_type: Annotated[Text | None, Field(description="--file-type (CLIF).")] = None
     time_zone: Annotated[Text | None, Field(description="--time-zone: of times that state none (CLIF).")] = None
 
@@ -206,14 +204,14 @@ SITE_COVARIATES = (
 ENDS: Mapping[str, float] = {"death": 0.0, "discharge": 1.0}
 
 
-class Extraction(Setting):
-    """All settings of an extraction.
+class ExtractionSettings(Setting):
+    """All settings of an extraction that do not depend on its source.
 
-    >>> Extraction().window_hours
+    >>> ExtractionSettings().window_hours
     20.0
     """
 
-    SOURCE: ClassVar[Literal["mimic-iv", "clif", "meds"]] = "mimic-iv"
+    SOURCE: ClassVar[SourceName] = "mimic-iv"
 
     name: Annotated[Text, Field(description="Of the drafted study.")] = "sepsis-fluids"
     time_zero: Annotated[
@@ -247,28 +245,28 @@ class Extraction(Setting):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_tables(cls, given: Any) -> Any:
-        """A table changes what it names and keeps the rest, so that a file may hold only what differs."""
-        if not isinstance(given, Mapping):
-            return given
-        filled = dict(given)
-        outcome = given.get("outcome")
+    def _fill_tables(cls, values: Any) -> Any:
+        """A table changes the fields that it names and keeps the other defaults."""
+        if not isinstance(values, Mapping):
+            return values
+        filled = dict(values)
+        outcome = values.get("outcome")
         if isinstance(outcome, Mapping) and outcome.get("name", LACTATE.name) == LACTATE.name:
-            filled["outcome"] = _filled(outcome, LACTATE)
-        if isinstance(given.get("ends"), Mapping):
-            filled["ends"] = {**ENDS, **given["ends"]}
+            filled["outcome"] = _with_defaults(outcome, LACTATE)
+        if isinstance(values.get("ends"), Mapping):
+            filled["ends"] = {**ENDS, **values["ends"]}
         for name, defaults in (("covariates", COVARIATES), ("site_covariates", SITE_COVARIATES)):
-            if name in given:
-                filled[name] = _filled_list(given[name], defaults)
+            if name in values:
+                filled[name] = _list_with_defaults(values[name], defaults)
         return filled
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         names = [c.name for c in self.covariates] + [c.name for c in self.site_covariates]
         taken = [*RESERVED, *(f"{c.name}{MISSING}" for c in self.covariates), f"{self.outcome.name}{MEASURED}"]
-        wrong = [n for i, n in enumerate(names) if n in names[:i] or n in taken]
-        if wrong:
-            raise ValueError(f"two columns would be called {wrong[0]!r}: rename a covariate")
+        clashes = [name for i, name in enumerate(names) if name in names[:i] or name in taken]
+        if clashes:
+            raise ValueError(f"two columns would be called {clashes[0]!r}: rename a covariate")
         other_unit = [c.unit for c in self.covariates if c.name == self.outcome.name and c.unit != self.outcome.unit]
         if other_unit:
             raise ValueError(
@@ -278,9 +276,9 @@ class Extraction(Setting):
         if set(self.ends) != {"death", "discharge"}:
             raise ValueError("ends says what death and discharge are worth, both and no other")
         known = [*names, self.outcome.name, *self.dose.names]
-        other = [name for name in self.may_be_absent if name not in known]
-        if other:
-            raise ValueError(f"may_be_absent names {other[0]!r}, which is no covariate, outcome or kind of dose here")
+        unknown = [name for name in self.may_be_absent if name not in known]
+        if unknown:
+            raise ValueError(f"may_be_absent names {unknown[0]!r}, which is no covariate, outcome or kind of dose here")
         if self.options.source not in (None, self.SOURCE):
             raise ValueError(
                 f"these settings were made with `fdtr extract {self.options.source}`, not {self.SOURCE}: use them there"
@@ -295,8 +293,13 @@ class Extraction(Setting):
         return "admission to the unit"
 
     @property
+    def looks_ahead(self) -> str:
+        """Which rules of eligibility use what came after time zero, in words; empty if none does."""
+        return ""
+
+    @property
     def fewest_sites(self) -> int:
-        """How many sites the table has to have: several, unless it is one site's own part."""
+        """How many sites the table must have: 2, or 1 if it is one site's own part of a study."""
         return 1 if self.options.site is not None or self.options.one_site else 2
 
     @property
@@ -306,20 +309,20 @@ class Extraction(Setting):
 
     @property
     def charted(self) -> tuple[Charted, ...]:
-        """Everything that is read from charts, each name once, the outcome last; it may be a covariate too."""
+        """All charted quantities, each name once. The outcome comes last, unless it is a covariate too."""
         return (*self.covariates, *(() if self.outcome.name in {c.name for c in self.covariates} else (self.outcome,)))
 
     def look_back(self, charted: Charted) -> float:
-        """How many hours old a value may be."""
+        """How many hours old a value of `charted` may be."""
         return charted.look_back_hours or self.look_back_hours
 
     @property
     def longest_look_back(self) -> float:
-        """How many hours before time zero a source has to read."""
+        """How many hours before time zero a source must read."""
         return max(self.look_back(charted) for charted in (*self.covariates, self.outcome))
 
     def agreeing_with(self, study: Study) -> Self:
-        """These settings with the number of steps, and the cuts of doses, that a study has."""
+        """These settings with the number of steps and the cuts of doses of `study`."""
         if not study.actions.cuts:
             raise InvalidSettings(
                 "The study file has no [actions] cuts, which say above which dose a level begins. Add them, in ml."
@@ -330,12 +333,24 @@ class Extraction(Setting):
         changed = {"steps": study.horizon, "dose": {**self.dose.model_dump(), **agreed}}
         return type(self).model_validate({**self.model_dump(), **changed})
 
-    def made_with(self, **options: Any) -> Self:
-        """These settings with what options of the command said (None: nothing), and with this version of fdtr."""
-        given = {name: value for name, value in options.items() if value is not None}
-        told = {**self.options.model_dump(), **given, "source": self.SOURCE, "version": __version__}
-        changed: dict[str, Any] = {"options": Options.model_validate(told)}
-        if told["site"] is not None:  # what tells units apart says nothing about a site as a whole
+    def with_options(
+        self,
+        *,
+        site: str | None = None,
+        one_site: bool = False,
+        sepsis: Sepsis | None = None,
+        file_type: str | None = None,
+        time_zone: str | None = None,
+    ) -> Self:
+        """These settings with options of the command recorded in them, and with this version of fdtr.
+
+        An option that is left out stays as it was. A named `site` drops the covariates that tell its units apart.
+        """
+        options = {"site": site, "one_site": one_site or None, "sepsis": sepsis, "file_type": file_type}
+        options |= {"time_zone": time_zone, "source": self.SOURCE, "version": __version__}
+        recorded = self.options.model_dump() | {name: value for name, value in options.items() if value is not None}
+        changed: dict[str, Any] = {"options": Options.model_validate(recorded)}
+        if recorded["site"] is not None:
             changed["site_covariates"] = ()
         return self.model_copy(update=changed)
 
@@ -350,14 +365,14 @@ class Extraction(Setting):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a file of settings (TOML)."""
+        """Read a settings file (TOML)."""
         content = container.read_bounded(path, MOST_BYTES, "settings of an extraction")
         try:
-            given = tomllib.loads(content.decode("utf-8-sig"))
+            values = tomllib.loads(content.decode("utf-8-sig"))
         except (ValueError, RecursionError):
             raise InvalidSettings(f"{path} is not valid TOML in UTF-8. Start from --print-settings.") from None
-        return cls.model_validate(given)
+        return cls.model_validate(values)
 
     def as_toml(self) -> str:
-        """Every setting and what it means, as a file that `load` takes."""
+        """Every setting with its meaning, as a file that `load` reads."""
         return as_toml(self)

@@ -1,6 +1,6 @@
-"""What databases refuse, in sentences: by kind, with the tables and the remedy.
+"""Errors of a database in sentences: what failed, at which tables, and what to do.
 
-A driver's own text may quote a patient's value or a part of a password, so none of it is passed on.
+The driver's own text may quote a patient's value or a part of a password, so none of it is passed on.
 """
 
 from collections.abc import Sequence
@@ -15,32 +15,32 @@ from fdtr.errors import (
 )
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names in a sentence.
+def joined(names: Sequence[str]) -> str:
+    """Names joined as in a sentence.
 
-    >>> listed(["a", "b", "c"])
+    >>> joined(["a", "b", "c"])
     'a, b and c'
     """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def absent_table() -> MissingTable:
-    """A statement names a table that is not there."""
+def missing_table() -> MissingTable:
+    """A statement names a table that does not exist."""
     return MissingTable("The database lacks a table that this extraction reads. Nothing was written.")
 
 
-def absent_column(tables: Sequence[str]) -> MissingColumn:
-    """A statement names a column that is not there, or compares columns that cannot be."""
-    where = listed(tables) if len(tables) == 1 else f"One of {listed(tables)}" if tables else "A table of the database"
+def missing_column(tables: Sequence[str]) -> MissingColumn:
+    """A statement names a column that does not exist, or compares columns of different types."""
+    where = joined(tables) if len(tables) == 1 else f"One of {joined(tables)}" if tables else "A table of the database"
     return MissingColumn(
         f"{where} lacks a column that this extraction reads, or has another type there. Nothing was written. Is it a "
         "newer or older version of the format?"
     )
 
 
-def unsuitable(tables: Sequence[str], column: str = "") -> UnsuitableColumn:
-    """A value is not what its column should hold, such as "<0.5" or a time written another way."""
-    where = f"The column {column} of {listed(tables)}" if column else f"A column of {_some(tables)}"
+def unsuitable_value(tables: Sequence[str], column: str = "") -> UnsuitableColumn:
+    """A value has the wrong type, such as the text "<0.5" in place of a number."""
+    where = f"The column {column} of {joined(tables)}" if column else f"A column of {_names(tables)}"
     return UnsuitableColumn(
         f"{where} holds text that is no number, or no time such as 2150-03-01 08:00:00, where one is needed. Nothing "
         "was written. Convert the column where the table is loaded: text that is no number to an empty value, times to "
@@ -48,8 +48,8 @@ def unsuitable(tables: Sequence[str], column: str = "") -> UnsuitableColumn:
     )
 
 
-def forbidden(tables: Sequence[str], user: str = "") -> NotPermitted:
-    """The database knows the user and says no."""
+def permission_denied(tables: Sequence[str], user: str = "") -> NotPermitted:
+    """The user has no permission to read `tables`."""
     role = user or "YOUR_ROLE"
     if not tables:
         return NotPermitted(
@@ -59,13 +59,13 @@ def forbidden(tables: Sequence[str], user: str = "") -> NotPermitted:
         )
     schemas = sorted({table.partition(".")[0] for table in tables})
     return NotPermitted(
-        f"The database refuses permission to read {listed(tables)}. Nothing was written. Ask its administrator for: "
+        f"The database refuses permission to read {joined(tables)}. Nothing was written. Ask its administrator for: "
         f"GRANT USAGE ON SCHEMA {', '.join(schemas)} TO {role}; GRANT SELECT ON {', '.join(tables)} TO {role};"
     )
 
 
 def no_temporary_tables(database: str, user: str) -> NotPermitted:
-    """The user may read, and not make temporary tables."""
+    """The user may read, but may not make temporary tables."""
     return NotPermitted(
         "The database lets you read, and not make the temporary tables that an extraction takes. Nothing was written. "
         f"Ask its administrator for: GRANT TEMPORARY ON DATABASE {database} TO {user};"
@@ -73,7 +73,7 @@ def no_temporary_tables(database: str, user: str) -> NotPermitted:
 
 
 def read_only() -> NotPermitted:
-    """The session, or the whole server, takes no CREATE, not even of what is temporary."""
+    """The session, or the whole server, allows no CREATE, not even of temporary tables."""
     return NotPermitted(
         "The database lets this session only read, and an extraction makes temporary tables, which end with it. "
         "Nothing was written. Connect as a role without default_transaction_read_only, and to the primary server where "
@@ -81,25 +81,25 @@ def read_only() -> NotPermitted:
     )
 
 
-def too_long(tables: Sequence[str]) -> RefusedStatement:
-    """The server stopped a statement."""
+def statement_stopped(tables: Sequence[str]) -> RefusedStatement:
+    """The server stopped a statement: a timeout, or somebody cancelled it."""
     return RefusedStatement(
-        f"The database stopped reading {_some(tables)}: it took longer than statement_timeout or lock_timeout allows, "
+        f"The database stopped reading {_names(tables)}: it took longer than statement_timeout or lock_timeout allows, "
         "or somebody cancelled it. Nothing was written. Ask its administrator for more time, or set it yourself: "
         "PGOPTIONS='-c statement_timeout=0' before the command."
     )
 
 
-def lost(tables: Sequence[str]) -> Unreachable:
-    """The server went away in the middle."""
+def connection_lost(tables: Sequence[str]) -> Unreachable:
+    """The connection to the server broke during the session."""
     return Unreachable(
-        f"The connection to the database was lost while {_some(tables)} was read. Nothing was written. Run the same "
+        f"The connection to the database was lost while {_names(tables)} was read. Nothing was written. Run the same "
         "command again; where it is lost again, ask the administrator whether the server ends long sessions."
     )
 
 
-def no_room_at_the_server() -> RefusedStatement:
-    """The server has no memory, disk or connections left."""
+def server_full() -> RefusedStatement:
+    """The server has no memory or disk left."""
     return RefusedStatement(
         "The database server has no memory or disk left for the temporary tables of an extraction. Nothing was "
         "written. Ask its administrator to make room (temp_file_limit, the disk of its temporary files), or try when "
@@ -107,37 +107,37 @@ def no_room_at_the_server() -> RefusedStatement:
     )
 
 
-def no_memory(limit: str) -> RefusedStatement:
-    """DuckDB may not take as much as it needs."""
+def memory_limit_reached(limit: str) -> RefusedStatement:
+    """DuckDB reached its memory `limit`."""
     return RefusedStatement(
         f"DuckDB needs more memory than the {limit} that it may take. Nothing was written. Give it more, such as "
         "--memory 8GB, if the machine has it."
     )
 
 
-def no_disk(tables: Sequence[str]) -> RefusedStatement:
-    """DuckDB's temporary files do not fit."""
+def disk_full(tables: Sequence[str]) -> RefusedStatement:
+    """DuckDB's temporary files do not fit on the disk."""
     return RefusedStatement(
-        f"The disk became full while {_some(tables)} was read: DuckDB puts into temporary files what does not fit its "
+        f"The disk became full while {_names(tables)} was read: DuckDB puts into temporary files what does not fit its "
         "memory. Nothing was written. Make room, name a larger place with TMPDIR, or give more with --memory."
     )
 
 
-def damaged(tables: Sequence[str]) -> RefusedStatement:
-    """A file does not hold what it should."""
+def damaged_file(tables: Sequence[str]) -> RefusedStatement:
+    """A file is damaged or truncated."""
     return RefusedStatement(
-        f"Not all of {_some(tables)} could be read: a file is damaged, or was cut short when it was copied. Nothing "
+        f"Not all of {_names(tables)} could be read: a file is damaged, or was cut short when it was copied. Nothing "
         "was written. Copy it again from where it came from, or load the table anew."
     )
 
 
-def refused(error: Exception, tables: Sequence[str]) -> RefusedStatement:
-    """Anything else; the driver's text stays unsaid."""
+def other_failure(error: Exception, tables: Sequence[str]) -> RefusedStatement:
+    """Any other failure. The message names the kind of error, never the driver's text."""
     return RefusedStatement(
-        f"The database could not do what it was asked ({type(error).__name__}) with {_some(tables)}. Nothing was "
+        f"The database could not do what it was asked ({type(error).__name__}) with {_names(tables)}. Nothing was "
         "written. Run the same command with --debug to see more; that may quote data, so read it before you pass it on."
     )
 
 
-def _some(tables: Sequence[str]) -> str:
-    return listed(tables) if tables else "the database"
+def _names(tables: Sequence[str]) -> str:
+    return joined(tables) if tables else "the database"

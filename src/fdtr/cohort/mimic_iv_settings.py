@@ -1,11 +1,12 @@
-"""The settings of an extraction from MIMIC-IV: where its tables lie, and which items are read beside built-in ones."""
+"""Settings of an extraction from MIMIC-IV: schemas of its tables, and items to read beside the built-in ones."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fdtr.cohort.printing import Setting
-from fdtr.cohort.settings import Charted, Extraction, Name, StateCovariate
+from fdtr.cohort.extraction_settings import Charted, ExtractionSettings, Name, Sepsis, StateCovariate
+from fdtr.cohort.settings_toml import Setting
 from fdtr.study.sections import Number, Text, Whole
 
 SCHEMAS = ("mimiciv_icu", "mimiciv_hosp", "mimiciv_derived", "icu", "hosp", "derived", "main", "public")
@@ -18,16 +19,24 @@ CONCEPTS = {
     "lactate": "labevents 50813",
     "age": "patients: anchor_age, and years from anchor_year to admission; 91 for all above 89",
 }
-"""What has an SQL file of its own, and where that reads."""
+"""Quantities with an SQL file of their own, and the items that it reads."""
 
 FLUIDS = {
     "crystalloid": "225158, 225828, 225944, 225797, 225159, 225823, 225825, 225827, 225941, 226089",
     "colloid": "220864, 220862, 225174, 225795, 225796",
 }
-"""Kinds of dose, and the items of `inputevents` that count as such."""
+"""Kinds of dose, and the items of `inputevents` that count as each."""
+
+LOOKS_AHEAD: Mapping[Sepsis, str] = {
+    "sepsis3": "Sepsis-3 by mimic-code counts organ failure up to 24 hours after infection was suspected, so that a "
+    "stay may be eligible by what came after time zero.",
+    "icd": "ICD codes are given at discharge, so that a stay may be eligible by what came after time zero.",
+    "listed": "Whether the list of stays looks beyond time zero is for its maker to say.",
+}
+"""How each rule about sepsis uses what came after time zero, in words."""
 
 AGE = StateCovariate(name="age", meaning="age at admission", unit="years", plausible=(18.0, 91.0), range=(18.0, 91.0))
-"""Not among the paper's covariates; add it to those of the settings."""
+"""A covariate that the paper does not have. Add it to those of the settings."""
 
 ItemId = Annotated[Whole, Field(gt=0)]
 
@@ -43,7 +52,7 @@ class ChartedItems(Setting):
 
     @property
     def origin(self) -> str:
-        """For the dictionary.
+        """Where the quantity is read, for the dictionary.
 
         >>> ChartedItems(name="height", table="chartevents", items=(226707,), factor=2.54).origin
         'chartevents 226707 (× 2.54)'
@@ -71,26 +80,27 @@ class MimicIv(Setting):
 
     @property
     def lines(self) -> tuple[ChartedItems, ...]:
-        """The lines of `charted`."""
+        """`charted`, or an empty tuple."""
         return self.charted or ()
 
     @model_validator(mode="after")
     def _check_items(self) -> Self:
         read = [(line.name, line.table, item) for line in self.lines for item in line.items]
-        twice = [one for number, one in enumerate(read) if one in read[:number]]
-        if twice:
-            raise ValueError(f"item {twice[0][2]} of {twice[0][1]} stands twice for {twice[0][0]!r} under charted")
+        repeated = [line for number, line in enumerate(read) if line in read[:number]]
+        if repeated:
+            name, table, item = repeated[0]
+            raise ValueError(f"item {item} of {table} stands twice for {name!r} under charted")
         fluids = {int(item) for items in FLUIDS.values() for item in items.split(", ")}
-        strange = [item for item in self.not_fluids if item not in fluids]
-        if strange:
-            raise ValueError(f"not_fluids has {strange[0]}, which does not count as a fluid anyway")
+        others = [item for item in self.not_fluids if item not in fluids]
+        if others:
+            raise ValueError(f"not_fluids has {others[0]}, which does not count as a fluid anyway")
         return self
 
 
-class MimicExtraction(Extraction):
+class MimicSettings(ExtractionSettings):
     """All settings of an extraction from MIMIC-IV.
 
-    >>> MimicExtraction().mimic_iv.schemas[0]
+    >>> MimicSettings().mimic_iv.schemas[0]
     'mimiciv_icu'
     """
 
@@ -98,34 +108,39 @@ class MimicExtraction(Extraction):
 
     @model_validator(mode="after")
     def _check_mimic_iv(self) -> Self:
-        asked, lines = [one.name for one in self.charted], {line.name for line in self.mimic_iv.lines}
-        unknown = [name for name in asked if name not in CONCEPTS and name not in lines]
+        wanted, lines = [quantity.name for quantity in self.charted], {line.name for line in self.mimic_iv.lines}
+        unknown = [name for name in wanted if name not in CONCEPTS and name not in lines]
         if unknown:
             raise ValueError(
                 f"{unknown[0]!r} is not built in (known: {', '.join(CONCEPTS)}): name its items under "
                 "[[mimic_iv.charted]]"
             )
-        idle = sorted(lines - set(asked))
-        if idle:
+        unused = sorted(lines - set(wanted))
+        if unused:
             raise ValueError(
-                f"[[mimic_iv.charted]] has items for {idle[0]!r}, which is no covariate and not the outcome: add it "
+                f"[[mimic_iv.charted]] has items for {unused[0]!r}, which is no covariate and not the outcome: add it "
                 "under [[covariates]]"
             )
-        fluid = [name for name in self.dose.names if name not in FLUIDS]
-        if fluid:
-            raise ValueError(f"MIMIC-IV gives no dose {fluid[0]!r}; {' and '.join(FLUIDS)} can be had")
-        other = [one.name for one in self.site_covariates if one.name not in ("no_icu", "flow")]
+        kinds = [name for name in self.dose.names if name not in FLUIDS]
+        if kinds:
+            raise ValueError(f"MIMIC-IV gives no dose {kinds[0]!r}; {' and '.join(FLUIDS)} can be had")
+        other = [covariate.name for covariate in self.site_covariates if covariate.name not in ("no_icu", "flow")]
         if other:
             raise ValueError(f"MIMIC-IV gives no site covariate {other[0]!r}; no_icu and flow can be had")
         return self
 
     @property
     def concepts(self) -> tuple[str, ...]:
-        """The built-in names that are read by their SQL files."""
+        """Names that are read by their built-in SQL files."""
         lines = {line.name for line in self.mimic_iv.lines}
-        return tuple(one.name for one in self.charted if one.name not in lines)
+        return tuple(quantity.name for quantity in self.charted if quantity.name not in lines)
+
+    @property
+    def looks_ahead(self) -> str:
+        """How the rule about sepsis uses what came after time zero, in words."""
+        return LOOKS_AHEAD[self.options.sepsis or "sepsis3"]
 
     def look_back(self, charted: Charted) -> float:
-        """How many hours old a value may be; age at admission stays what it is."""
+        """How many hours old a value of `charted` may be. Age at admission never gets too old."""
         hours = super().look_back(charted)
         return max(hours, self.window_hours) if charted.name == "age" and "age" in self.concepts else hours

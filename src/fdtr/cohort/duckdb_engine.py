@@ -1,4 +1,4 @@
-"""DuckDB: a file that is only read, or memory. It fetches nothing and stays below a limit of memory."""
+"""DuckDB: a file that is only read, or a database in memory. It fetches nothing and keeps to a memory limit."""
 
 import re
 import tempfile
@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from fdtr.cohort import refusals
-from fdtr.cohort.database import HOW_TO_NAME, Database, needing
-from fdtr.cohort.dialects import dotted, quoted
+from fdtr.cohort import database_errors
+from fdtr.cohort.databases import HOW_TO_NAME, Database, dotted, needing, quoted
 from fdtr.errors import ExtractionError, InvalidSettings, Unreachable
 
 with needing("DuckDB"):
@@ -21,10 +20,10 @@ _DAMAGED = re.compile("corrupt|checksum|failed to read file|decompress", re.IGNO
 
 
 class DuckDb(Database):
-    """DuckDB, from a file at `path` or, where it is empty, in memory."""
+    """A session with the DuckDB file at `path`, or with an empty database in memory if `path` is empty."""
 
-    dialect = "duckdb"
-    failures = duckdb.Error
+    driver_error = duckdb.Error
+    microseconds = "(epoch_us(CAST({b} AS TIMESTAMP)) - epoch_us(CAST({a} AS TIMESTAMP)))"
 
     def __init__(self, path: str, memory: str) -> None:
         super().__init__()
@@ -39,18 +38,18 @@ class DuckDb(Database):
             "temp_directory": scratch,
             "autoinstall_known_extensions": "false",  # nothing is fetched
             "autoload_known_extensions": "false",
-            "preserve_insertion_order": "false",  # rows are ordered where that matters, and take less memory elsewhere
+            "preserve_insertion_order": "false",  # takes less memory; SQL orders rows where it matters
         }
         try:
-            opened = duckdb.connect(path or ":memory:", read_only=bool(path), config=config)
+            connection = duckdb.connect(path or ":memory:", read_only=bool(path), config=config)
         except duckdb.Error as error:
             self.close()
             raise Unreachable(_not_opened(path or "DuckDB", error)) from None
-        self._connection = self._closing.enter_context(opened)
-        self.run("SET TimeZone = 'UTC'")  # else times with a zone would be read by this machine's own
+        self._connection = self._closing.enter_context(connection)
+        self.run("SET TimeZone = 'UTC'")  # not this machine's own zone
 
     def put(self, name: str, rows: pa.Table) -> None:
-        """Bring `rows` into the session as the temporary table `name`."""
+        """Load `rows` into the session as the temporary table `name`."""
         arriving = f"{name}_arriving"
         self._connection.register(arriving, rows)
         self.make(name, f"SELECT * FROM {quoted(arriving)}")
@@ -58,18 +57,18 @@ class DuckDb(Database):
 
     def tables(self) -> frozenset[str]:
         """Every table and view of the database, as schema.table in lower case."""
-        found = self.arrow(
+        names = self.arrow(
             "SELECT lower(table_schema) || '.' || lower(table_name) AS name FROM information_schema.tables "
             "WHERE table_catalog NOT IN ('temp', 'system')"
         )
-        return frozenset(found["name"].to_pylist())
+        return frozenset(names["name"].to_pylist())
 
     def check_rights(self, tables: Sequence[str]) -> None:
-        """Nothing to refuse: who may open the file may read all of it, and temporary tables are not in it."""
+        """Refuse nothing: a user who opened the file may read all of it, and temporary tables lie outside it."""
 
     def qualified(self, table: str) -> str:
-        """A table of the database, where a temporary one may have the same name."""
-        # With its catalog, because "main" is a schema of the temporary tables too.
+        """SQL name of a table of the database, even if a temporary table has the same name."""
+        # With its catalog, because temporary tables have a schema "main" too.
         name = self._arrow("SELECT current_database() AS name")["name"][0].as_py()
         return f"{quoted(name)}.{dotted(table)}"
 
@@ -79,38 +78,42 @@ class DuckDb(Database):
     def _arrow(self, sql: str) -> pa.Table:
         return self._connection.sql(sql).to_arrow_table()
 
-    def _own(self, name: str) -> str:
+    def _temporary(self, name: str) -> str:
         return f"temp.{quoted(name)}"
 
-    def _sentence(self, error: Exception, tables: Sequence[str]) -> ExtractionError:
+    def _explain(self, error: Exception, tables: Sequence[str]) -> ExtractionError:
         text = str(error)
         match error:
             case duckdb.CatalogException():
-                return refusals.absent_table()
+                return database_errors.missing_table()
             case duckdb.BinderException():
-                return refusals.absent_column(tables)
+                return database_errors.missing_column(tables)
             case duckdb.PermissionException():
-                return refusals.forbidden(tables)
+                return database_errors.permission_denied(tables)
             case duckdb.ConversionException() | duckdb.OutOfRangeException() | duckdb.TypeMismatchException():
                 return self._unsuitable(text, tables)
             case duckdb.OutOfMemoryException():
-                return refusals.no_memory(self._memory)
+                return database_errors.memory_limit_reached(self._memory)
             case duckdb.IOException() if "No space left" in text:
-                return refusals.no_disk(tables)
+                return database_errors.disk_full(tables)
             case duckdb.IOException() | duckdb.SerializationException() | duckdb.FatalException():
-                return refusals.damaged(tables)
+                return database_errors.damaged_file(tables)
             case _:
-                return refusals.damaged(tables) if _DAMAGED.search(text) else refusals.refused(error, tables)
+                return (
+                    database_errors.damaged_file(tables)
+                    if _DAMAGED.search(text)
+                    else database_errors.other_failure(error, tables)
+                )
 
-    def _unsuitable(self, told: str, tables: Sequence[str]) -> ExtractionError:
-        """With the column that DuckDB names, if one of the tables has it: the rest of its text quotes the value."""
-        named = _COLUMN.findall(told)
-        for view, place in self._places.items():
-            there = self._arrow(f"SELECT * FROM {quoted(view)} LIMIT 0").column_names if place in tables else []
-            for column in named:
-                if column in there:
-                    return refusals.unsuitable([place], column)
-        return refusals.unsuitable(tables)
+    def _unsuitable(self, message: str, tables: Sequence[str]) -> ExtractionError:
+        """Name the column that DuckDB's `message` names, if one of `tables` has it; the rest may quote a value."""
+        columns = _COLUMN.findall(message)
+        for view, user_name in self._user_names.items():
+            known = self._arrow(f"SELECT * FROM {quoted(view)} LIMIT 0").column_names if user_name in tables else []
+            for column in columns:
+                if column in known:
+                    return database_errors.unsuitable_value([user_name], column)
+        return database_errors.unsuitable_value(tables)
 
 
 def _not_opened(name: str, error: duckdb.Error) -> str:

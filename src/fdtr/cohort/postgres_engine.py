@@ -1,13 +1,12 @@
-"""PostgreSQL: one transaction with one view of the data from first to last statement, never committed."""
+"""PostgreSQL: all statements run in one transaction, on one snapshot of the data, and it is never committed."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from fdtr.cohort import refusals
-from fdtr.cohort.database import HOW_TO_NAME, Database, needing
-from fdtr.cohort.dialects import dotted, quoted
+from fdtr.cohort import database_errors
+from fdtr.cohort.databases import HOW_TO_NAME, Database, dotted, needing, quoted
 from fdtr.errors import ExtractionError, Unreachable
 
 with needing("psycopg"):
@@ -27,10 +26,10 @@ _FROM_SQL = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"),
 }
-"""What else there is comes as text."""
+"""Arrow types of PostgreSQL types. Every other type is read as text."""
 
-# What libpq says of a connection that failed, and what to tell of it. Its own text stays unsaid: it quotes hosts, users
-# and databases as it understood them, and where a password has an "@" or a "/", parts of it are among them.
+# Words in libpq's message about a failed connection, and our message. libpq's own text is never shown: it quotes host,
+# user and database as it parsed them, and if a password contains "@" or "/", parts of the password are among them.
 _FAILED = {
     "no password supplied": "The database asks for a password. Put it into ~/.pgpass or PGPASSWORD.",
     "password authentication failed": "The database does not take this user with this password. Look at the user in "
@@ -49,19 +48,19 @@ _ESCAPES = 'A password in the address has to be written with %40 for "@" and %2F
 
 
 class PostgreSql(Database):
-    """PostgreSQL at the address `where`."""
+    """A session with the PostgreSQL database at `address`."""
 
-    dialect = "postgresql"
-    failures = psycopg.Error
+    driver_error = psycopg.Error
+    microseconds = "CAST(EXTRACT(EPOCH FROM (CAST({b} AS TIMESTAMP) - CAST({a} AS TIMESTAMP))) * 1000000 AS BIGINT)"
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, address: str) -> None:
         super().__init__()
         try:
-            self._connection = psycopg.connect(where, connect_timeout=15, application_name="fdtr")
+            self._connection = psycopg.connect(address, connect_timeout=15, application_name="fdtr")
         except psycopg.OperationalError as error:
-            raise Unreachable(_not_connected(where, str(error))) from None
+            raise Unreachable(_not_connected(address, str(error))) from None
         except psycopg.Error:
-            escapes = f" {_ESCAPES}" if _with_password(where) else ""
+            escapes = f" {_ESCAPES}" if _has_password(address) else ""
             raise Unreachable(f"The address of the database cannot be understood. {HOW_TO_NAME}{escapes}") from None
         self._closing.callback(self._connection.close)  # without a commit: nothing stays
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -69,53 +68,53 @@ class PostgreSql(Database):
             self.run(f"SET {setting}")
 
     def make(self, name: str, select: str) -> None:
-        """Keep what `select` gives as the temporary table `name`, in the place of an earlier one."""
+        """Store the rows of `select` as the temporary table `name`, in place of an earlier one."""
         super().make(name, select)
-        self.run(f"ANALYZE {self._own(name)}")  # or the planner takes it for empty
+        self.run(f"ANALYZE {self._temporary(name)}")  # else the planner takes the table for empty
 
     def put(self, name: str, rows: pa.Table) -> None:
-        """Bring `rows` into the session as the temporary table `name`."""
+        """Load `rows` into the session as the temporary table `name`."""
         columns = ", ".join(f"{quoted(field.name)} {to_sql(field.type)}" for field in rows.schema)
-        self.run(f"DROP TABLE IF EXISTS {self._own(name)}")
+        self.run(f"DROP TABLE IF EXISTS {self._temporary(name)}")
         self.run(f"CREATE TEMPORARY TABLE {quoted(name)} ({columns})")
-        copying = f"COPY {self._own(name)} FROM STDIN"
-        with self._told(copying), self._connection.cursor() as cursor, cursor.copy(copying) as copy:
+        copying = f"COPY {self._temporary(name)} FROM STDIN"
+        with self._explained_errors(copying), self._connection.cursor() as cursor, cursor.copy(copying) as copy:
             for batch in rows.to_batches(max_chunksize=_ROWS):
                 for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     copy.write_row(row)
-        self.run(f"ANALYZE {self._own(name)}")
+        self.run(f"ANALYZE {self._temporary(name)}")
 
     def tables(self) -> frozenset[str]:
         """Every table and view of the database, as schema.table in lower case; readable or not."""
-        found = self.arrow(
+        names = self.arrow(
             "SELECT lower(n.nspname || '.' || c.relname) AS name FROM pg_class c "
             "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'v', 'm', 'f', 'p') "
             "AND n.nspname <> 'pg_catalog' AND n.nspname <> 'information_schema' AND left(n.nspname, 7) <> 'pg_temp'"
         )
-        return frozenset(found["name"].to_pylist())
+        return frozenset(names["name"].to_pylist())
 
     def check_rights(self, tables: Sequence[str]) -> None:
-        """Refuse where some of `tables` may not be read, or no temporary table made; all at once, for one request."""
-        may = self.arrow(
+        """Refuse if a right is missing. All tables without it are named, for one request to the administrator."""
+        rights = self.arrow(
             "SELECT CAST(current_database() AS TEXT) AS base, CAST(current_user AS TEXT) AS role, "
             "has_database_privilege(current_database(), 'TEMPORARY') AS make, "
             "current_setting('transaction_read_only') AS reading"
         ).to_pylist()[0]
-        closed = self.arrow(
+        unreadable = self.arrow(
             "SELECT lower(n.nspname || '.' || c.relname) AS name FROM pg_class c "
             "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'v', 'm', 'f', 'p') AND NOT "
             "(has_schema_privilege(n.oid, 'USAGE') AND has_any_column_privilege(c.oid, 'SELECT'))"
         )["name"].to_pylist()
-        hidden = [table for table in tables if table in closed]
-        if hidden:
-            raise refusals.forbidden(hidden, quoted(may["role"]))
-        if may["reading"] == "on":
-            raise refusals.read_only()
-        if not may["make"]:
-            raise refusals.no_temporary_tables(quoted(may["base"]), quoted(may["role"]))
+        forbidden = [table for table in tables if table in unreadable]
+        if forbidden:
+            raise database_errors.permission_denied(forbidden, quoted(rights["role"]))
+        if rights["reading"] == "on":
+            raise database_errors.read_only()
+        if not rights["make"]:
+            raise database_errors.no_temporary_tables(quoted(rights["base"]), quoted(rights["role"]))
 
     def qualified(self, table: str) -> str:
-        """A table of the database, where a temporary one may have the same name."""
+        """SQL name of a table of the database, even if a temporary table has the same name."""
         return dotted(table)
 
     def _run(self, sql: str) -> None:
@@ -133,52 +132,52 @@ class PostgreSql(Database):
                 batches.append(pa.record_batch(arrays, schema=schema))
         return pa.Table.from_batches(batches, schema=schema)
 
-    def _own(self, name: str) -> str:
+    def _temporary(self, name: str) -> str:
         return f"pg_temp.{quoted(name)}"
 
-    def _sentence(self, error: Exception, tables: Sequence[str]) -> ExtractionError:
+    def _explain(self, error: Exception, tables: Sequence[str]) -> ExtractionError:
         match error:
             case errors.UndefinedTable() | errors.InvalidSchemaName():
-                return refusals.absent_table()
+                return database_errors.missing_table()
             case errors.UndefinedColumn():
-                return refusals.absent_column(tables)
+                return database_errors.missing_column(tables)
             case psycopg.DataError() | errors.UndefinedFunction() | errors.DatatypeMismatch() | errors.CannotCoerce():
-                return refusals.unsuitable(tables)
+                return database_errors.unsuitable_value(tables)
             case errors.InsufficientPrivilege():
-                return refusals.forbidden(tables)
+                return database_errors.permission_denied(tables)
             case errors.ReadOnlySqlTransaction():
-                return refusals.read_only()
+                return database_errors.read_only()
             case errors.QueryCanceled() | errors.LockNotAvailable():
-                return refusals.too_long(tables)
+                return database_errors.statement_stopped(tables)
             case errors.OutOfMemory() | errors.DiskFull() | errors.ConfigurationLimitExceeded():
-                return refusals.no_room_at_the_server()
+                return database_errors.server_full()
             case errors.DataCorrupted() | errors.IndexCorrupted() | errors.IoError():
-                return refusals.damaged(tables)
+                return database_errors.damaged_file(tables)
             case psycopg.OperationalError() if self._connection.closed:
-                return refusals.lost(tables)
+                return database_errors.connection_lost(tables)
             case _:
-                return refusals.refused(error, tables)
+                return database_errors.other_failure(error, tables)
 
 
-def _with_password(where: str) -> bool:
-    """Whether the address may hold one, well written or not."""
-    return ":" in where.partition("//")[2].rpartition("@")[0]
+def _has_password(address: str) -> bool:
+    """Whether the address may contain a password, escaped correctly or not."""
+    return ":" in address.partition("//")[2].rpartition("@")[0]
 
 
-def _not_connected(where: str, reason: str) -> str:
+def _not_connected(address: str, reason: str) -> str:
     otherwise = f"The database does not answer. {HOW_TO_NAME}"
-    told = next((sentence for words, sentence in _FAILED.items() if words in reason), otherwise)
-    return f"{told} {_ESCAPES}" if _with_password(where) else told
+    message = next((sentence for words, sentence in _FAILED.items() if words in reason), otherwise)
+    return f"{message} {_ESCAPES}" if _has_password(address) else message
 
 
 def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_floating(kind):  # a sum may come as a decimal
+    if pa.types.is_floating(kind):  # a sum may arrive as a decimal
         values = tuple(None if value is None else float(value) for value in values)
     return pa.array(values, kind)
 
 
 def to_sql(kind: pa.DataType) -> str:
-    """The type of a column that holds what an Arrow column does."""
+    """The PostgreSQL type for the values of an Arrow type."""
     if pa.types.is_boolean(kind):
         return "boolean"
     if pa.types.is_integer(kind):

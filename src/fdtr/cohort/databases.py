@@ -1,0 +1,193 @@
+"""Sessions with a user's database. DuckDB and PostgreSQL run the same SQL files.
+
+Nothing is written into the database: what is made on the way are temporary tables, which end with the session. The
+error text of a driver may quote a patient's value, so only the kind of the error is passed on.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import ClassVar, Self
+
+import pyarrow as pa
+
+from fdtr.errors import ExtractionError, MissingExtra, RefusedStatement, Unreachable, UnreadableFile
+
+HOW_TO_NAME = "Name it as duckdb:FILE or postgresql://USER@HOST/DATABASE."
+MEMORY = "3GB"
+"""The default of `open_database`."""
+
+_MICROSECONDS = re.compile(r"\{\{microseconds\(([^{},]*),([^{},]*)\)\}\}")
+
+
+class Database(ABC):
+    """A session. Leaving its `with` block ends it and drops its temporary tables."""
+
+    driver_error: ClassVar[type[Exception]]
+    """What the driver raises."""
+
+    microseconds: ClassVar[str]
+    """SQL for the whole microseconds from {a} to {b}: exact, so that both engines cut windows at the same instant."""
+
+    def __init__(self) -> None:
+        self._closing = ExitStack()
+        self._user_names: dict[str, str] = {}  # of each view, the name that the user knows
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session."""
+        self._closing.close()
+
+    def run(self, sql: str) -> None:
+        """Run one statement."""
+        with self._explained_errors(sql):
+            self._run(translate(sql, self.microseconds))
+
+    def arrow(self, sql: str) -> pa.Table:
+        """The rows of a SELECT."""
+        with self._explained_errors(sql):
+            return self._arrow(translate(sql, self.microseconds))
+
+    def number(self, sql: str) -> int:
+        """The single number of a SELECT, such as a count."""
+        return int(self.arrow(sql)[0][0].as_py() or 0)
+
+    def make(self, name: str, select: str) -> None:
+        """Store the rows of `select` as the temporary table `name`, in place of an earlier one."""
+        self.run(f"DROP TABLE IF EXISTS {self._temporary(name)}")
+        self.run(f"CREATE TEMPORARY TABLE {quoted(name)} AS {select}")
+
+    def view(self, name: str, select: str, user_name: str) -> None:
+        """Make the temporary view `name` of `select`; error messages call it `user_name`."""
+        self._user_names[name] = user_name
+        self.run(f"CREATE TEMPORARY VIEW {quoted(name)} AS {select}")
+
+    def columns(self, table: str) -> pa.Schema:
+        """The columns of one of `tables`, with their types."""
+        return self.arrow(f"SELECT * FROM {self.qualified(table)} LIMIT 0").schema
+
+    @abstractmethod
+    def check_rights(self, tables: Sequence[str]) -> None:
+        """Refuse if the user may not read some of `tables`, or may not make temporary tables."""
+
+    @abstractmethod
+    def put(self, name: str, rows: pa.Table) -> None:
+        """Load `rows` into the session as the temporary table `name`."""
+
+    @abstractmethod
+    def tables(self) -> frozenset[str]:
+        """Every table and view of the database, as schema.table in lower case; readable or not."""
+
+    @abstractmethod
+    def qualified(self, table: str) -> str:
+        """SQL name of a table of the database, even if a temporary table has the same name."""
+
+    @abstractmethod
+    def _temporary(self, name: str) -> str:
+        """SQL name of a temporary table, even if a table of the database has the same name."""
+
+    @abstractmethod
+    def _run(self, sql: str) -> None: ...
+
+    @abstractmethod
+    def _arrow(self, sql: str) -> pa.Table: ...
+
+    @abstractmethod
+    def _explain(self, error: Exception, tables: Sequence[str]) -> ExtractionError:
+        """The error to raise for a driver's `error`; `tables` are the user's tables that were being read."""
+
+    @contextmanager
+    def _explained_errors(self, sql: str) -> Iterator[None]:
+        """Replace what the driver raises by an error of ours."""
+        try:
+            yield
+        except self.driver_error as error:
+            words = set(re.findall(r"\w+", sql))
+            tables = [user_name for view, user_name in self._user_names.items() if view in words]
+            raise self._explain(error, tables) from error
+
+
+def open_database(address: str, *, memory: str | None = None) -> Database:
+    """Open the database at `address`: "duckdb:FILE", "duckdb:" for one in memory, or "postgresql://…".
+
+    A password belongs into ~/.pgpass or PGPASSWORD. It works in `address` too, and no message shows `address`.
+    `memory`, such as "2GB", is the most that DuckDB takes before it goes on in temporary files.
+    """
+    scheme, _, rest = address.partition(":")
+    if scheme == "duckdb":
+        from fdtr.cohort.duckdb_engine import DuckDb
+
+        return DuckDb(rest, memory or MEMORY)
+    if scheme in ("postgresql", "postgres") and rest.startswith("//"):
+        from fdtr.cohort.postgres_engine import PostgreSql
+
+        return PostgreSql(address)
+    raise Unreachable(f"This names no database that can be read. {HOW_TO_NAME}")
+
+
+@contextmanager
+def needing(library: str) -> Iterator[None]:
+    """Say what to install if `library` is missing."""
+    try:
+        yield
+    except ModuleNotFoundError:
+        raise MissingExtra(f"Reading this database takes {library}. Install it: pip install 'fdtr[extract]'") from None
+
+
+def file_columns(db: Database, reader: str, path: Path) -> set[str]:
+    """Column names, in lower case, of a table function such as read_parquet('…') that reads `path`."""
+    try:
+        return {name.lower() for name in db.arrow(f"SELECT * FROM {reader} LIMIT 0").column_names}
+    except RefusedStatement as error:
+        raise UnreadableFile(
+            f"{path} could not be read: it is damaged, of another format, or not yours to read. Nothing was written."
+        ) from error
+
+
+def read_sql(path: str) -> str:
+    """The SQL of one concept: a file under cohort/sql, such as "steps" or "mimic_iv/weight"."""
+    return files("fdtr.cohort").joinpath("sql", *f"{path}.sql".split("/")).read_text(encoding="utf-8")
+
+
+def translate(sql: str, microseconds: str) -> str:
+    """`sql` with each {{microseconds(a, b)}} replaced by one engine's expression.
+
+    >>> translate("SELECT {{microseconds(s.begin, s.end)}}", "us({b}) - us({a})")
+    'SELECT us(s.end) - us(s.begin)'
+    """
+    return _MICROSECONDS.sub(lambda match: microseconds.format(a=match[1].strip(), b=match[2].strip()), sql)
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier, whatever it contains.
+
+    >>> quoted('a"b')
+    '"a""b"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def dotted(table: str) -> str:
+    """schema.table, each part quoted.
+
+    >>> dotted("mimiciv_icu.icustays")
+    '"mimiciv_icu"."icustays"'
+    """
+    return ".".join(quoted(part) for part in table.split("."))
+
+
+def literal(text: str) -> str:
+    """A text as an SQL literal, whatever it contains.
+
+    >>> literal("St. Mary's")
+    "'St. Mary''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
