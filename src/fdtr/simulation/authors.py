@@ -45,7 +45,7 @@ CUT = 4.0
 
 @dataclass(frozen=True)
 class AuthorsSpec:
-    """The size of a world; `intercept` goes into its study ("none" is the paper's φ)."""
+    """The specification of a world of the authors' kind; `intercept` goes into its study ("none" is the paper's φ)."""
 
     n_sites: int = 5
     n_shared: int = 2

@@ -97,10 +97,10 @@ ENDS = np.array(["", "death", "survival"])
 
 @dataclass(frozen=True)
 class IcuSpec:
-    """What the hospitals are like: steps of `windows` four-hour windows each, and how far they are from ICU-Sepsis.
+    """The specification of hospitals cut from ICU-Sepsis, with steps of `windows` four-hour windows each.
 
-    `deviation` in [0, 1] is each site's own, `effect` ≥ 0 is planted at all sites; `follow_up` counts who survives
-    later.
+    `deviation` in [0, 1] moves each site's dynamics from those of ICU-Sepsis, `effect` ≥ 0 is planted at all sites;
+    with `follow_up`, patients who survive after the last step count too.
     """
 
     n_sites: int = 5

@@ -56,7 +56,7 @@ TILT = 2.0
 
 @dataclass(frozen=True)
 class WorldSpec:
-    """What a world is like; its numbers are then drawn.
+    """The specification of a linear world; `make_world` draws its numbers.
 
     `n_shared` = m0, of which the last `site_level_shared` are constant within a site, and `n_specific` = m1, so that
     d = 2(m0 + m1). `noise`, in (0, 1], is the standard deviation of rewards over its largest possible, √(μ(1−μ)).
@@ -103,7 +103,7 @@ class Luck:
 
 @dataclass(frozen=True, eq=False)
 class World(FixedHorizonWorld):
-    """K sites with all their numbers; steps count from 0, d0 = 2·m0 and d1 = 2·m1.
+    """A linear world of K sites; steps count from 0, d0 = 2·m0 and d1 = 2·m1.
 
     `theta_shared` (H, d0) is the common θ⁰ and `site_theta_shared` (K, H, d0) what each site has of it (the same
     without `deviation`); `theta_specific` (K, H, d1) is θᵏ. `concentration` (K, H, 2, m1, m1) holds the Dirichlet
@@ -141,7 +141,7 @@ class World(FixedHorizonWorld):
         return np.hstack([self._draw_shared(site, n, rng), rng.dirichlet(np.ones(self.spec.n_specific), n)])
 
     def luck(self, site: int, step: int, n: int, rng: np.random.Generator) -> "Luck":
-        """Tickets for the component and the branch, x1' from every ν_{b,i}, and a fresh x0, needed or not."""
+        """Uniform numbers for the component and the branch, x1' from every ν_{b,i}, and a fresh x0, used or not."""
         tickets = rng.random(n), rng.random(n)
         return Luck(*tickets, self._draw_own(site, step, n, rng), self._draw_shared(site, n, rng))
 
@@ -274,11 +274,11 @@ def _draw_habits(spec: WorldSpec, rng: np.random.Generator) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _Ahead:
-    """What is ahead of a patient who leaves a step: W_h(b, i) = E[V_{h+1}(x')] under ν_{b,i}.
+    """Expected values of the next step: W_h(b, i) = E[V_{h+1}(x')] under ν_{b,i}.
 
     `weights` (H, 2, m1, terms): W_h(b, i) as a polynomial in x0 with these `terms` (a constant in a valid world).
-    `errors` (H, 2, m1) are its standard errors, and `meets` (H, 2, m1, 2, m1) how often who came to a step by (b, i)
-    leaves it by each other pair.
+    `errors` (H, 2, m1) are its standard errors. `meets` (H, 2, m1, 2, m1) are chances: of leaving a step by a pair
+    (b', i') after arriving by the pair (b, i).
     """
 
     terms: tuple[tuple[int, ...], ...]
@@ -330,7 +330,7 @@ def _rule(world: World, site: int, ahead: _Ahead) -> Act:
 
 
 def _look_ahead(world: World, site: int, draws: int, rng: np.random.Generator) -> _Ahead:
-    """W of every step, from the last, after which nothing is ahead; `draws` from every ν_{b,i}."""
+    """W of every step by backward induction, with `draws` states from every ν_{b,i}; W is 0 after the last step."""
     steps, m1 = world.horizon, world.spec.n_specific
     terms = _terms(world.spec)
     weights, errors = np.zeros((steps, 2, m1, len(terms))), np.zeros((steps, 2, m1))

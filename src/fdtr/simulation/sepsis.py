@@ -270,7 +270,7 @@ class HospitalWorld(FixedHorizonWorld):
 
 
 def make_hospital_world() -> HospitalWorld:
-    """The demo's hospitals.
+    """The five hospitals of the demo as a world: to sample, to value rules in, or as environments.
 
     >>> make_hospital_world().sites
     ('Ashford', 'Birchwood', 'Calder', 'Dunmore', 'Elmstead')

@@ -24,7 +24,7 @@ NO_DISCLOSURE_RULES = {
     "once_margin": 0,
     "min_effective_sample_size": 1.0,
 }
-"""[disclosure] of a simulated study: it asks for as little as a study can."""
+"""[disclosure] of a simulated study: the weakest rules that a study may have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +45,10 @@ class Trajectory:
 
 @dataclass(frozen=True, eq=False)
 class Move:
-    """What one step brings n patients: `rewards` (n,), their means `expected` (n,) and the next `states` (n, m).
+    """The result of one step for n patients: `rewards` (n,), their means `expected` (n,) and the next `states` (n, m).
 
-    `ends` (n,) says how those ended who left, "" for who goes on; None where nobody leaves. Who left keeps the state
-    that was left.
+    `ends` (n,) says how a patient's stay ended, "" for patients who go on; None where nobody leaves. Patients who left
+    keep their last state.
     """
 
     rewards: Array
@@ -176,7 +176,7 @@ class SimulatedWorld(ABC):
 
 
 class FixedHorizonWorld(SimulatedWorld):
-    """Worlds in which everybody stays for all steps, and a reward is drawn around a mean apart from the next state."""
+    """Worlds in which everybody stays for all steps, and rewards are drawn independently of the next state."""
 
     @abstractmethod
     def behaviour(self, site: int, rng: np.random.Generator) -> Act:
@@ -188,7 +188,7 @@ class FixedHorizonWorld(SimulatedWorld):
 
     @abstractmethod
     def luck(self, site: int, step: int, n: int, rng: np.random.Generator) -> Any:
-        """What chance has in store for `n` patients as they leave a step, whatever is done to them."""
+        """All random numbers of `n` patients as they leave a step; they do not depend on the treatment."""
 
     @abstractmethod
     def next_states(self, site: int, step: int, states: Array, codes: Codes, luck: Any) -> Array:
