@@ -36,7 +36,7 @@ from fdtr.evaluation.intervals import bootstrap, weighted_means
 from fdtr.exchange.wire import message_size, total_size
 from fdtr.learners.accumulate import accumulate
 from fdtr.learners.local import fit_local as fit_alone
-from fdtr.simulation.linear import WorldSpec, make_world
+from fdtr.simulation import WorldSpec, make_world
 from fdtr.site import fit_federated, fit_local, message_settings, read_trajectories, rules_of
 from fdtr.study import Study
 from fdtr.summary import combine
