@@ -127,7 +127,7 @@ def test_sites_value_at_home_as_run_does_and_the_hub_pools(place):
     for site in SITES:
         done = fdtr(*evaluate, site, "--out", f"{site}.values", "--yes", "--json", cwd=place)
         assert done.returncode == 0, done.stderr
-        told[site] = json.loads(done.stdout)
+        told[site] = json.loads(done.stdout, parse_constant=pytest.fail)  # NaN is no JSON
     table = pa.csv.read_csv(place / "table.csv")  # one patient less
     keep = [row["site"] != "north" or row["patient"] != "p0" for row in table.to_pylist()]
     pa.csv.write_csv(table.filter(pa.array(keep)), place / "fewer.csv")
@@ -154,9 +154,8 @@ def test_sites_value_at_home_as_run_does_and_the_hub_pools(place):
         for method, by_estimator in found["methods"].items():
             for estimator, one in by_estimator.items():
                 there = at_once[site, method, estimator]
-                assert {key: there[key] for key in ("value", "low", "high", "believable")} == {
-                    key: one[key] for key in ("value", "low", "high", "believable")
-                }
+                assert {"value", "low", "high", "believable"} < set(there)
+                assert {key: one[key] for key in there} == there
     done = fdtr("hub", "pool", "study.toml", *(f"{site}.values" for site in SITES), "--json", cwd=place)
     assert done.returncode == 0, done.stderr
     pooled = {(one["method"], one["estimator"]): one for one in json.loads(done.stdout)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -46,8 +45,10 @@ def program() -> str:
 
 
 def as_json(value: Any) -> None:
-    """Print a machine's view."""
-    _out.print(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print parts of the record, dataclasses and plain values as JSON, with null for a number that does not exist."""
+    from pydantic_core import to_json  # `fdtr --help` must not wait for what it does not need
+
+    _out.print(json.dumps(json.loads(to_json(value, inf_nan_mode="null")), indent=2, ensure_ascii=False))
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -77,8 +78,3 @@ def progress() -> Iterator[Report]:
 def privacy(cost: Cost) -> dict[str, Any]:
     """What noise costs, for machines."""
     return {"experimental": True, **vars(cost), "verdict": cost.verdict}
-
-
-def finite(number: float) -> float | None:
-    """The number, or None, for JSON has no NaN."""
-    return number if math.isfinite(number) else None

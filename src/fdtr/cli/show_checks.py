@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fdtr.cli.show import as_json, finite, line, privacy, table
+from fdtr.cli.show import as_json, line, privacy, table
 
 if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
     from fdtr.site import SiteCheck
@@ -158,7 +158,7 @@ def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:
         },
         "shared_features": {i.feature: {"retained": i.retained, "reason": i.reason} for i in check.identified},
         "transitions": [
-            {"step": h, "F": finite(t.statistic), "df": [t.df_model, t.df_residual], "p": finite(t.p_value)}
+            {"step": h, "F": t.statistic, "df": [t.df_model, t.df_residual], "p": t.p_value}
             for h, t in enumerate(check.transitions)
         ],
         "disclosure": [

@@ -25,15 +25,15 @@ _STEPS_ABREAST = 6  # more do not fit beside a feature's name on 80 columns
 def curves(found: Mapping[str, Curves], machine: bool) -> None:
     """What `fdtr tune` says."""
     if machine:
-        cuts = {site: {"ridge": c.by_ridge, "sharing": c.by_sharing} for site, c in found.items()}
         as_json(
             {
                 site: {
-                    "chosen": vars(found[site].chosen),
-                    **{name: [{**vars(j), "candidate": vars(j.candidate)} for j in cut] for name, cut in by.items()},
-                    "pessimism": [vars(other) for other in found[site].by_pessimism],
+                    "chosen": cut.chosen,
+                    "ridge": cut.by_ridge,
+                    "sharing": cut.by_sharing,
+                    "pessimism": cut.by_pessimism,
                 }
-                for site, by in cuts.items()
+                for site, cut in found.items()
             }
         )
         return
@@ -92,7 +92,7 @@ def message_written(
 def policy_written(policy: Policy, found: Total, out: Path, machine: bool) -> None:
     """Where a policy went."""
     if machine:
-        as_json({"site": policy.site, "method": policy.method, "sites": list(found.sites), "policy": str(out)})
+        as_json({"site": policy.site, "method": policy.method, "sites": found.sites, "policy": str(out)})
         return
     line(f"Wrote {out}: the policy of {policy.site}, learnt with {len(found.sites) - 1} other sites. Keep it here.")
 
@@ -111,10 +111,10 @@ def total(
         columns = {name: coefficients[:, j].tolist() for j, name in enumerate(names)}
         as_json(
             {
-                "sites": list(found.sites),
+                "sites": found.sites,
                 "patients": int(found.sums.n.max()),
                 "shared_coefficients": columns,
-                "suspicions": [vars(doubt) for doubt in doubts],
+                "suspicions": doubts,
             }
         )
         return
@@ -129,15 +129,14 @@ def total(
 def recommendation(policy: Policy, found: Explanation, machine: bool) -> None:
     """What a policy would do for one state, and why."""
     if machine:
-        actions = [vars(action) for action in found.actions]
         as_json(
             {
                 "site": policy.site,
                 "method": policy.method,
                 "step": found.step,
                 "action": found.chosen.action,
-                "actions": actions,
-                "clipped": list(found.clipped),
+                "actions": found.actions,
+                "clipped": found.clipped,
             }
         )
         return

@@ -19,7 +19,7 @@ _DOUBT = "×"
 def demo(made: Demo, machine: bool) -> None:
     """What `fdtr demo` says."""
     if machine:
-        show.as_json({"folder": str(made.folder), "values": [value.model_dump() for value in made.values]})
+        show.as_json({"folder": str(made.folder), "values": made.values})
         return
     study = made.results.study
     checks = made.results.checks
@@ -53,7 +53,7 @@ def demo(made: Demo, machine: bool) -> None:
 def results(found: Results, folder: Path, machine: bool) -> None:
     """What `fdtr run` says."""
     if machine:
-        show.as_json(found.as_json())
+        show.as_json(found.record)
         return
     rows = []
     for site, check in found.checks.items():

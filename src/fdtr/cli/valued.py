@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fdtr.cli import show
 
 if TYPE_CHECKING:
-    from fdtr.disclosure import ValueMessage, Withheld
+    from fdtr.disclosure import ValueMessage
     from fdtr.evaluation import Estimate
     from fdtr.hub import PooledMethod
     from fdtr.inference import Pooled
@@ -76,46 +76,38 @@ def leaving(message: ValueMessage) -> None:
 
 def evaluation_json(study: Study, found: SiteEvaluation, message: ValueMessage | None, out: Path | None) -> None:
     """The same for machines."""
-    from typing import get_args
+    from fdtr.pipeline.valuing import value_record, value_site
 
-    from fdtr.evaluation import Method
-    from fdtr.pipeline.valuing import trust_of
-
-    methods = {
-        name: {estimator: _estimate(found.value(name, estimator)) for estimator in get_args(Method)}
-        for name in found.targets
-    }
+    valued = value_site(found, study.actions.labels)
     released = None
     if message is not None:
-        told = [{"method": one.method, "estimator": one.estimator} for one in message.values.values]
-        released = {"file": str(out), "values": told, "withheld": [_withheld(one) for one in message.withheld]}
+        names = [{"method": value.method, "estimator": value.estimator} for value in message.values.values]
+        withheld = [
+            {"method": held.found.method, "estimator": held.found.estimator, "why": held.why}
+            for held in message.withheld
+        ]
+        released = {"file": out, "values": names, "withheld": withheld}
     show.as_json(
         {
             "site": found.site,
             "patients": found.evaluator.rows.n_patients,
-            "methods": methods,
-            "trust": trust_of(found, study.actions.labels).model_dump(mode="json"),
+            "methods": {
+                method: {
+                    estimator: {
+                        **value_record(found.site, method, estimate, valued.clustered).model_dump(),
+                        "effective_sample_size": estimate.effective_sample_size.tolist(),
+                        "warnings": [
+                            {"name": caution.kind, "sentence": caution.sentence} for caution in estimate.warnings
+                        ],
+                    }
+                    for estimator, estimate in estimates.items()
+                }
+                for method, estimates in valued.estimates.items()
+            },
+            "trust": valued.trust,
             "released": released,
         }
     )
-
-
-def _withheld(one: Withheld) -> dict[str, str]:
-    return {"method": one.found.method, "estimator": one.found.estimator, "why": one.why}
-
-
-def _estimate(one: Estimate) -> dict[str, object]:
-    return {
-        "value": show.finite(one.value),
-        "low": show.finite(one.low),
-        "high": show.finite(one.high),
-        "standard_error": show.finite(one.standard_error),
-        "n": one.n,
-        "effective_sample_size": [show.finite(size) for size in one.effective_sample_size.tolist()],
-        "believable": one.believable,
-        "reason": one.reason,
-        "warnings": [{"name": caution.kind.value, "sentence": caution.sentence} for caution in one.warnings],
-    }
 
 
 def pooled(study: Study, found: Sequence[PooledMethod], machine: bool) -> None:
@@ -149,22 +141,24 @@ def pooled(study: Study, found: Sequence[PooledMethod], machine: bool) -> None:
 
 
 def _pooled_json(one: PooledMethod) -> dict[str, object]:
+    """More than the record keeps of a mean over sites: its standard errors and Cochran's Q, too."""
     found = one.pooling
-    kinds = {"plain": found.plain, "fixed": found.fixed, "random": found.random}
     return {
         "method": one.method,
         "estimator": one.estimator,
-        "sites": list(found.sites),
-        "not_told_by": list(one.silent),
+        "sites": found.sites,
+        "not_told_by": one.silent,
         "patients": found.n,
-        **{name: {key: show.finite(x) for key, x in vars(kind).items()} for name, kind in kinds.items()},
-        "between": show.finite(found.between),
-        "Q": show.finite(found.statistic),
+        "plain": found.plain,
+        "fixed": found.fixed,
+        "random": found.random,
+        "between": found.between,
+        "Q": found.statistic,
         "df": found.df,
-        "p": show.finite(found.p_value),
-        "i_squared": show.finite(found.i_squared),
-        "predicted": [show.finite(found.predicted_low), show.finite(found.predicted_high)],
-        "warnings": [vars(warning) for warning in found.warnings],
+        "p": found.p_value,
+        "i_squared": found.i_squared,
+        "predicted": [found.predicted_low, found.predicted_high],
+        "warnings": found.warnings,
     }
 
 

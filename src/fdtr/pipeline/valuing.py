@@ -42,14 +42,15 @@ def value_site(evaluation: SiteEvaluation, labels: Sequence[str]) -> SiteValues:
 def site_values(values: Mapping[str, SiteValues]) -> list[record.Value]:
     """Every way of treating at every site, by every estimator."""
     return [
-        _value(site, method, estimate, valued.clustered)
+        value_record(site, method, estimate, valued.clustered)
         for site, valued in values.items()
         for method, estimates in valued.estimates.items()
         for estimate in estimates.values()
     ]
 
 
-def _value(site: str, method: str, found: Estimate, clustered: bool) -> record.Value:
+def value_record(site: str, method: str, found: Estimate, clustered: bool) -> record.Value:
+    """One estimate as plain values; clusters are counted where errors are by cluster."""
     return record.Value(
         site=site,
         method=method,
