@@ -10,7 +10,7 @@ from fdtr.cli.show_checks import why_alone
 from fdtr.errors import NoSharedEffect
 from fdtr.exchange.folder import open_folder
 from fdtr.hub import combine_messages
-from fdtr.pipeline.results import run
+from fdtr.pipeline.run import run
 from fdtr.report.render import render
 from fdtr.site import check, fit_message, read_trajectories, summarize
 from worlds import make_sites, make_study, make_table

@@ -19,7 +19,7 @@ from fdtr import plots
 from fdtr.container import read_bounded
 from fdtr.errors import FdtrError, InvalidSettings
 from fdtr.inference import SiteValue, pool
-from fdtr.pipeline.results import run
+from fdtr.pipeline.run import run
 from fdtr.site import SiteEvaluation, Split, read_trajectories
 from fdtr.study import Study
 

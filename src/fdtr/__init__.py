@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fdtr.errors import FdtrError as FdtrError
     from fdtr.pipeline.results import Results as Results
-    from fdtr.pipeline.results import fit_baselines as fit_baselines
-    from fdtr.pipeline.results import run as run
+    from fdtr.pipeline.run import fit_baselines as fit_baselines
+    from fdtr.pipeline.run import run as run
     from fdtr.policy import Policy as Policy
     from fdtr.site import FederatedFit as FederatedFit
     from fdtr.site import LocalFit as LocalFit
@@ -44,11 +44,11 @@ _HOMES = {
     "Trajectories": "trajectories",
     "combine": "summary",
     "evaluate": "site",
-    "fit_baselines": "pipeline.results",
+    "fit_baselines": "pipeline.run",
     "fit_federated": "site",
     "fit_local": "site",
     "read_trajectories": "site",
-    "run": "pipeline.results",
+    "run": "pipeline.run",
 }
 
 __all__ = ["__version__", *_HOMES]

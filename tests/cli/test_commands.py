@@ -469,7 +469,7 @@ def test_outputs_never_replace_other_files(place):
 
 def test_ctrl_c_is_said_and_leaves_nothing(place):
     code = (
-        "import os, signal, sys, fdtr.cli, fdtr.pipeline.results as r\n"
+        "import os, signal, sys, fdtr.cli, fdtr.pipeline.run as r\n"
         "def stopped(*_, **__): os.kill(os.getpid(), signal.SIGINT)\n"
         "r.run = stopped\n"
         "sys.argv = ['fdtr', 'run', 'study.toml', 'table.csv', '--out', 'results']\n"

@@ -17,7 +17,7 @@ from fdtr.errors import (
 )
 from fdtr.hub import combine_messages
 from fdtr.inference import gain_from_sharing, heterogeneity, infer_effects, theorem3_bound_from_total
-from fdtr.pipeline.results import run
+from fdtr.pipeline.run import run
 from fdtr.site import fit_federated, fit_local, message_settings, read_trajectories, release_of, summarize
 from fdtr.summary import Grams, SiteSummary, combine
 from worlds import make_sites, make_study, make_table

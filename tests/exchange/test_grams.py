@@ -25,7 +25,7 @@ from fdtr.exchange.wire import (
     write_total,
 )
 from fdtr.hub import combine_messages
-from fdtr.pipeline.results import run
+from fdtr.pipeline.run import run
 from fdtr.site import fit_federated, read_trajectories, summarize
 from letters import forged, small_messages, small_study
 from worlds import make_sites, make_study, make_table

@@ -7,8 +7,8 @@ import pytest
 
 from fdtr.errors import OutputExists
 from fdtr.pipeline.demo import CLINICIANS, run_demo, value_methods
-from fdtr.pipeline.results import FDTR
 from fdtr.policy import Policy
+from fdtr.site.evaluating import FDTR
 from fdtr.study import Study
 
 pytestmark = pytest.mark.slow  # the whole demo, twice

@@ -9,9 +9,9 @@ import fdtr
 from fdtr.errors import TooFewClusters, UnreadableFile
 from fdtr.evaluation.evaluator import Evaluator
 from fdtr.inference import infer_effects
-from fdtr.pipeline import results as running
-from fdtr.pipeline import sharing, valuing
-from fdtr.pipeline.practice import practice_of
+from fdtr.pipeline import run as running
+from fdtr.pipeline import study_record
+from fdtr.pipeline.run import practice_of
 from fdtr.report.record import read_record
 from fdtr.site.folds import evaluation_folds
 from worlds import make_study, make_table
@@ -104,9 +104,8 @@ def test_all_estimating_is_over_when_progress_ends_and_saving_only_writes(study,
         watch(Evaluator, name)
     for name in ("near_ties", "fit_local", "fit_federated", "practice_of", "value_site"):
         watch(running, name)
-    for name in ("infer_effects", "gain_from_sharing", "heterogeneity"):
-        watch(sharing, name)
-    watch(valuing, "pool")
+    for name in ("infer_effects", "gain_from_sharing", "heterogeneity", "pool"):
+        watch(study_record, name)
     results = fdtr.run(study, data, progress=lambda _what, done, of: ended.append(True) if done == of else None)
     assert ended == [True]
     results.save(tmp_path / "out")

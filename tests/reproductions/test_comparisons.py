@@ -32,7 +32,7 @@ from experiments.intervals import holm, mean, p_below
 from experiments.replications import anew, replicate, seeds_of
 from fdtr.errors import UnwritableFile
 from fdtr.learners.federated import fit_with_each
-from fdtr.pipeline.results import run as fit_all
+from fdtr.pipeline.run import run as fit_all
 from fdtr.simulation.authors import AuthorsSpec
 from fdtr.simulation.linear import WorldSpec
 from fdtr.simulation.worlds import constant_rule

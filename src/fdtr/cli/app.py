@@ -142,7 +142,7 @@ def tune(
     """
     from fdtr.exchange.kept import find_kept
     from fdtr.exchange.wire import read_total
-    from fdtr.pipeline.curves import tuning_curves
+    from fdtr.pipeline.tuning_curves import tuning_curves
     from fdtr.site import read_trajectories
     from fdtr.study import Study
 
@@ -166,14 +166,14 @@ def run(
 
     For tables that may lie in one place. Nothing is released: what disclosure would say is shown, not enforced.
     """
-    from fdtr.pipeline.folders import refuse_foreign
-    from fdtr.pipeline.results import MARK
-    from fdtr.pipeline.results import run as run_study
+    from fdtr.pipeline.result_folder import refuse_foreign
+    from fdtr.pipeline.results import RESULTS_FILE
+    from fdtr.pipeline.run import run as run_study
     from fdtr.progress import stage
     from fdtr.site import read_trajectories
     from fdtr.study import Study
 
-    refuse_foreign(out, MARK)  # before the work, not after it
+    refuse_foreign(out, RESULTS_FILE)  # before the work, not after it
     loaded = Study.load(study)
     with show.progress() as progress:
         rows = read_trajectories(data, loaded, site)

@@ -54,7 +54,7 @@ def run_package(
     from fdtr.cohort.site_package import Config, Package
     from fdtr.container import is_container
     from fdtr.exchange.release import AGREED_BEFOREHAND, release_table
-    from fdtr.pipeline.folders import file_names
+    from fdtr.pipeline.result_folder import file_names
     from fdtr.study import Study
 
     here = Package(folder)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
 
     from fdtr.disclosure import Cost, Message
     from fdtr.inference import Suspicion
-    from fdtr.pipeline.curves import Curves, Judged
+    from fdtr.pipeline.tuning_curves import JudgedCandidate, TuningCurves
     from fdtr.policy import Explanation, Policy
     from fdtr.study import Study
     from fdtr.summary import SiteSummary, Total
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
 _STEPS_ABREAST = 6  # more do not fit beside a feature's name on 80 columns
 
 
-def curves(found: Mapping[str, Curves], machine: bool) -> None:
+def curves(found: Mapping[str, TuningCurves], machine: bool) -> None:
     """What `fdtr tune` says."""
     if machine:
         as_json(
@@ -53,7 +53,7 @@ def curves(found: Mapping[str, Curves], machine: bool) -> None:
             table("By c: gain over 0.0005 in fitted-Q value; more than 2 se moves c", ["c", "gain", "± se"], gains)
 
 
-def _judged(found: Judged) -> list[str]:
+def _judged(found: JudgedCandidate) -> list[str]:
     c = found.candidate
     numbers = (found.error, found.error_se, found.contrast, found.contrast_se)
     return [c.share if c.sharing else "nothing", f"{c.ridge:g}", f"{c.sharing:g}", *(f"{x:.3g}" for x in numbers)]

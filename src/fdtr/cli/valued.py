@@ -76,7 +76,7 @@ def leaving(message: ValueMessage) -> None:
 
 def evaluation_json(study: Study, found: SiteEvaluation, message: ValueMessage | None, out: Path | None) -> None:
     """The same for machines."""
-    from fdtr.pipeline.valuing import value_record, value_site
+    from fdtr.pipeline.study_record import value_record, value_site
 
     valued = value_site(found, study.actions.labels)
     released = None

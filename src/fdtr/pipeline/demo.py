@@ -9,17 +9,18 @@ from numpy.typing import NDArray
 
 from fdtr.container import write_atomically
 from fdtr.errors import OutputExists
-from fdtr.pipeline.folders import staged_folder, table_as_csv
-from fdtr.pipeline.results import FDTR, MARK, Results, run
+from fdtr.pipeline.result_folder import staged_folder, table_as_csv
+from fdtr.pipeline.results import RESULTS_FILE, Results
+from fdtr.pipeline.run import run
 from fdtr.progress import Progress, Steps, ignore_progress, stage
 from fdtr.report.record import Choice, Example, KnownValue
 from fdtr.simulation import sepsis
 from fdtr.site import read_trajectories
+from fdtr.site.evaluating import CLINICIANS, FDTR
 from fdtr.study import Study
 
 SEED = 0
 FRESH_PATIENTS = 20_000
-CLINICIANS = "Clinicians"
 VALUES_NOTE = (
     f"Each method's policies treated {FRESH_PATIENTS:,} fresh simulated patients at each hospital, the same patients "
     "for every method; the value is the mean of their summed rewards, averaged over hospitals. The 95% intervals "
@@ -29,11 +30,11 @@ VALUES_NOTE = (
 
 @dataclass(frozen=True)
 class Demo:
-    """What `fdtr demo` made: the `results`, each method's value, and one example patient at every hospital."""
+    """What `fdtr demo` wrote into `folder`: the `results`, each method's value, and one example patient's actions."""
 
     folder: Path
     results: Results
-    values: tuple[KnownValue, ...]
+    values: list[KnownValue]
     example: Example
 
 
@@ -47,24 +48,22 @@ def run_demo(folder: str | Path, *, fresh: bool = False, progress: Progress = ig
     table = table_as_csv(sepsis.simulate_table(np.random.default_rng(SEED)))
     if not fresh:
         _protect_edits(target, {"study.toml": study_text, "table.csv": table})
-    with staged_folder(target, mark=MARK) as made:
-        write_atomically(made / "study.toml", study_text)
-        write_atomically(made / "table.csv", table)
-        study = Study.load(made / "study.toml")
-        results = run(study, read_trajectories(made / "table.csv", study), progress=stage(progress, 0, 65))
+    with staged_folder(target, mark=RESULTS_FILE) as staging:
+        write_atomically(staging / "study.toml", study_text)
+        write_atomically(staging / "table.csv", table)
+        study = Study.load(staging / "study.toml")
+        results = run(study, read_trajectories(staging / "table.csv", study), progress=stage(progress, 0, 65))
         values = value_methods(results, progress=stage(progress, 65, 90))
         example = _example(results)
-        known = {"known_values": list(values), "known_values_note": VALUES_NOTE, "example": example}
+        known = {"known_values": values, "known_values_note": VALUES_NOTE, "example": example}
         results = replace(results, record=results.record.model_copy(update=known))
         progress("policies, tables and report", 90, 100)
-        results.write_files(made)
+        results.write_files(staging)
     progress("done", 100, 100)
     return Demo(target, results, values, example)
 
 
-def value_methods(
-    results: Results, n: int = FRESH_PATIENTS, progress: Progress = ignore_progress
-) -> tuple[KnownValue, ...]:
+def value_methods(results: Results, n: int = FRESH_PATIENTS, progress: Progress = ignore_progress) -> list[KnownValue]:
     """Every method's value on fresh patients of the same hospitals, clinicians first, then from low to high."""
     hospitals = {hospital.name: hospital for hospital in sepsis.hospitals()}
     clinicians = {
@@ -79,7 +78,7 @@ def value_methods(
         steps.begin(f"{method}: fresh patients")
         valued.append(_value(method, by_site, hospitals, n))
     steps.end()
-    return (valued[0], *sorted(valued[1:], key=lambda value: (value.value, value.method == FDTR)))
+    return [valued[0], *sorted(valued[1:], key=lambda value: (value.value, value.method == FDTR))]
 
 
 def _value(
@@ -99,8 +98,8 @@ def _value(
 
 
 def _example(results: Results) -> Example:
-    """What each hospital's policy says of one made-up patient."""
-    told = {site: fit.policy.explain(sepsis.EXAMPLE_PATIENT, 0) for site, fit in results.federated.items()}
+    """What each hospital's policy recommends for one made-up patient."""
+    explanations = {site: fit.policy.explain(sepsis.EXAMPLE_PATIENT, 0) for site, fit in results.federated.items()}
     by_site = {
         site: [
             Choice(
@@ -110,11 +109,11 @@ def _example(results: Results) -> Example:
                 bound=a.bound,
                 shared=a.shared,
                 specific=a.specific,
-                chosen=a == found.chosen,
+                chosen=a == explanation.chosen,
             )
-            for a in found.actions
+            for a in explanation.actions
         ]
-        for site, found in told.items()
+        for site, explanation in explanations.items()
     }
     return Example(state=dict(sepsis.EXAMPLE_PATIENT), step=0, by_site=by_site)
 

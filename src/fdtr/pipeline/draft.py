@@ -1,5 +1,7 @@
 """Draft a study file from a table: a start to edit, with what has to be decided written beside it."""
 
+import json
+import tomllib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,27 +66,21 @@ def draft_study(source: Any, name: str) -> Draft:
             f'Steps in column "{roles["step"]}" start at {first}; they must count from 0. Subtract {first} first.'
         )
     text = _render(name, last + 1, roles, levels, rewards, covariates, left_out, ends)
-    _check(text)
+    Study.model_validate(tomllib.loads(text))  # a draft that is no study would be a fault here
     return Draft(text, "site" in roles)
 
 
 def _load_everything(source: Any) -> Columns:
-    """All columns of a table that nobody has described yet."""
+    """All columns of a table that no study describes yet."""
     nothing = TableSpec(horizon=1, covariates=(), action_levels=(), reward_low=0.0, reward_high=1.0)
     every = tuple(Covariate(name, name, 0.0, 1.0) for name in load(source, nothing).names)
     return load(source, replace(nothing, covariates=every))
 
 
-def _check(text: str) -> None:
-    import tomllib
-
-    Study.model_validate(tomllib.loads(text))
-
-
 def _find_roles(table: Columns) -> dict[str, str]:
     by_lower = {name.lower(): name for name in reversed(table.names)}
-    found = {role: [by_lower[n] for n in names if n in by_lower] for role, names in ROLES.items()}
-    return {role: names[0] for role, names in found.items() if names}
+    columns = {role: [by_lower[n] for n in names if n in by_lower] for role, names in ROLES.items()}
+    return {role: names[0] for role, names in columns.items() if names}
 
 
 def _missing(role: str, table: Columns) -> str:
@@ -100,16 +96,16 @@ def _missing(role: str, table: Columns) -> str:
 def _required(table: Columns, roles: dict[str, str], role: str) -> Numbers:
     if role not in roles or roles[role] not in table.arrow:
         raise InvalidTable(_missing(role, table))
-    found = numbers(table.arrow[roles[role]])
-    if found is None or found.text is not None or not np.isfinite(found.values).all():
+    column = numbers(table.arrow[roles[role]])
+    if column is None or column.text is not None or not np.isfinite(column.values).all():
         raise InvalidTable(f'The {role} column "{roles[role]}" must hold a number in every row. Recode it first.')
-    return found
+    return column
 
 
 def _find_covariates(
     table: Columns, used: set[str], sites: NDArray[np.intp] | None
 ) -> tuple[list[_Covariate], list[str]]:
-    found, left_out = [], []
+    covariates, left_out = [], []
     for name, column in table.arrow.items():
         if name in used:
             continue
@@ -121,8 +117,9 @@ def _find_covariates(
             continue
         low, high = round_outward(float(finite.min()), float(finite.max()))
         gaps = len(values) - len(finite)
-        found.append(_Covariate(name, low, high, sites is not None and _constant_within(values, sites), gaps))
-    return found, left_out
+        site_level = sites is not None and _constant_within(values, sites)
+        covariates.append(_Covariate(name, low, high, site_level, gaps))
+    return covariates, left_out
 
 
 def _constant_within(values: NDArray[np.float64], sites: NDArray[np.intp]) -> bool:
@@ -131,8 +128,8 @@ def _constant_within(values: NDArray[np.float64], sites: NDArray[np.intp]) -> bo
 
 
 def _end_names(table: Columns, roles: dict[str, str]) -> list[str]:
-    found = texts(table.arrow[roles["end"]]) if "end" in roles and roles["end"] in table.arrow else None
-    labels = sorted(str(label) for label in found.labels.to_pylist() if label) if found is not None else []
+    ends = texts(table.arrow[roles["end"]]) if "end" in roles and roles["end"] in table.arrow else None
+    labels = sorted(str(label) for label in ends.labels.to_pylist() if label) if ends is not None else []
     # Names of ends are words, and few: anything else in that column is about patients, and the study is public.
     words = len(labels) <= MOST_ENDS and not any(character.isdigit() for label in labels for character in label)
     return labels if words else []
@@ -197,6 +194,4 @@ def _plain(number: float) -> str:
 
 
 def _quoted(text: str) -> str:
-    import json
-
     return json.dumps(text, ensure_ascii=False)  # a TOML basic string

@@ -7,7 +7,7 @@ import numpy as np
 
 from fdtr.container import write_atomically
 from fdtr.errors import InvalidStudy
-from fdtr.pipeline.folders import staged_folder, table_as_csv
+from fdtr.pipeline.result_folder import staged_folder, table_as_csv
 from fdtr.simulation import (
     AuthorsSpec,
     IcuSpec,

@@ -22,7 +22,7 @@ from fdtr.exchange.remote.jobs import Absence, Ending, Reason
 from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting
 from fdtr.exchange.wire import encode_message
 from fdtr.masking import start
-from fdtr.pipeline.results import run
+from fdtr.pipeline.run import run
 from fdtr.signing import HUB, Key
 from fdtr.site import read_trajectories, summarize
 from fdtr.study import Study

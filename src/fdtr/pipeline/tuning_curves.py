@@ -16,8 +16,8 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A candidate beside the chosen one: how much larger each criterion is, and the standard error of that."""
+class JudgedCandidate:
+    """A candidate, how much larger each criterion is than for the chosen one, and the standard error of that."""
 
     candidate: Candidate
     error: float
@@ -27,24 +27,24 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Curves:
-    """What was `chosen`, and the candidates along λ, and along w and the kind of sharing, through it.
+class TuningCurves:
+    """The `chosen` candidate, those that differ from it in λ alone, and those that differ in w or what is shared.
 
     `by_pessimism` are the gains of other c over the usual one, empty where the study fixes c.
     """
 
     chosen: Candidate
-    by_ridge: tuple[Judged, ...]
-    by_sharing: tuple[Judged, ...]
+    by_ridge: tuple[JudgedCandidate, ...]
+    by_sharing: tuple[JudgedCandidate, ...]
     by_pessimism: tuple[Pessimism, ...] = ()
 
 
 def tuning_curves(
     study: Study, data: Trajectories, total: Total | None = None, own: SiteSummary | None = None
-) -> dict[str, Curves]:
-    """The curves of every site in a table; with `total`, those of its one site beside the sites in the total.
+) -> dict[str, TuningCurves]:
+    """The tuning curves of every site in a table; with `total`, those of the table's one site.
 
-    `own` is that site's summary as it was sent, where it is at hand.
+    The other sites are then those in the total, and `own` is this site's summary as it was sent, or None.
     """
     sites = data.by_site()
     summaries: Mapping[str, SiteSummary] = {site: fit_local(study, rows).summary for site, rows in sites.items()}
@@ -52,28 +52,28 @@ def tuning_curves(
         total = combine(summaries.values())
     elif own is not None:
         summaries = {own.site: own}
-    found = {}
+    by_site = {}
     for site, rows in sites.items():
         others = others_in(total, summaries[site])
         curves = curves_of(score_together(study, rows, others))
-        found[site] = replace(curves, by_pessimism=judge_pessimism(study, rows, others, curves.chosen))
-    return found
+        by_site[site] = replace(curves, by_pessimism=judge_pessimism(study, rows, others, curves.chosen))
+    return by_site
 
 
-def curves_of(scores: Scores) -> Curves:
-    """Cuts through the scores at what `choose` takes."""
+def curves_of(scores: Scores) -> TuningCurves:
+    """The scores of the candidates that lie on a line through the one that `choose` takes."""
     chosen = choose(scores)
     best = scores.candidates.index(chosen)
     judged = [
-        Judged(candidate, *_above(scores.error, place, best), *_above(scores.contrast, place, best))
+        JudgedCandidate(candidate, *_excess(scores.error, place, best), *_excess(scores.contrast, place, best))
         for place, candidate in enumerate(scores.candidates)
     ]
-    along = [j for j in judged if (j.candidate.sharing, j.candidate.share) == (chosen.sharing, chosen.share)]
-    across = [j for j in judged if j.candidate.ridge == chosen.ridge]
-    return Curves(chosen, tuple(along), tuple(across))
+    by_ridge = [j for j in judged if (j.candidate.sharing, j.candidate.share) == (chosen.sharing, chosen.share)]
+    by_sharing = [j for j in judged if j.candidate.ridge == chosen.ridge]
+    return TuningCurves(chosen, tuple(by_ridge), tuple(by_sharing))
 
 
-def _above(criterion: Array, place: int, best: int) -> tuple[float, float]:
+def _excess(criterion: Array, place: int, best: int) -> tuple[float, float]:
     """Sum over folds of the paired difference from the chosen candidate, and its standard error."""
     difference = criterion[place] - criterion[best]
     return float(difference.sum()), float(np.sqrt(len(difference) * difference.var(ddof=1)))

@@ -1,11 +1,11 @@
-"""Folders of results: made whole beside their place, then moved in."""
+"""Folders of results, written completely beside their place and then moved in, and the tables in them."""
 
 import csv
 import io
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
@@ -18,31 +18,31 @@ from fdtr.errors import OutputExists, UnwritableFile
 
 @contextmanager
 def staged_folder(folder: str | Path, mark: str) -> Iterator[Path]:
-    """A folder to write into, whose files move into `folder` when the block ends without an error.
+    """Yield a temporary folder to write into; its files move into `folder` when the block ends without an error.
 
-    `mark` is the file by which an earlier result is known: its files are replaced, and its policies removed. Any
-    other folder that is not empty is refused.
+    `mark` is the file by which an earlier result is known. The files of an earlier result are replaced, and its
+    policies removed. Any other folder that is not empty is refused.
     """
     target = refuse_foreign(folder, mark)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     except OSError as error:
         raise UnwritableFile(f"{target} cannot be made: {error.strerror}. Nothing was written.") from None
     try:
-        yield made
+        yield staging
         for old in (target / "policies").glob("*.policy"):
             old.unlink()
-        for file in sorted(path for path in made.rglob("*") if path.is_file()):
-            place = target / file.relative_to(made)
+        for file in sorted(path for path in staging.rglob("*") if path.is_file()):
+            place = target / file.relative_to(staging)
             place.parent.mkdir(parents=True, exist_ok=True)
             file.replace(place)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def refuse_foreign(folder: str | Path, mark: str) -> Path:
-    """The folder as a path; refused where results might overwrite something else."""
+    """Return `folder` as a path; refuse a file, and a folder with files other than earlier results."""
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise OutputExists(f"{target} is a file; name a folder. Nothing was written.")
@@ -55,7 +55,7 @@ def refuse_foreign(folder: str | Path, mark: str) -> Path:
 
 
 def file_names(sites: Iterable[str]) -> dict[str, str]:
-    """A name for each site's file: what a file system takes of its name, told apart where two would be alike.
+    """A file name for each site: characters that file systems refuse are replaced, and no two names are alike.
 
     >>> file_names(["St. Mary's / ICU 2", "North", "north"])
     {"St. Mary's / ICU 2": 'St.-Mary-s-ICU-2', 'North': 'North', 'north': 'north-2'}
@@ -70,14 +70,19 @@ def file_names(sites: Iterable[str]) -> dict[str, str]:
 
 
 def table_as_csv(columns: Mapping[str, NDArray[Any]]) -> bytes:
-    """A table as CSV, in UTF-8.
+    """A table, given by its columns, as CSV.
 
     >>> import numpy as np
     >>> table_as_csv({"site": np.array(["a"]), "step": np.array([0])}).decode().split()
     ['site,step', 'a,0']
     """
+    return as_csv(columns, zip(*(column.tolist() for column in columns.values()), strict=True))
+
+
+def as_csv(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> bytes:
+    """Rows under the names of their `columns` as CSV, in UTF-8."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+    writer.writerows(rows)
     return text.getvalue().encode()

@@ -1,0 +1,330 @@
+"""The record of a study: everything that it found, as plain values, from fits, checks and estimates."""
+
+import math
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr import __version__
+from fdtr.evaluation import CautionKind, Comparison, Estimate, Method, estimate_all
+from fdtr.inference import (
+    NearTies,
+    Pooling,
+    SiteValue,
+    gain_from_sharing,
+    heterogeneity,
+    infer_effects,
+    pool,
+    raw_factors,
+    theorem3_bound_from_total,
+)
+from fdtr.report import record
+from fdtr.site import FederatedFit, LocalFit, SiteCheck, SiteEvaluation, Split, Variation, message_settings
+from fdtr.site.evaluating import CLINICIANS, FDTR, LDTR, RELEASED
+from fdtr.study import Study
+from fdtr.summary import Total
+
+Array = NDArray[np.float64]
+
+ESTIMATORS: tuple[Method, ...] = get_args(Method)
+POOLED = RELEASED
+RIVALS = (CLINICIANS, LDTR)
+_LIBRARIES = ("numpy", "scipy", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class Practice:
+    """What a site's policy would do for the patients it was fitted on, beside what was done.
+
+    `recommended` and `given` (H, A) are shares of patients by step and action. `agreement` is the share of decisions
+    in which the policy and practice are the same, and `as_others` that in which FDTR and each baseline are the same.
+    """
+
+    recommended: Array
+    given: Array
+    agreement: float
+    as_others: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SiteValues:
+    """Everything that is estimated at one site.
+
+    `estimates` are those of every way of treating by every estimator; `gains` are those of FDTR over clinicians and
+    over LDTR.
+    """
+
+    estimates: Mapping[str, Mapping[Method, Estimate]]
+    gains: Mapping[str, Mapping[Method, Comparison]]
+    clustered: bool
+    trust: record.Trust
+
+
+def value_site(evaluation: SiteEvaluation, labels: Sequence[str]) -> SiteValues:
+    """Compute all estimates at one site; `labels` name the actions."""
+    estimates = estimate_all(evaluation.evaluator, evaluation.targets, ESTIMATORS)
+    return SiteValues(
+        estimates=estimates,
+        gains={over: {estimator: evaluation.gain(over, estimator) for estimator in POOLED} for over in RIVALS},
+        clustered=evaluation.clustered,
+        trust=_trust(evaluation, [estimates[FDTR][estimator] for estimator in POOLED], labels),
+    )
+
+
+def study_record(
+    study: Study,
+    total: Total,
+    local: Mapping[str, LocalFit],
+    federated: Mapping[str, FederatedFit],
+    sites: dict[str, record.Site],
+    values: Mapping[str, SiteValues],
+    split: Split,
+) -> record.Record:
+    """Everything that a study found, as plain values."""
+    names = study.feature_map.names[: study.feature_map.n_shared]
+    bound = theorem3_bound_from_total(total.significant, study.feature_map.n_features, message_settings(study))
+    return record.Record(
+        fdtr=__version__,
+        versions={"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}},
+        study=study.name,
+        fingerprint=study.fingerprint,
+        definition=study.public,
+        sites=sites,
+        split=split,
+        values=[
+            value_record(site, method, estimate, site_values.clustered)
+            for site, site_values in values.items()
+            for method, estimates in site_values.estimates.items()
+            for estimate in estimates.values()
+        ],
+        pooled=_pooled_values(values, study.horizon),
+        shared_effects=_shared_effects(study, total, names),
+        heterogeneity=_differences(total) if names else [],
+        gains=_gains(total, local, names),
+        shared_coefficients=_shared_coefficients(names, federated, sites),
+        theorem3_bound=bound.tolist() if names else [],
+    )
+
+
+def site_record(
+    fit: FederatedFit, check: SiteCheck, practice: Practice, ties: NearTies, variations: Iterable[Variation]
+) -> record.Site:
+    """What a study found at one site before it was valued, as plain values."""
+    return record.Site(
+        patients=check.n_patients,
+        rows=check.n_rows,
+        clipped=check.clipped,
+        filled=check.filled,
+        actions=check.action_counts.tolist(),
+        identified=[record.Feature(**vars(feature)) for feature in check.identified],
+        transitions=[test.p_value for test in check.transitions],
+        disclosure=[
+            record.Refusal(rule=v.rule.rule, step=v.step, measured=v.measured, asked=v.asked)
+            for v in check.verdicts
+            if v.refuses and v.step is not None
+        ],
+        settings=dict(fit.policy.settings),
+        given=practice.given.tolist(),
+        recommended=practice.recommended.tolist(),
+        agreement_with_practice=practice.agreement,
+        agreement_with_baselines=dict(practice.as_others),
+        variations=[record.Variation(**vars(variation)) for variation in variations],
+        near_ties=ties.shares.tolist(),
+        withheld=ties.withheld,
+        not_valued="",
+        trust=None,
+    )
+
+
+def value_record(site: str, method: str, estimate: Estimate, clustered: bool) -> record.Value:
+    """One estimate as plain values; clusters are counted where errors are by cluster."""
+    return record.Value(
+        site=site,
+        method=method,
+        estimator=estimate.method,
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        standard_error=estimate.standard_error,
+        n=estimate.n,
+        n_clusters=estimate.n_clusters if clustered else None,
+        believable=estimate.believable,
+        reason=estimate.reason,
+    )
+
+
+def _trust(evaluation: SiteEvaluation, estimates: Iterable[Estimate], labels: Sequence[str]) -> record.Trust:
+    """How far FDTR's `estimates` at one site can be trusted."""
+    weights, bounds = evaluation.diagnostics(), evaluation.sensitivity
+    calibration, markov = evaluation.calibration, evaluation.markov
+    return record.Trust(
+        present=weights.present.tolist(),
+        effective_sample_size=weights.effective_sample_size.tolist(),
+        zero_share=weights.zero_share.tolist(),
+        largest_share=weights.largest_share.tolist(),
+        clipped_share=weights.clipped_share.tolist(),
+        mean_weight=weights.mean_weight.tolist(),
+        rare_share=weights.overlap.rare_share.tolist(),
+        low_propensity=weights.overlap.low_propensity.tolist(),
+        agreement=weights.overlap.agreement.tolist(),
+        odds=bounds.odds.tolist(),
+        odds_low=bounds.low.tolist(),
+        odds_high=bounds.high.tolist(),
+        practice=bounds.behaviour,
+        tipping_odds=bounds.tipping_odds if math.isfinite(bounds.tipping_odds) else math.nan,
+        confounding_doubt=bounds.doubt,
+        calibration={
+            label: record.Curve(
+                predicted=calibration.predicted[a].tolist(),
+                observed=calibration.observed[a].tolist(),
+                count=calibration.count[a].tolist(),
+            )
+            for a, label in enumerate(labels)
+        },
+        past=[record.Past(**vars(gain), clear=gain.clear) for gain in (markov.reward, markov.value)],
+        warnings=list(dict.fromkeys(caution.sentence for estimate in estimates for caution in estimate.warnings)),
+    )
+
+
+def _pooled_values(values: Mapping[str, SiteValues], horizon: int) -> list[record.Pooled]:
+    """Every way of treating over sites, and FDTR's paired difference from clinicians and from LDTR."""
+    methods = list(dict.fromkeys(method for site_values in values.values() for method in site_values.estimates))
+    return [
+        _pooled(method, "", {site: of_site.estimates[method][estimator] for site, of_site in values.items()}, horizon)
+        for method in methods
+        for estimator in POOLED
+    ] + [
+        _pooled(FDTR, over, {site: of_site.gains[over][estimator] for site, of_site in values.items()}, horizon)
+        for over in (RIVALS if values else ())
+        for estimator in POOLED
+    ]
+
+
+def _pooled(method: str, over: str, by_site: Mapping[str, Estimate | Comparison], horizon: int) -> record.Pooled:
+    """The mean over sites of one method, or of FDTR's difference from the method `over`.
+
+    Where a site has no weight left, its standard error means nothing: the interval is then the whole possible range.
+    """
+    possible = (-horizon if over else 0, horizon)
+    pooling = pool([_site_value(site, estimate) for site, estimate in by_site.items()], possible)
+    doubtful = [site for site, estimate in by_site.items() if not estimate.believable]
+    where = "any site" if len(doubtful) == len(by_site) else ", ".join(doubtful)
+    return record.Pooled(
+        method=method,
+        over=over,
+        estimator=next(iter(by_site.values())).method,
+        sites=list(pooling.sites),
+        n=pooling.n,
+        **_spans(pooling, possible if any(map(_no_weight_left, by_site.values())) else None),
+        i_squared=pooling.i_squared,
+        warnings=[warning.sentence for warning in pooling.warnings],
+        believable=not doubtful,
+        reason=f"Not to be believed at {where}, so not over sites." if doubtful else "",
+    )
+
+
+def _site_value(site: str, estimate: Estimate | Comparison) -> SiteValue:
+    if isinstance(estimate, Comparison):
+        return SiteValue(site, estimate.difference, estimate.standard_error, estimate.first.n)
+    return SiteValue(site, estimate.value, estimate.standard_error, estimate.n)
+
+
+def _spans(pooling: Pooling, possible: tuple[int, int] | None) -> dict[str, record.Span]:
+    spans = {}
+    for name, mean in (("plain", pooling.plain), ("fixed", pooling.fixed), ("random", pooling.random)):
+        low, high = possible or (mean.low, mean.high)
+        spans[name] = record.Span(value=mean.value, low=low, high=high)
+    return spans
+
+
+def _no_weight_left(estimate: Estimate | Comparison) -> bool:
+    """Whether nobody was treated as a target would have, up to some step."""
+    estimates = (estimate.first, estimate.second) if isinstance(estimate, Comparison) else (estimate,)
+    return any(caution.kind is CautionKind.NO_WEIGHT_LEFT for one in estimates for caution in one.warnings)
+
+
+def _shared_effects(study: Study, total: Total, names: Sequence[str]) -> list[record.Effect]:
+    """θ⁰ of every step as an effect on the reward, with intervals, bands and p-values."""
+    effects = infer_effects(total.significant)
+    intervals, bands = effects.intervals(), effects.bands()
+    raw = raw_factors(study.feature_map, *study.reward.range) if names else np.zeros(0)
+    return [
+        record.Effect(
+            step=h,
+            feature=name,
+            identified=bool(effects.identified[h, j]),
+            estimate=effects.estimates[h, j],
+            standard_error=effects.standard_errors[h, j],
+            low=intervals.low[h, j],
+            high=intervals.high[h, j],
+            band_low=bands.low[h, j],
+            band_high=bands.high[h, j],
+            p_value=effects.p_values[h, j],
+            adjusted_p_value=effects.adjusted_p_values[h, j],
+            raw=raw[j],
+        )
+        for h in range(study.horizon)
+        for j, name in enumerate(names)
+    ]
+
+
+def _differences(total: Total) -> list[record.Difference]:
+    """Cochran's Q of every step, and last of all steps together."""
+    by_step = heterogeneity(total.significant)
+    over_steps = by_step.over_steps()
+    return [
+        record.Difference(
+            step=step,
+            statistic=tests.statistic[h],
+            df=int(tests.df[h]),
+            p_value=tests.p_value[h],
+            i_squared=tests.i_squared[h],
+        )
+        for tests, h, step in [*((by_step, h, h) for h in range(len(by_step.df))), (over_steps, 0, None)]
+    ]
+
+
+def _gains(total: Total, local: Mapping[str, LocalFit], names: Sequence[str]) -> list[record.Gain]:
+    """For every site and shared feature, what the others' sums add to its own; medians over steps."""
+    gains = []
+    for site, fit in local.items():
+        gain = gain_from_sharing(fit.summary.sums, total.significant)
+        for j, name in enumerate(names):
+            worth = _median(gain.worth[:, j])
+            gains.append(
+                record.Gain(
+                    site=site,
+                    feature=name,
+                    alone=_median(gain.alone[:, j]),
+                    together=_median(gain.together[:, j]),
+                    worth=worth if np.isfinite(worth) else np.nan,
+                    only_together=bool(np.isposinf(worth)),
+                )
+            )
+    return gains
+
+
+def _median(by_step: Array) -> float:
+    """Median over the steps at which a number is known; NaN where it is known at none."""
+    known = by_step[~np.isnan(by_step)]
+    return float(np.median(known)) if len(known) else np.nan
+
+
+def _shared_coefficients(
+    names: Sequence[str], federated: Mapping[str, FederatedFit], sites: Mapping[str, record.Site]
+) -> dict[str, record.Coefficient]:
+    """A coefficient that no site's data inform is not identified: its number comes from the ridge alone."""
+    average = np.mean([fit.shared_coefficients for fit in federated.values()], axis=0)
+    return {
+        name: record.Coefficient(
+            identified=any(not site.identified[j].reason for site in sites.values()),
+            by_step=average[:, j].tolist(),
+            by_site={site: fit.shared_coefficients[:, j].tolist() for site, fit in federated.items()},
+        )
+        for j, name in enumerate(names)
+    }
