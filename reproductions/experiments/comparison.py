@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from experiments.replications import anew
 from fdtr import Study, Trajectories, combine, fit_federated, fit_local, read_trajectories
-from fdtr.learners.backward import Fit
-from fdtr.learners.baselines import MajorityVote
+from fdtr.learners import Fit, MajorityVote
 from fdtr.simulation import (
     FIGURE_2,
     Act,

@@ -19,8 +19,7 @@ from experiments.findings import Figure, Finding, Table
 from experiments.intervals import Interval, bootstrap, mean
 from experiments.replications import Progress, ignore_progress, replicate, seeds_of
 from fdtr import Study, Trajectories, combine, fit_federated, fit_local, tuning
-from fdtr.learners.backward import Settings
-from fdtr.learners.federated import Others, fit_with_each
+from fdtr.learners import Others, Settings, fit_with_each
 from fdtr.simulation import Act
 from fdtr.site import message_settings, others_in, score_together
 from fdtr.tuning import Candidate, Scores

@@ -10,9 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fdtr import Study, Trajectories, read_trajectories
-from fdtr.learners.backward import Fit, Settings, sums_of
-from fdtr.learners.federated import Others, fit_federated
-from fdtr.learners.local import fit_local
+from fdtr.learners import Fit, Others, Settings, fit_federated, fit_local, sums_of
 
 Array = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from experiments.replications import Progress, replicate, seeds_of
 from experiments.theorems.fitting import settings
 from experiments.theorems.pessimism import GOAL, PANELS, QUICK_PANELS, first_to_reach
 from experiments.theorems.truth import Cell, Trial, judge_trial
-from fdtr.learners.backward import Settings
+from fdtr.learners import Settings
 
 if TYPE_CHECKING:
     import altair

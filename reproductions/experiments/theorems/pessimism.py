@@ -13,7 +13,7 @@ from experiments.intervals import Interval, mean, share
 from experiments.replications import Progress, replicate, seeds_of
 from experiments.theorems.fitting import settings
 from experiments.theorems.truth import Cell, Trial, judge_trial
-from fdtr.learners.backward import Settings
+from fdtr.learners import Settings
 from fdtr.simulation import WorldSpec
 
 if TYPE_CHECKING:

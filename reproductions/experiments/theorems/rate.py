@@ -12,7 +12,7 @@ from experiments.findings import Figure, Finding, Table
 from experiments.intervals import Interval, bootstrap, slope
 from experiments.replications import Progress, anew, replicate, seeds_of
 from experiments.theorems.fitting import Patients, fit_together, read_patients, settings
-from fdtr.learners.backward import Fit
+from fdtr.learners import Fit
 from fdtr.simulation import WorldSpec, make_world
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from experiments.replications import Progress, anew, replicate, seeds_of
 from experiments.theorems.fitting import fit_together, read_patients, settings
 from experiments.theorems.pessimism import PANELS, QUICK_PANELS
 from experiments.theorems.truth import SiteTruth, draw_truth
-from fdtr.learners.backward import Fit
+from fdtr.learners import Fit
 from fdtr.simulation import World, WorldSpec, make_world
 
 if TYPE_CHECKING:

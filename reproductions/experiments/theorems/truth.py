@@ -18,7 +18,7 @@ from experiments.misspecified_world import misspecify
 from experiments.replications import anew
 from experiments.theorems.fitting import fit_together, read_patients
 from fdtr import Study
-from fdtr.learners.backward import Fit, Settings
+from fdtr.learners import Fit, Settings
 from fdtr.simulation import World, WorldSpec, make_world
 
 Array = NDArray[np.float64]

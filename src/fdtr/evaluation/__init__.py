@@ -9,20 +9,23 @@ An `Evaluator` holds one site's patients and answers questions about any target:
     calibration, markov         Calibration of the propensities; MarkovCheck of the state
 
 >>> import fdtr, numpy as np, pyarrow as pa
->>> covariates = [{"name": "sbp", "effect": "specific", "range": [40, 220]}]
->>> actions = {"levels": [0, 1], "degree": 1}
->>> study = fdtr.Study.model_validate({"name": "doc", "horizon": 1, "actions": actions, "covariates": covariates})
->>> draw, n = np.random.default_rng(0), 400
->>> table = {"patient": range(n), "step": [0] * n, "action": draw.integers(0, 2, n), "sbp": draw.uniform(40, 220, n)}
->>> reward = 0.3 + 0.4 * table["action"] + draw.uniform(0, 0.2, n)
->>> rows = fdtr.read_trajectories(pa.table(table | {"reward": reward}), study, site="a")
->>> patients = Evaluator(rows, study.feature_map, folds=np.arange(n) % 5)
->>> treated = patients.value(Constant(1), "wdr")
->>> round(treated.value, 2), treated.believable
-(0.8, True)
->>> comparison = patients.compare(Constant(1), Behaviour())
->>> comparison.low > 0
+>>> from fdtr.simulation import WorldSpec, make_world
+>>> world = make_world(WorldSpec(n_sites=1, horizon=2, n_actions=2), np.random.default_rng(1))
+>>> study = fdtr.Study.model_validate(world.study())
+>>> rows = fdtr.read_trajectories(pa.table(world.table(400, np.random.default_rng(2))), study)
+>>> patients = Evaluator(rows, study.feature_map, folds=np.arange(400) % 5)
+>>> estimates = estimate_all(patients, {"always 1": Constant(1), "clinicians": Behaviour()}, ["wis", "wdr"])
+>>> round(estimates["clinicians"]["wdr"].value, 2), estimates["always 1"]["wdr"].believable
+(0.95, True)
+>>> comparison = patients.compare(Softened(Constant(1), 0.5), Behaviour())
+>>> comparison.low < comparison.difference < comparison.high
 True
+>>> patients.diagnose(Constant(1)).effective_sample_size > 50
+array([ True,  True])
+>>> arrays = step_arrays(rows)
+>>> propensities = fit_propensities(arrays, study.feature_map, folds=np.arange(400) % 5)
+>>> [chances.shape for chances in propensities.chances]
+[(2, 400), (2, 400)]
 
 *Targets* are policies, or `Behaviour` (what clinicians do), `Constant` (one action for all), `Softened` (a mixture of
 a target and clinicians), `Deterministic` (a function that recommends actions), `ByFold` (a policy for each fold).

@@ -12,6 +12,28 @@
     theorem3_bound              the paper's bound on the error of the shared effects
 
 `sums` are those of `fdtr.SiteSummary` and of their total `fdtr.Total`.
+
+>>> import fdtr, numpy as np, pyarrow as pa
+>>> from fdtr.simulation import WorldSpec, make_world
+>>> world = make_world(WorldSpec(n_sites=3, horizon=2), np.random.default_rng(1))
+>>> study = fdtr.Study.model_validate(world.study())
+>>> rows = fdtr.read_trajectories(pa.table(world.table(200, np.random.default_rng(2))), study)
+>>> sites = rows.by_site()
+>>> summaries = {name: fdtr.fit_local(study, site).summary for name, site in sites.items()}
+>>> total = fdtr.combine(summaries.values())
+>>> effects = infer_effects(total.sums)
+>>> effects.estimates.shape == effects.bands().low.shape == (2, study.feature_map.n_shared)
+True
+>>> raw = effects.in_units(raw_factors(study.feature_map, *study.reward.range))
+>>> np.allclose(raw.p_values, effects.p_values)
+True
+>>> heterogeneity(total.sums).over_steps().p_value > 0.01
+array([ True])
+>>> gain = gain_from_sharing(summaries["site-1"].sums, total.sums)
+>>> bool(np.all(gain.together <= gain.alone))
+True
+>>> suspicions({name: summary.sums for name, summary in summaries.items()})
+()
 """
 
 from fdtr.inference.heterogeneity import Heterogeneity, heterogeneity, power

@@ -8,6 +8,35 @@
 
 All take `Trajectories` of one site and a `FeatureMap`; the pessimistic ones also `Settings` and return a `Fit`. They
 know no study file: `fdtr.fit_local` and `fdtr.fit_federated` take a study, tune, and return policies.
+
+>>> import fdtr, numpy as np, pyarrow as pa
+>>> from fdtr.simulation import WorldSpec, make_world
+>>> world = make_world(WorldSpec(n_sites=3, horizon=2), np.random.default_rng(1))
+>>> study = fdtr.Study.model_validate(world.study())
+>>> rows = fdtr.read_trajectories(pa.table(world.table(200, np.random.default_rng(2))), study)
+>>> sites = rows.by_site()
+>>> features = study.feature_map
+>>> settings = Settings(pessimism=0.0005, ridge=0.01, failure_probability=0.99, misspecification=0.0)
+>>> local = {name: fit_local(site, features, settings) for name, site in sites.items()}
+>>> local["site-1"].theta.shape == (2, features.n_features)
+True
+>>> rest = sums_of(local["site-2"], features.n_shared) + sums_of(local["site-3"], features.n_shared)
+>>> others = Others(rest.schur, rest.schur_moment, rest.schur_reward, n=float(rest.n[0]))
+>>> together = fit_federated(sites["site-1"], features, settings, others)
+>>> alone = fit_federated(sites["site-1"], features, settings, others, sharing=0.0)
+>>> np.array_equal(alone.theta, local["site-1"].theta), np.array_equal(together.theta, alone.theta)
+(True, False)
+>>> each = fit_with_each(sites["site-1"], features, settings, others, 1.0, "value", pessimisms=(0.0, 0.005))
+>>> bool(each[1].penalty.scale > each[0].penalty.scale)
+True
+>>> no_noise = fit_private(sites["site-1"], features, settings, Noise(0.0, add=lambda sums: sums))
+>>> np.allclose(no_noise.gram, grams_of(local["site-1"]).gram)
+True
+>>> fit_q_learning(sites["site-1"], features).per_step.shape == together.theta.shape
+True
+>>> last_step = accumulate(sites["site-1"].step(1), features, next_value=None)
+>>> last_step.n
+200
 """
 
 from fdtr.learners.accumulate import StepStatistics, accumulate
