@@ -31,13 +31,14 @@ from fdtr import masking
 from fdtr.algebra.normal_equations import factor
 from fdtr.algebra.pessimism import LowerBound, Penalty, penalty_roots
 from fdtr.algebra.threads import one_blas_thread, thread_count
-from fdtr.disclosure import Ledger, Release, judge, measure
+from fdtr.disclosure import Ledger, Release, judge
+from fdtr.disclosure.facts import measure
 from fdtr.evaluation.intervals import bootstrap, weighted_means
 from fdtr.exchange.wire import message_size, total_size
 from fdtr.learners.accumulate import accumulate
 from fdtr.learners.local import fit_local as fit_alone
 from fdtr.simulation import WorldSpec, make_world
-from fdtr.site import fit_federated, fit_local, message_settings, read_trajectories, rules_of
+from fdtr.site import fit_federated, fit_local, message_settings, read_trajectories
 from fdtr.study import Study
 from fdtr.summary import combine
 
@@ -303,7 +304,7 @@ def secure_sum() -> Figure:
 def disclosure_rules() -> list[Figure]:
     """All rules on a large site of the paper's shape, and ONCE beside 30 releases of the same patients."""
     study = sepsis_study(5)
-    features, settings, asked = study.feature_map, message_settings(study), rules_of(study)
+    features, settings, asked = study.feature_map, message_settings(study), study.rules
     rows = read_trajectories(random_table(np.random.default_rng(0), 1, 30_000, 5), study)
     fit = fit_alone(rows, features, settings)
     alone, judged = paired(

@@ -18,13 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdtr.errors import InvalidTable, SeveralSites, UnknownSite, UnreadableFile
-from fdtr.trajectories import CHUNK_ROWS, Covariate, TableSpec, Trajectories, read
+from fdtr.trajectories import CHUNK_ROWS, Covariate, TableLayout, Trajectories, read
 
 pytestmark = pytest.mark.quick
 
 AGE = Covariate("age", "age", 0, 100)
 FLOW = Covariate("flow", "flow", 0, 1)
-SPEC = TableSpec(2, (AGE, FLOW), (0, 1, 2), 0, 10)
+SPEC = TableLayout(2, (AGE, FLOW), (0, 1, 2), 0, 10)
 ENDS = replace(SPEC, horizon=3, ends={"death": 0.0, "discharge": 0.5})
 
 SECRET = 77.125  # a value no message may repeat
@@ -60,7 +60,7 @@ def ragged(**changes: list[Any]) -> dict[str, list[Any]]:
     return {name: column for name, column in (columns | changes).items() if column}
 
 
-def faults(columns: Any, spec: TableSpec = SPEC, site: str | None = None) -> tuple[str, ...]:
+def faults(columns: Any, spec: TableLayout = SPEC, site: str | None = None) -> tuple[str, ...]:
     """The faults of a table, after making sure that they are told as promised and keep the secrets."""
     source = pa.table(columns) if isinstance(columns, dict) else columns
     with pytest.raises(InvalidTable) as caught:
@@ -890,6 +890,6 @@ def test_representations_hold_no_values() -> None:
 
 def test_rewards_are_mapped_from_their_own_range():
     rows = {"patient": ["p", "q", "r"], "step": [0, 0, 0], "action": [0, 1, 0], "reward": [-3, 1, -1], "x": [0, 0, 0]}
-    spec = TableSpec(1, (Covariate("x", "x", 0, 1),), (0, 1), reward_low=-3, reward_high=1)
+    spec = TableLayout(1, (Covariate("x", "x", 0, 1),), (0, 1), reward_low=-3, reward_high=1)
     (chunk,) = read(pa.table(rows), spec, site="a").step(0).chunks()
     assert chunk.rewards.tolist() == [0, 1, 0.5]

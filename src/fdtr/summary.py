@@ -228,6 +228,11 @@ class SiteSummary:
         """
         return self.sent_as or digest({"site": self.site, "fingerprint": self.fingerprint}, self.payload.packed())
 
+    @property
+    def content(self) -> str:
+        """SHA-256 of the numbers alone, whatever the study and the site are called."""
+        return digest({}, self.payload.packed())
+
     def without(self, steps: Sequence[int]) -> "SiteSummary":
         """The same with zeros, no patients among them, at `steps`."""
         grams = None if self.grams is None else self.grams.without(steps)

@@ -6,7 +6,7 @@ import pytest
 from fdtr.algebra.noised import StepSums, discount, flatten, unflatten
 from fdtr.algebra.pessimism import Penalty
 from fdtr.algebra.schur import eliminate
-from fdtr.disclosure import Cost, expected_ratio, noise_scale
+from fdtr.disclosure.noise import Cost, expected_ratio, noise_scale
 from fdtr.learners.accumulate import StepStatistics
 from fdtr.learners.backward import Fit
 from fdtr.learners.private_fit import NOISE_RATIO

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdtr.algebra.schur import leverage_map
-from fdtr.disclosure import judge, measure
+from fdtr.disclosure import judge
+from fdtr.disclosure.facts import measure
 from fdtr.errors import FewNonzero, SmallPair
-from fdtr.site import fit_local, read_trajectories, rules_of
+from fdtr.site import fit_local, read_trajectories
 from worlds import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
@@ -41,7 +42,7 @@ def mixed(payload="schur", n=600, seed=0):
 
 
 def measured(study, rows):
-    return measure(rows, study.feature_map, fit_local(study, rows).fit, rules_of(study))
+    return measure(rows, study.feature_map, fit_local(study, rows).fit, study.rules)
 
 
 def dense(study, rows, h):
@@ -74,7 +75,7 @@ def test_cells_are_those_of_plain_counting(n):
         psi, _, actions = dense(study, rows, h)
         cell, apart, pair = counted(psi, actions)
         assert (fact.cell.count, fact.pair.count) == (cell, pair)
-        assert refuses_alike(fact, apart, rules_of(study))
+        assert refuses_alike(fact, apart, study.rules)
 
 
 def refuses_alike(fact, apart, rules):
@@ -99,7 +100,7 @@ def test_a_range_that_does_not_begin_at_zero_hides_no_few_who_differ(places):
     values[places] = 4.0
     values[places[0]] = 3.0
     study, rows = one_column(values, actions, range=[2, 10])
-    [verdict] = [v for v in judge(measured(study, rows), rules_of(study)) if v.rule is FewNonzero]
+    [verdict] = [v for v in judge(measured(study, rows), study.rules) if v.rule is FewNonzero]
     assert verdict.sentence == (
         f"step 0, rule NONZERO: {len(places)} patients apart from zero or from the most common value in "
         'column "dose" at action 0; the study asks for none or at least 11.'
@@ -113,7 +114,7 @@ def test_few_who_differ_are_those_of_plain_counting(drawn):
     study, rows = one_column(values, actions.astype(int), range=[1, 9])
     [fact] = measured(study, rows)
     psi, _, actions = dense(study, rows, 0)
-    assert refuses_alike(fact, counted(psi, actions)[1], rules_of(study))
+    assert refuses_alike(fact, counted(psi, actions)[1], study.rules)
 
 
 def test_counts_do_not_depend_on_chunks(monkeypatch):
@@ -127,7 +128,7 @@ def test_counts_do_not_depend_on_chunks(monkeypatch):
 
 def test_a_small_cell_is_named_without_a_value():
     study, rows = mixed()
-    [verdict, *_] = [v for v in judge(measured(study, rows), rules_of(study)) if v.rule.rule == "CELL"]
+    [verdict, *_] = [v for v in judge(measured(study, rows), study.rules) if v.rule.rule == "CELL"]
     assert not verdict.holds
     assert ' in the rarer of two values of column "' in verdict.sentence
     assert "at action " in verdict.sentence
@@ -144,7 +145,7 @@ def test_pairs_are_found_where_each_column_alone_is_large():
     for name, values in (("p", p), ("q", q)):
         table = table.set_column(table.column_names.index(name), name, pa.array(values))
     rows = read_trajectories(table, study).by_site()["a"]
-    verdicts = judge(measured(study, rows), rules_of(study))
+    verdicts = judge(measured(study, rows), study.rules)
     assert [v.rule for v in verdicts if not v.holds] == [SmallPair]
     assert 'columns "p" and "q"' in next(v.measured for v in verdicts if not v.holds)
 

@@ -8,7 +8,7 @@ import opendp.prelude as dp
 import pytest
 
 from fdtr.algebra.noised import SENSITIVITY
-from fdtr.disclosure.gaussian import WIDENED, gaussian_noise, noise_scale
+from fdtr.disclosure.noise import WIDENED, gaussian_noise, noise_scale
 
 dp.enable_features("contrib")
 SPACE = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l2_distance(T=float)
@@ -43,7 +43,7 @@ def test_noise_is_drawn_anew_with_its_standard_deviation():
 def test_the_extra_is_named_where_it_is_missing():
     program = (
         "import sys; sys.modules['opendp.prelude'] = sys.modules['opendp'] = None\n"
-        "from fdtr.disclosure import noise_scale\nfrom fdtr.errors import MissingExtra\n"
+        "from fdtr.disclosure.noise import noise_scale\nfrom fdtr.errors import MissingExtra\n"
         "try:\n    noise_scale(1.0, 1e-6, 2)\nexcept MissingExtra as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)

@@ -26,7 +26,7 @@ from fdtr.errors import (
     UnreadableFile,
     UnwritableFile,
 )
-from fdtr.site import check, map_fingerprint, summarize
+from fdtr.site import check, summarize
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick
@@ -443,13 +443,15 @@ def test_a_site_is_held_to_what_it_released(ledger):
 
 
 def test_the_feature_map_is_what_makes_the_features():
-    usual = map_fingerprint(make_study())
+    usual = make_study().feature_fingerprint
     labels = {"levels": [0, 1, 2], "labels": ["a", "b", "c"]}
-    assert map_fingerprint(make_study(actions=labels)) == usual
-    assert map_fingerprint(make_study(name="other", learning={"ridge": 1.0}, disclosure={"min_patients": 99})) == usual
+    assert make_study(actions=labels).feature_fingerprint == usual
+    assert (
+        make_study(name="other", learning={"ridge": 1.0}, disclosure={"min_patients": 99}).feature_fingerprint == usual
+    )
     covariates = [covariate.model_dump() for covariate in make_study().covariates]
-    assert map_fingerprint(make_study(covariates=covariates[::-1])) == usual
-    assert map_fingerprint(make_study(actions={"levels": [0, 1, 2], "degree": 1})) != usual
-    assert map_fingerprint(make_study(features={"intercept": "none"})) != usual
+    assert make_study(covariates=covariates[::-1]).feature_fingerprint == usual
+    assert make_study(actions={"levels": [0, 1, 2], "degree": 1}).feature_fingerprint != usual
+    assert make_study(features={"intercept": "none"}).feature_fingerprint != usual
     covariates[0]["effect"] = "specific"
-    assert map_fingerprint(make_study(covariates=covariates)) != usual
+    assert make_study(covariates=covariates).feature_fingerprint != usual

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fdtr.disclosure import Message, Rules, Smallest, StepFacts, judge, measure, release, require_sites
+from fdtr.disclosure import Message, Rules, Smallest, StepFacts, judge, release, require_sites
+from fdtr.disclosure.facts import measure
 from fdtr.errors import (
     FewNonzero,
     NothingShared,
@@ -18,7 +19,7 @@ from fdtr.errors import (
     TooManyFeatures,
     TooMuchLeverage,
 )
-from fdtr.site import check, fit_local, rules_of, summarize
+from fdtr.site import check, fit_local, summarize
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick
@@ -127,10 +128,10 @@ def test_facts_of_other_rows_release_nothing():
     study = make_study()
     sites = make_sites(study, {"a": 400, "b": 500})
     fit = fit_local(study, sites["a"])
-    other = measure(sites["b"], study.feature_map, fit_local(study, sites["b"]).fit, rules_of(study))
+    other = measure(sites["b"], study.feature_map, fit_local(study, sites["b"]).fit, study.rules)
     for facts in ([], other):
         with pytest.raises(ValueError, match="not those of the summary"):
-            release(fit.summary, facts, rules_of(study))
+            release(fit.summary, facts, study.rules)
 
 
 def test_every_broken_rule_is_told_and_the_first_names_the_error():
@@ -176,7 +177,7 @@ def test_check_previews_what_release_would_say():
     study = make_study()
     rows = make_sites(study, {"a": 60})["a"]
     verdicts = check(study, rows).verdicts
-    rules = rules_of(study)
+    rules = study.rules
     assert verdicts == judge(measure(rows, study.feature_map, fit_local(study, rows).fit, rules), rules)
     assert {v.rule.rule for v in verdicts} == {
         "N", "RATIO", "ACTION", "CELL", "NONZERO", "LEVERAGE", "BOUND", "COLLINEAR",

@@ -30,7 +30,7 @@ from fdtr.exchange.release import (
 from fdtr.exchange.table_one import HEADINGS
 from fdtr.exchange.wire import open_message, read_message, read_values
 from fdtr.signing import Key
-from fdtr.site import content_of, evaluate_site, fit_local, fit_message, tell_table
+from fdtr.site import evaluate_site, fit_local, fit_message, tell_table
 from fdtr.summary import combine
 from letters import round_of, with_roster
 from worlds import make_sites, make_study, make_table
@@ -133,7 +133,7 @@ def test_what_a_rule_refuses_is_not_even_asked(study, rows, tmp_path):
 
 @pytest.mark.parametrize("opened", ["before", "while a person is asked"])
 def test_sums_of_an_opened_secure_sum_do_not_leave(study, rows, tmp_path, opened):
-    content = content_of(fit_message(study, rows).summary)
+    content = fit_message(study, rows).summary.content
 
     def open_sum(_: object = None) -> bool:
         with history_locked() as history:

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fdtr.disclosure import Ledger, SiteValues, judge, measure, release
+from fdtr.disclosure import Ledger, SiteValues, judge, release
+from fdtr.disclosure.facts import measure
 from fdtr.errors import InvalidStudy, NotNoised, NotRepeatable, ReleasedBefore
 from fdtr.hub import combine_messages
 from fdtr.learners.private_fit import Noise
@@ -14,7 +15,6 @@ from fdtr.site import (
     fit_message,
     release_of,
     release_of_values,
-    rules_of,
     summarize,
     tell_values,
 )
@@ -84,12 +84,12 @@ def test_sums_without_noise_are_never_released(payload):
     plain = make_study(disclosure={"payload": payload})
     rows = make_sites(study, {"a": 900})["a"]
     exact = fit_local(plain, rows)
-    facts = measure(rows, study.feature_map, exact.fit, rules_of(study))
-    assert not any(verdict.refuses for verdict in judge(facts, rules_of(study)))
+    facts = measure(rows, study.feature_map, exact.fit, study.rules)
+    assert not any(verdict.refuses for verdict in judge(facts, study.rules))
     with pytest.raises(ValueError, match="noise that the summary does not carry"):
-        release(exact.summary, facts, rules_of(study))
+        release(exact.summary, facts, study.rules)
     noised = fit_local(study, rows, drawn(2.0)).summary
-    assert release(noised, facts, rules_of(study)).summary.noised
+    assert release(noised, facts, study.rules).summary.noised
 
 
 @pytest.mark.quick

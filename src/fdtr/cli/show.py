@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
-    from fdtr.disclosure import Cost
+    from fdtr.disclosure.noise import Cost
     from fdtr.progress import Progress as Report
 
 _out = Console(highlight=False, markup=False, soft_wrap=True)

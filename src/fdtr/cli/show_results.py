@@ -12,7 +12,8 @@ if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
     import numpy as np
     from numpy.typing import NDArray
 
-    from fdtr.disclosure import Cost, Message
+    from fdtr.disclosure import Message
+    from fdtr.disclosure.noise import Cost
     from fdtr.inference import Suspicion
     from fdtr.pipeline.tuning_curves import JudgedCandidate, TuningCurves
     from fdtr.policy import Explanation, Policy

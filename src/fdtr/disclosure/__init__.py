@@ -1,8 +1,9 @@
-"""What may leave a site: the rules, and the only makers of what may be sent."""
+"""What may leave a site: the disclosure rules, and the only functions that make something to send.
 
-from fdtr.disclosure.cost import Cost, expected_ratio
-from fdtr.disclosure.facts import measure
-from fdtr.disclosure.gaussian import gaussian_noise, noise_scale
+The hub imports this package too. What needs a site's fit is imported from its own module: `disclosure.facts` measures
+what the rules judge, and `disclosure.noise` holds the noise of differential privacy.
+"""
+
 from fdtr.disclosure.ledger import Ledger, Recorded
 from fdtr.disclosure.messages import Message, lost_to_noise, release
 from fdtr.disclosure.once import VALUES, Release
@@ -12,7 +13,6 @@ from fdtr.disclosure.values import MethodValue, SiteValues, ValueFacts, ValueMes
 
 __all__ = [
     "VALUES",
-    "Cost",
     "Ledger",
     "Message",
     "MethodValue",
@@ -28,12 +28,8 @@ __all__ = [
     "ValueMessage",
     "Verdict",
     "Withheld",
-    "expected_ratio",
-    "gaussian_noise",
     "judge",
     "lost_to_noise",
-    "measure",
-    "noise_scale",
     "release",
     "release_table",
     "release_values",

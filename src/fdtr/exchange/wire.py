@@ -34,7 +34,6 @@ from fdtr.exchange.letters import AGAIN, HEX, Letter, seal, unseal
 from fdtr.exchange.validity import check_grams, check_site, check_sound
 from fdtr.masking import FEWEST_BITS
 from fdtr.signing import HUB, Envelope, Key, Round, check_site_name
-from fdtr.site import rules_of
 from fdtr.study import Study
 from fdtr.summary import Grams, SiteSummary, Sums, Total
 
@@ -238,7 +237,7 @@ def _check_one(found: Sums | Grams, study: Study | None) -> None:
     if study is None or study.disclosure.epsilon is not None:
         check_sound(found)
         return
-    bound = rules_of(study).norm_bound
+    bound = study.rules.norm_bound
     if isinstance(found, Grams):
         check_grams(found, bound)
     else:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fdtr.errors import InvalidTable
 from fdtr.study import Study
 from fdtr.trajectories.ranges import round_outward
-from fdtr.trajectories.tables import Columns, Covariate, Numbers, TableSpec, load, numbers, texts
+from fdtr.trajectories.tables import Columns, Covariate, Numbers, TableLayout, load, numbers, texts
 
 ROLES: dict[str, tuple[str, ...]] = {
     "site": ("site", "hospital", "center", "centre", "unit", "careunit", "site_id", "hospital_id"),
@@ -72,7 +72,7 @@ def draft_study(source: Any, name: str) -> Draft:
 
 def _load_everything(source: Any) -> Columns:
     """All columns of a table that no study describes yet."""
-    nothing = TableSpec(horizon=1, covariates=(), action_levels=(), reward_low=0.0, reward_high=1.0)
+    nothing = TableLayout(horizon=1, covariates=(), action_levels=(), reward_low=0.0, reward_high=1.0)
     every = tuple(Covariate(name, name, 0.0, 1.0) for name in load(source, nothing).names)
     return load(source, replace(nothing, covariates=every))
 

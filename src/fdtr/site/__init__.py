@@ -15,7 +15,7 @@ from fdtr.site.fits import (
 )
 from fdtr.site.own_check import check_total
 from fdtr.site.private import cost_of, noise_of, refuse_values
-from fdtr.site.rules import content_of, map_fingerprint, release_of, release_of_values, rules_of
+from fdtr.site.rules import release_of, release_of_values
 from fdtr.site.settings import (
     MESSAGE_RIDGE,
     choose_alone,
@@ -26,7 +26,7 @@ from fdtr.site.settings import (
     settings_of,
 )
 from fdtr.site.table_one import release_of_table, tell_table
-from fdtr.site.tables import read_trajectories, table_spec
+from fdtr.site.tables import read_trajectories
 from fdtr.site.varying import Variation, vary
 
 __all__ = [
@@ -43,7 +43,6 @@ __all__ = [
     "check_total",
     "choose_alone",
     "choose_together",
-    "content_of",
     "cost_of",
     "evaluate",
     "evaluate_site",
@@ -52,7 +51,6 @@ __all__ = [
     "fit_message",
     "fit_q_learning",
     "judge_pessimism",
-    "map_fingerprint",
     "message_settings",
     "noise_of",
     "others_in",
@@ -62,11 +60,9 @@ __all__ = [
     "release_of",
     "release_of_table",
     "release_of_values",
-    "rules_of",
     "score_together",
     "settings_of",
     "summarize",
-    "table_spec",
     "tell_table",
     "tell_values",
     "training_half",

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.disclosure import Cost, Ledger, Message, Verdict, judge, measure, release, withheld_steps
+from fdtr.disclosure import Ledger, Message, Verdict, judge, release, withheld_steps
+from fdtr.disclosure.facts import measure
+from fdtr.disclosure.noise import Cost
 from fdtr.errors import ReleasedBefore
 from fdtr.inference import FTest, Identified, identify, transition_test
 from fdtr.site.fits import LocalFit, MessageFit, fit_message
 from fdtr.site.private import cost_of
-from fdtr.site.rules import release_of, rules_of
+from fdtr.site.rules import release_of
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
 
@@ -49,7 +51,7 @@ def check(
 
     `n_sites` is with how many sites the cost of differential privacy is told, the study's `min_sites` by default.
     """
-    features, rules = study.feature_map, rules_of(study)
+    features, rules = study.feature_map, study.rules
     fitted = fitted or fit_message(study, rows)
     sums = fitted.fit.statistics
     verdicts = judge(measure(rows, features, fitted.fit, rules), rules)
@@ -96,7 +98,7 @@ def summarize(
     """
     study.require_shared()
     fitted = fitted or fit_message(study, rows)
-    rules = rules_of(study)
+    rules = study.rules
     facts = measure(rows, study.feature_map, fitted.fit, rules)
     once = None
     if ledger:

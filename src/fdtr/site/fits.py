@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import __version__
-from fdtr.disclosure import judge, measure, withheld_steps
+from fdtr.disclosure import judge, withheld_steps
+from fdtr.disclosure.facts import measure
 from fdtr.errors import NotRepeatable, OtherSite, OtherStudy
 from fdtr.learners import baselines, federated, local
 from fdtr.learners.backward import Fit, Settings, grams_of, sums_of
 from fdtr.learners.private_fit import Noise, fit_private
 from fdtr.policy import Policy
 from fdtr.site.private import noise_of
-from fdtr.site.rules import rules_of
 from fdtr.site.settings import choose_alone, choose_together, message_settings, nobody, settings_for
 from fdtr.site.tables import require_rows
 from fdtr.study import Study
@@ -126,7 +126,7 @@ def _summary(study: Study, rows: Trajectories, fit: Fit, noise: Noise | None) ->
         summary = SiteSummary(rows.site, study.fingerprint, sums, noised=noised)
     if asked.small_step == "refuse":
         return summary
-    rules = rules_of(study)
+    rules = study.rules
     return summary.without(withheld_steps(judge(measure(rows, study.feature_map, fit, rules), rules)))
 
 

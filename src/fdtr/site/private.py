@@ -1,6 +1,6 @@
 """Differential privacy (experimental), where a study asks for it: the noise of its messages, and what it costs."""
 
-from fdtr.disclosure import Cost, expected_ratio, gaussian_noise, noise_scale
+from fdtr.disclosure.noise import Cost, expected_ratio, gaussian_noise, noise_scale
 from fdtr.errors import NotNoised
 from fdtr.learners.backward import Fit
 from fdtr.learners.private_fit import Noise

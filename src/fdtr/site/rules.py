@@ -5,28 +5,10 @@ from collections.abc import Collection
 import numpy as np
 
 from fdtr import container
-from fdtr.disclosure import VALUES, Release, Rules, SiteValues
+from fdtr.disclosure import VALUES, Release, SiteValues
 from fdtr.study import Study
 from fdtr.summary import SiteSummary
 from fdtr.trajectories import Trajectories
-
-
-def rules_of(study: Study) -> Rules:
-    """The thresholds of the study; unit scaling bounds ‖φ‖ by 1."""
-    asked = study.disclosure
-    bound = asked.norm_bound if asked.norm_bound is not None else (1.0 if study.features.scale == "unit" else None)
-    return Rules(
-        payload=asked.payload,
-        min_patients=asked.min_patients,
-        max_ratio=asked.max_ratio,
-        min_action=asked.min_action,
-        min_cell=asked.min_cell,
-        max_leverage=asked.max_leverage,
-        norm_bound=bound,
-        max_patients=asked.max_patients,
-        small_step=asked.small_step,
-        noised=asked.epsilon is not None,
-    )
 
 
 def release_of(
@@ -36,10 +18,10 @@ def release_of(
     unknown = {step: "" for step in range(rows.horizon) if step not in withheld}
     return Release(
         study=study.fingerprint,
-        feature_map=map_fingerprint(study),
+        feature_map=study.feature_fingerprint,
         site=rows.site,
         message=summary.digest if summary else "",
-        content=content_of(summary) if summary else "",
+        content=summary.content if summary else "",
         margin=study.disclosure.once_margin,
         patients=rows.patients.to_pylist(),
         steps=_steps(rows),
@@ -60,11 +42,6 @@ def _numbers_by_step(summary: SiteSummary) -> dict[int, str]:
     return {h: container.digest({}, {name: array[h : h + 1] for name, array in packed.items()}) for h in present}
 
 
-def content_of(summary: SiteSummary) -> str:
-    """Digest of the numbers alone, the same whatever study and site are called."""
-    return container.digest({}, summary.payload.packed())
-
-
 def release_of_values(study: Study, rows: Trajectories, told: SiteValues) -> Release:
     """Values as the ledger knows them: of every patient of the table, for those not valued were fitted to."""
     return Release(
@@ -76,14 +53,3 @@ def release_of_values(study: Study, rows: Trajectories, told: SiteValues) -> Rel
         margin=study.disclosure.once_margin,
         patients=rows.patients.to_pylist(),
     )
-
-
-def map_fingerprint(study: Study) -> str:
-    """SHA-256 of what makes φ: studies that differ in labels, order or thresholds alone have the same features."""
-    public = study.public
-    actions = {key: value for key, value in public["actions"].items() if key not in ("labels", "cuts")}
-    if actions["basis"] != "polynomial":
-        del actions["degree"]
-    covariates = [{key: value for key, value in c.items() if key != "level"} for c in public["covariates"]]
-    covariates.sort(key=lambda covariate: str(covariate["name"]))
-    return container.fingerprint({"actions": actions, "covariates": covariates, "features": public["features"]})

@@ -11,8 +11,7 @@ from fdtr import container
 from fdtr.disclosure import Release, TableOne, release_table
 from fdtr.disclosure.table_one import MISSING, Fact, Groups, Measured
 from fdtr.errors import NotNoised, OtherPayload
-from fdtr.site.rules import map_fingerprint
-from fdtr.site.tables import require_rows, table_spec
+from fdtr.site.tables import require_rows
 from fdtr.study import Study
 from fdtr.study.sections import Covariate
 from fdtr.trajectories import Trajectories
@@ -59,7 +58,7 @@ def release_of_table(study: Study, rows: Trajectories, table: TableOne) -> Relea
     """A Table 1 as the ledger knows it: beside the site's sums, as if of features of its own."""
     return Release(
         study=study.fingerprint,
-        feature_map=container.fingerprint({"table_of": map_fingerprint(study)}),
+        feature_map=container.fingerprint({"table_of": study.feature_fingerprint}),
         site=rows.site,
         message=table.digest,
         content=table.content,
@@ -70,7 +69,7 @@ def release_of_table(study: Study, rows: Trajectories, table: TableOne) -> Relea
 
 def _charted(study: Study, site: str, source: Any) -> _Charted:
     """Of a table that was read without faults."""
-    spec = table_spec(study)
+    spec = study.table_layout
     columns = load(source, spec).arrow
     step = _values(columns[spec.step])
     here = _equal(columns.get(spec.site), site) if spec.site in columns else np.ones(len(step), np.bool_)

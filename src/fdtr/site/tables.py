@@ -5,7 +5,7 @@ from typing import Any
 
 from fdtr import trajectories
 from fdtr.errors import OtherStudy
-from fdtr.study import CategoricalBasis, Study
+from fdtr.study import Study
 from fdtr.trajectories import Trajectories
 
 log = logging.getLogger("fdtr.site")
@@ -18,40 +18,9 @@ def read_trajectories(source: Any, study: Study, site: str | None = None) -> Tra
     column, or picks one of several.
     """
     require_study(study)
-    found = trajectories.read(source, table_spec(study), site)
+    found = trajectories.read(source, study.table_layout, site)
     log.info("read %d rows of %d patients at %d sites", found.n_rows, found.n_patients, len(found.sites))
     return found
-
-
-def table_spec(study: Study) -> trajectories.TableSpec:
-    """What the reader has to know of the study."""
-    columns = study.columns
-    return trajectories.TableSpec(
-        horizon=study.horizon,
-        covariates=tuple(
-            trajectories.Covariate(
-                name=covariate.name,
-                column=columns.of(covariate.name),
-                low=covariate.range[0],
-                high=covariate.range[1],
-                levels=covariate.basis.levels if isinstance(covariate.basis, CategoricalBasis) else None,
-                missing=covariate.missing,
-                constant_within_site=covariate.level == "site",
-            )
-            for covariate in study.covariates
-        ),
-        action_levels=study.actions.levels,
-        reward_low=study.reward.range[0],
-        reward_high=study.reward.range[1],
-        ends=study.ends,
-        site=columns.site,
-        patient=columns.patient,
-        step=columns.step,
-        action=columns.action,
-        reward=columns.reward,
-        end=columns.end,
-        cluster=columns.cluster,
-    )
 
 
 def require_study(study: Study) -> None:
@@ -67,5 +36,5 @@ def require_rows(study: Study, rows: Trajectories) -> None:
     require_study(study)
     if not isinstance(rows, Trajectories):
         raise TypeError(f"Trajectories are needed, not {type(rows).__name__}: read_trajectories(table, study).")
-    if rows.meaning != table_spec(study).meaning:
+    if rows.meaning != study.table_layout.meaning:
         raise OtherStudy("The rows were read with another study. Read them again with this one.")

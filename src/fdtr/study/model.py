@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from fdtr import container
+from fdtr.disclosure import Rules
 from fdtr.errors import InvalidStudy, NoSharedEffect, OtherShape, UnreadableFile
 from fdtr.features import FeatureMap, build_features
 from fdtr.signing import HUB, check_name, public_bytes
@@ -26,6 +27,7 @@ from fdtr.study.faults import nearest, readable
 from fdtr.study.sections import (
     MOST_STEPS,
     Actions,
+    CategoricalBasis,
     Columns,
     Covariate,
     Disclosure,
@@ -37,6 +39,8 @@ from fdtr.study.sections import (
     Text,
     Whole,
 )
+from fdtr.trajectories import Covariate as CovariateLayout
+from fdtr.trajectories import TableLayout
 
 MOST_STUDY_BYTES = 2**20
 _FIRST = "The study comes first among a command's files."
@@ -205,6 +209,66 @@ class Study(Section):
     def feature_map(self) -> FeatureMap:
         """φ, as this study describes it."""
         return build_features(self.public["actions"], self.public["covariates"], self.public["features"])
+
+    @cached_property
+    def feature_fingerprint(self) -> str:
+        """SHA-256 of what defines φ: studies that differ only in labels, order or thresholds have the same one."""
+        public = self.public
+        actions = {key: value for key, value in public["actions"].items() if key not in ("labels", "cuts")}
+        if actions["basis"] != "polynomial":
+            del actions["degree"]
+        covariates = [{key: value for key, value in c.items() if key != "level"} for c in public["covariates"]]
+        covariates.sort(key=lambda covariate: str(covariate["name"]))
+        return container.fingerprint({"actions": actions, "covariates": covariates, "features": public["features"]})
+
+    @cached_property
+    def rules(self) -> Rules:
+        """The disclosure rules with this study's thresholds; unit scaling bounds ‖φ‖ by 1."""
+        section = self.disclosure
+        unit_bound = 1.0 if self.features.scale == "unit" else None
+        return Rules(
+            payload=section.payload,
+            min_patients=section.min_patients,
+            max_ratio=section.max_ratio,
+            min_action=section.min_action,
+            min_cell=section.min_cell,
+            max_leverage=section.max_leverage,
+            norm_bound=unit_bound if section.norm_bound is None else section.norm_bound,
+            max_patients=section.max_patients,
+            small_step=section.small_step,
+            noised=section.epsilon is not None,
+        )
+
+    @cached_property
+    def table_layout(self) -> TableLayout:
+        """Columns, ranges and levels that a table of this study must have."""
+        columns = self.columns
+        return TableLayout(
+            horizon=self.horizon,
+            covariates=tuple(
+                CovariateLayout(
+                    name=covariate.name,
+                    column=columns.of(covariate.name),
+                    low=covariate.range[0],
+                    high=covariate.range[1],
+                    levels=covariate.basis.levels if isinstance(covariate.basis, CategoricalBasis) else None,
+                    missing=covariate.missing,
+                    constant_within_site=covariate.level == "site",
+                )
+                for covariate in self.covariates
+            ),
+            action_levels=self.actions.levels,
+            reward_low=self.reward.range[0],
+            reward_high=self.reward.range[1],
+            ends=self.ends,
+            site=columns.site,
+            patient=columns.patient,
+            step=columns.step,
+            action=columns.action,
+            reward=columns.reward,
+            end=columns.end,
+            cluster=columns.cluster,
+        )
 
     def require_shared(self) -> None:
         """Refuse a study by which sites learn nothing from each other, before any of them sends a message."""

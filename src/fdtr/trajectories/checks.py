@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fdtr.errors import UnknownSite
 from fdtr.trajectories.faults import Faults, Kind
-from fdtr.trajectories.tables import Columns, Covariate, Numbers, TableSpec, Texts, numbers, texts
+from fdtr.trajectories.tables import Columns, Covariate, Numbers, TableLayout, Texts, numbers, texts
 
 Codes = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -67,7 +67,7 @@ class _People:
     patient_id: Any
 
 
-def check(columns: Columns, spec: TableSpec, site: str | None) -> Checked:
+def check(columns: Columns, spec: TableLayout, site: str | None) -> Checked:
     """Find every fault of the table, or return its rows ready to be arranged."""
     faults = Faults(columns.label)
     _check_header(columns, spec, site, faults)
@@ -105,7 +105,7 @@ def check(columns: Columns, spec: TableSpec, site: str | None) -> Checked:
     )
 
 
-def _check_header(columns: Columns, spec: TableSpec, site: str | None, faults: Faults) -> None:
+def _check_header(columns: Columns, spec: TableLayout, site: str | None, faults: Faults) -> None:
     needed = dict.fromkeys((spec.patient, *spec.number_columns))
     if spec.cluster is not None:
         needed[spec.cluster] = None
@@ -129,7 +129,7 @@ def _check_header(columns: Columns, spec: TableSpec, site: str | None, faults: F
         faults.add(Kind.COLUMN, "The table has no rows. Check the export.")
 
 
-def _absent(name: str, columns: Columns, spec: TableSpec, advice: str) -> str:
+def _absent(name: str, columns: Columns, spec: TableLayout, advice: str) -> str:
     taken = {*spec.text_columns, *spec.number_columns}
     near = difflib.get_close_matches(name, [str(other) for other in columns.names if other not in taken], n=1)
     hint = f' The nearest is "{near[0]}".' if near else ""
@@ -144,7 +144,7 @@ class _Place:
     code: Codes | None
 
 
-def _rows_of_site(columns: Columns, spec: TableSpec, site: str | None, faults: Faults) -> tuple[Columns, _Place]:
+def _rows_of_site(columns: Columns, spec: TableLayout, site: str | None, faults: Faults) -> tuple[Columns, _Place]:
     if site is not None and len(site.encode()) > LONGEST_SITE_NAME:
         raise UnknownSite(f"A site's name has at most {LONGEST_SITE_NAME} bytes; the one given is longer.")
     if spec.site not in columns.names:
@@ -186,7 +186,7 @@ def _read_texts(columns: Columns, name: str, faults: Faults) -> Texts | None:
     return found
 
 
-def _read_columns(columns: Columns, spec: TableSpec, faults: Faults) -> tuple[Texts | None, dict[str, Numbers]]:
+def _read_columns(columns: Columns, spec: TableLayout, faults: Faults) -> tuple[Texts | None, dict[str, Numbers]]:
     """The patients' ids and the number columns, converted side by side."""
     present = [name for name in spec.number_columns if name in columns.arrow]
     with ThreadPoolExecutor() as pool:
@@ -218,7 +218,7 @@ def _check_finite(name: str, number: Numbers, gaps_too: bool, advice: str, fault
     faults.rows(Kind.MISSING, infinite, np.isinf(number.values), "Correct them in the table.")
 
 
-def _identify(ids: Texts | None, n: int, spec: TableSpec, place: _Place, faults: Faults) -> _People:
+def _identify(ids: Texts | None, n: int, spec: TableLayout, place: _Place, faults: Faults) -> _People:
     import pyarrow as pa
 
     advice = "Every row needs one."
@@ -240,7 +240,7 @@ def _identify(ids: Texts | None, n: int, spec: TableSpec, place: _Place, faults:
     return _People(place.names, site, patient, pair // n_labels, patient_id)
 
 
-def _check_step(number: Numbers | None, n: int, spec: TableSpec, faults: Faults) -> tuple[Codes, Mask]:
+def _check_step(number: Numbers | None, n: int, spec: TableLayout, faults: Faults) -> tuple[Codes, Mask]:
     """Steps as whole numbers, and which of them can be trusted."""
     if number is None:
         return np.zeros(n, np.intp), np.zeros(n, np.bool_)
@@ -262,7 +262,7 @@ def _check_step(number: Numbers | None, n: int, spec: TableSpec, faults: Faults)
     return step, finite & ~broken & ~negative & ~late
 
 
-def _check_order(people: _People, step: Codes, valid: Mask, spec: TableSpec, faults: Faults) -> Codes:
+def _check_order(people: _People, step: Codes, valid: Mask, spec: TableLayout, faults: Faults) -> Codes:
     """Length of each patient's trajectory; repeated and skipped steps are faults."""
     patient = people.patient
     if patient is None or not valid.any():
@@ -305,7 +305,7 @@ def _check_ends(
     step: Codes,
     valid: Mask,
     length: Codes,
-    spec: TableSpec,
+    spec: TableLayout,
     faults: Faults,
 ) -> Floats:
     """What the missing steps of each patient are worth together."""
@@ -347,7 +347,7 @@ def _positions(values: Floats, levels: tuple[float, ...]) -> tuple[Codes, Mask]:
     return position, other
 
 
-def _check_action(number: Numbers | None, spec: TableSpec, faults: Faults) -> Codes:
+def _check_action(number: Numbers | None, spec: TableLayout, faults: Faults) -> Codes:
     if number is None:
         return np.zeros(0, np.intp)
     position, other = _positions(number.values, spec.action_levels)
@@ -358,7 +358,7 @@ def _check_action(number: Numbers | None, spec: TableSpec, faults: Faults) -> Co
     return position
 
 
-def _check_reward(number: Numbers | None, spec: TableSpec, faults: Faults) -> Floats:
+def _check_reward(number: Numbers | None, spec: TableLayout, faults: Faults) -> Floats:
     if number is None:
         return np.zeros(0)
     low, high, values = spec.reward_low, spec.reward_high, number.values

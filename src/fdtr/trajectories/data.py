@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fdtr.errors import SeveralSites
 from fdtr.trajectories.checks import Checked, check
-from fdtr.trajectories.tables import TableSpec, load
+from fdtr.trajectories.tables import TableLayout, load
 
 CHUNK_ROWS = 8192  # where the caller has no better idea
 
@@ -219,7 +219,7 @@ class Trajectories:
         return dict(zip(self.covariates, map(sum, zip(*counts, strict=True)), strict=True))
 
 
-def read(source: object, spec: TableSpec, site: str | None = None) -> Trajectories:
+def read(source: object, spec: TableLayout, site: str | None = None) -> Trajectories:
     """Read a table, check it once and arrange it by site and step.
 
     `source` is the path of a CSV file, a Parquet file or a folder of Parquet files, or a dataframe that
@@ -229,7 +229,7 @@ def read(source: object, spec: TableSpec, site: str | None = None) -> Trajectori
     >>> import pyarrow as pa
     >>> from fdtr.trajectories import Covariate
     >>> rows = {"patient": ["p", "q"], "step": [0, 0], "action": [1, 0], "reward": [5, 10], "age": [30, 130]}
-    >>> spec = TableSpec(1, (Covariate("age", "age", 0, 120),), (0, 1), 0, 10)
+    >>> spec = TableLayout(1, (Covariate("age", "age", 0, 120),), (0, 1), 0, 10)
     >>> data = read(pa.table(rows), spec, site="north")
     >>> data
     <Trajectories: site "north", 2 patients, 2 rows, horizon 1>
@@ -240,7 +240,7 @@ def read(source: object, spec: TableSpec, site: str | None = None) -> Trajectori
     return _arrange(check(load(source, spec), spec, str(site).strip() if site is not None else None), spec)
 
 
-def _arrange(table: Checked, spec: TableSpec) -> Trajectories:
+def _arrange(table: Checked, spec: TableLayout) -> Trajectories:
     import pyarrow as pa
 
     n_sites, horizon, n_patients = len(table.sites), spec.horizon, len(table.length)

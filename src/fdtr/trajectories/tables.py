@@ -39,7 +39,7 @@ class Covariate:
 
 
 @dataclass(frozen=True)
-class TableSpec:
+class TableLayout:
     """What a table must hold: column names, ranges and levels.
 
     `ends` gives the worth of each missing step by the name of the end; where it is empty, every trajectory
@@ -126,7 +126,7 @@ class Numbers:
         return low <= self.low and self.high <= high
 
 
-def load(source: object, spec: TableSpec) -> Columns:
+def load(source: object, spec: TableLayout) -> Columns:
     """Read from `source` the columns that `spec` names, and no others."""
     wanted = dict.fromkeys((*spec.text_columns, *spec.number_columns))
     if not isinstance(source, str | os.PathLike):
@@ -314,7 +314,7 @@ def _csv_header(path: Path, label: str) -> tuple[tuple[str, ...], bool]:
     return names, has_rows
 
 
-def _load_folder(path: Path, wanted: Collection[str], spec: TableSpec) -> Columns:
+def _load_folder(path: Path, wanted: Collection[str], spec: TableLayout) -> Columns:
     files = [file for file in path.rglob("*") if file.suffix.lower() in PARQUET_SUFFIXES and file.is_file()]
     files = sorted(file for file in files if not file.name.startswith((".", "_")))
     if not files:
@@ -323,7 +323,7 @@ def _load_folder(path: Path, wanted: Collection[str], spec: TableSpec) -> Column
 
 
 def _load_parquet(
-    label: str, files: list[Path], folder: Path | None, wanted: Collection[str], spec: TableSpec
+    label: str, files: list[Path], folder: Path | None, wanted: Collection[str], spec: TableLayout
 ) -> Columns:
     import pyarrow as pa
     from pyarrow import dataset

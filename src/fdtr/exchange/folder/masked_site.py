@@ -16,7 +16,6 @@ from fdtr.exchange.folder.player import Player
 from fdtr.exchange.folder.turns import Step, names
 from fdtr.exchange.kept import find_kept, keep_rounded
 from fdtr.masking import History, Sign, SiteRound, as_sent, confirm, mask, release, start
-from fdtr.site import content_of
 
 
 def advance(player: Player, board: Board) -> Step:
@@ -48,7 +47,7 @@ def advance(player: Player, board: Board) -> Step:
 def _announce(player: Player, board: Board) -> Step:
     _require_open(player, board)
     board.scale.encode(player.message.summary.sums)  # who may not release had better not make others wait
-    require_never_told(content_of(player.message.summary))
+    require_never_told(player.message.summary.content)
     state = start(board.agreed, player.site, read_history())
     announcement = state.announcement(_sign(player))
     player.mine.save_outgoing(KEYS, seal_part(KEYS, player.site, announcement, player.within, player.key))

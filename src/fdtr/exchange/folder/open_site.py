@@ -6,7 +6,6 @@ from fdtr.exchange.folder.layout import SUMS
 from fdtr.exchange.folder.one_way import require_never_summed
 from fdtr.exchange.folder.player import Player
 from fdtr.exchange.folder.turns import Step
-from fdtr.site import content_of
 
 
 def advance(player: Player, board: Board) -> Step:
@@ -35,6 +34,6 @@ def _release(player: Player) -> None:
     if player.mine.sent is not None and player.mine.sent.posted:
         return
     waits = player.mine.outgoing(SUMS) is not None
-    require_never_summed(content_of(player.saved() if waits else player.message.summary))
+    require_never_summed((player.saved() if waits else player.message.summary).content)
     player.release()
     require_never_summed(player.sent.content, recorded=True)

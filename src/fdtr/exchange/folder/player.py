@@ -19,7 +19,6 @@ from fdtr.signing import Key, Round
 from fdtr.site import (
     MessageFit,
     check_total,
-    content_of,
     fit_federated,
     fit_message,
     read_trajectories,
@@ -117,7 +116,7 @@ class Player:
             keep_copy=self._keep if is_open else None,
             refusal="Nothing was posted.",
         )
-        self.mine.save_sent(Sent(saved.digest, content_of(saved), self.number, posted))
+        self.mine.save_sent(Sent(saved.digest, saved.content, self.number, posted))
 
     def _ask(self, message: Message, before: Sent | None) -> bool:
         """Show the message and ask; whoever says no, or cannot be asked, may want to change the table."""

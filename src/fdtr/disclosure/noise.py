@@ -1,6 +1,12 @@
-"""What noise costs: the expected error of the shared effects with it, against that of the site alone. Experimental.
+"""Noise of differential privacy, and what it costs. Experimental.
 
-At K sites like this one, of which it knows its own sums exactly and the others' noised, θ⁰ solves
+OpenDP converts (ε, δ) and draws the noise; its sampler is safe in floating point. (ε, δ) becomes ρ of zero-concentrated
+differential privacy. The H steps spend ρ/H each, because a step may depend on what earlier steps released. A step of
+sensitivity Δ that spends ρ/H gets noise σ = Δ √(H/2ρ). OpenDP draws from its own secure generator, so nobody, not even
+the site, can draw the same noise again.
+
+The cost compares the expected error of the shared effects with noise to that of the site alone. At K sites like this
+one, of which the site knows its own sums exactly and the others' noised, θ⁰ solves
 
     (S + (K−1) S_P) θ⁰ = s + Σ s_P,    P = F Λ,  F = Λ (Λ + μI)⁻¹,  S_P = A P₀,  A = (I, −P01 P11⁺)
 
@@ -8,24 +14,69 @@ To first order in the noise E on Λ and e on b the error of a noised equation, s
 
     Cov(Φᵀε) = σ_y² Λ,   Cov(e) = σ² (H−h)² I,   Cov(Eθ) = σ²/2 (‖θ‖² I + θθᵀ).
 
-Errors are compared as tr(S Cov(θ⁰)), what they do to predictions at the site's own patients; alone that is σ_y² rank S.
+Errors are compared as tr(S Cov(θ⁰)), their effect on predictions for the site's own patients. Alone that is
+σ_y² rank S.
 """
 
+import math
 from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.noised import discount
+from fdtr.algebra.noised import SENSITIVITY, discount
 from fdtr.algebra.schur import eliminate, project, whiten
+from fdtr.errors import MissingExtra
 from fdtr.learners.accumulate import StepStatistics
 from fdtr.learners.backward import Fit
-from fdtr.learners.private_fit import NOISE_RATIO
+from fdtr.learners.private_fit import NOISE_RATIO, Noise
 
 Array = NDArray[np.float64]
 
+WIDENED = SENSITIVITY * (1 + 1e-6)
+"""With room for rounding in features and in sums over patients, both below 1e-8."""
+
 LITTLE = 0.05
 """Errors that differ by less count as equal."""
+
+
+def gaussian_noise(epsilon: float, delta: float, horizon: int) -> Noise:
+    """Noise for each of `horizon` steps that together are (ε, δ)-differentially private for one patient."""
+    scale = noise_scale(epsilon, delta, horizon)
+    measure = _gaussian(_opendp(), scale)
+    return Noise(scale, lambda sums: np.array(measure(sums.tolist())))
+
+
+@cache
+def noise_scale(epsilon: float, delta: float, horizon: int) -> float:
+    """σ of one step: all steps together spend what one Gaussian of σ/√H would."""
+    dp = _opendp()
+
+    def spend(scale: float) -> Any:
+        return dp.c.make_fix_delta(dp.c.make_zCDP_to_approxDP(_gaussian(dp, scale)), delta)
+
+    whole = dp.binary_search_param(spend, d_in=WIDENED, d_out=(epsilon, delta), T=float)
+    return float(whole) * math.sqrt(horizon) * (1 + 1e-9)
+
+
+def _gaussian(dp: ModuleType, scale: float) -> Any:
+    return dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l2_distance(T=float), scale)
+
+
+def _opendp() -> ModuleType:
+    try:
+        import opendp.prelude as dp
+    except ModuleNotFoundError:
+        raise MissingExtra(
+            "The study asks for differential privacy (epsilon), whose noise OpenDP makes. Nothing was written. Install "
+            "it: pip install 'fdtr[privacy]'"
+        ) from None
+    dp.enable_features("contrib")
+    module: ModuleType = dp
+    return module
 
 
 @dataclass(frozen=True)
