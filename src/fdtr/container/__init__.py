@@ -1,4 +1,4 @@
-"""One file format for everything we write: safetensors with a small JSON header. No pickle, no code in data.
+"""The one file format of fdtr: safetensors with a small JSON header. No pickle, no code in data.
 
     8 bytes   length of the next part, little-endian
     JSON      {"__metadata__": {"fdtr": header}, array: {dtype, shape, data_offsets}, …}, padded with spaces
@@ -6,20 +6,22 @@
 
 The header is itself canonical JSON (RFC 8785), under one key. It carries the kind of file, a format version, and a
 `digest` and `signature` of fixed width. The digest is the SHA-256 of every byte of the file, with digest and signature
-counted as zeros; it is checked on every read. A file is read only when writing what was read gives the same header
-again, so that one content has one form: no key twice, no gap, nothing behind the end.
+counted as zeros; it is checked on every read. A file is accepted only if writing its content again gives the same
+header, so every content has one form: no key twice, no gap, nothing after the end.
 
-safetensors' own reader gives out no metadata of bytes in memory, forgives a key given twice, and maps files that may
-change under it; its writer orders metadata at random. Files of either are files of the other.
+The safetensors library is not used here: its reader gives no metadata of bytes in memory, accepts a repeated key, and
+maps files that may change meanwhile; its writer orders metadata at random. Both read each other's files.
 """
 
-from fdtr.container.canonical import canonical_json, digest, fingerprint
 from fdtr.container.encoding import (
     FORMAT,
     UNSIGNED,
     Container,
+    canonical_json,
     decode,
+    digest,
     encode,
+    fingerprint,
     is_container,
     kind_of,
     read,

@@ -1,7 +1,7 @@
-"""Files as a whole: written so that a reader sees all of one or none; opened once, and measured before they are read.
+"""Reading and writing whole files: atomic writes, and reads of a size that is checked first.
 
-Between looking at a name and opening it somebody may put another file there. So a name is used once, to open: what is
-measured and read then is the open file, whatever happens to its name.
+Another program may replace a file between a check of its name and its opening. A name is therefore used once, to open
+the file; size and content are then taken from the open descriptor.
 """
 
 import errno
@@ -40,10 +40,7 @@ _KINDS = {
 }
 
 _OTHERS = {
-    b"\x80\x02": "a Python pickle, which could run code",
-    b"\x80\x03": "a Python pickle, which could run code",
-    b"\x80\x04": "a Python pickle, which could run code",
-    b"\x80\x05": "a Python pickle, which could run code",
+    **{bytes((0x80, protocol)): "a Python pickle, which could run code" for protocol in range(2, 6)},
     b"PK\x03\x04": "a zip or npz archive",
     b"PK\x05\x06": "a zip archive",
     b"\x93NUMPY": "a NumPy array (npy)",
@@ -60,21 +57,29 @@ def write_atomically(path: str | Path, content: bytes, *, mode: int = 0o644) -> 
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        _write_through(descriptor, content)
         _rename(temporary, target)
         log.info("wrote %s, %d bytes", target, len(content))
     except OSError as error:
-        raise UnwritableFile(f"{target} could not be written: {_reason(error)}. Nothing was written.") from None
+        raise _unwritable(target, error) from None
     finally:  # after an interruption too
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
+def _write_through(descriptor: int, content: bytes) -> None:
+    """Write the content, flush it to disk, and close."""
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _rename(temporary: Path, target: Path) -> None:
-    """A network share may rename and lose the answer: only what still has its old name was surely not renamed."""
+    """Rename, and raise PerhapsWritten if the outcome is unknown.
+
+    A network share may rename and lose the answer. Only a file that still has its old name was surely not renamed.
+    """
     try:
         temporary.replace(target)
     except OSError as error:
@@ -84,7 +89,7 @@ def _rename(temporary: Path, target: Path) -> None:
 
 
 def create_private(path: Path, content: bytes) -> None:
-    """Write a new file, readable by its owner alone; where it cannot be written whole, nothing is left."""
+    """Write a new file that only its owner can read; if writing fails, no part of it is left."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -92,22 +97,19 @@ def create_private(path: Path, content: bytes) -> None:
             f"{path} exists already, and a key is never overwritten. Nothing was written. Name another file with --out."
         ) from None
     except OSError as error:
-        raise UnwritableFile(f"{path} could not be written: {_reason(error)}. Nothing was written.") from None
+        raise _unwritable(path, error) from None
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        _write_through(descriptor, content)
     except BaseException as error:
         path.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise UnwritableFile(f"{path} could not be written: {_reason(error)}. Nothing was written.") from None
+            raise _unwritable(path, error) from None
         raise
 
 
 @dataclass(frozen=True)
 class OpenFile:
-    """A regular file that is open for reading: the `path` it was found under, and its `size` when it was opened."""
+    """A regular file that is open for reading: its `path`, and its `size` when it was opened."""
 
     path: Path
     descriptor: int
@@ -117,18 +119,18 @@ class OpenFile:
         return str(self.path)
 
     def beginning(self, most: int) -> bytes:
-        """At most `most` bytes from its start, in as many reads as it takes."""
-        parts, found = [], 0
+        """At most `most` bytes from its start."""
+        parts, n_read = [], 0
         try:
-            while found < most and (part := os.pread(self.descriptor, most - found, found)):
+            while n_read < most and (part := os.pread(self.descriptor, most - n_read, n_read)):
                 parts.append(part)
-                found += len(part)
+                n_read += len(part)
         except OSError as error:
             raise _unreadable(self.path, error) from None
         return b"".join(parts)
 
     def whole(self) -> bytes:
-        """All of it; refuses a file that grows or shrinks meanwhile."""
+        """The whole content; refuses a file that grows or shrinks meanwhile."""
         content = self.beginning(self.size + 1)
         if len(content) != self.size:
             raise WrongLength(f"{self} changed while it was read. Wait until it is complete, then try again.")
@@ -136,15 +138,15 @@ class OpenFile:
 
 
 Source: TypeAlias = str | Path | OpenFile
-"""A file by its name, or one that is open."""
+"""A file by its path, or one that is open already."""
 
 
 @contextmanager
 def opened(source: Source, beneath: Path | None = None) -> Iterator[OpenFile]:
-    """A file to read; folders, pipes, sockets and devices are refused.
+    """Open a regular file for reading; folders, pipes, sockets and devices are refused.
 
-    With `beneath` it is a stranger's: no link is followed between that folder and the file. Without, it is one that the
-    user named, and people link to their files. What is open already stays open.
+    Pass `beneath` for a file that somebody else placed: no link between that folder and the file is followed. Without
+    it the file is one that the user named, and links are followed. An `OpenFile` is passed on and stays open.
     """
     if isinstance(source, OpenFile):
         yield source
@@ -168,13 +170,13 @@ def opened(source: Source, beneath: Path | None = None) -> Iterator[OpenFile]:
 
 @contextmanager
 def opened_folder(folder: Path, beneath: Path) -> Iterator[int]:
-    """A descriptor of a folder, reached from `beneath` without following a link; `beneath` itself may be one."""
+    """A descriptor of a folder, reached from `beneath` without following a link; `beneath` itself may be a link."""
     descriptor = os.open(beneath, _TO_ENTER)
     try:
-        here = beneath
+        current = beneath
         for name in folder.relative_to(beneath).parts:
-            here /= name
-            inner = _enter(descriptor, here)
+            current /= name
+            inner = _enter(descriptor, current)
             os.close(descriptor)
             descriptor = inner
         yield descriptor
@@ -183,7 +185,7 @@ def opened_folder(folder: Path, beneath: Path) -> Iterator[int]:
 
 
 def read_bounded(source: Source, most: int, what: str, beneath: Path | None = None) -> bytes:
-    """All of a file that has at most `most` bytes; `what` it should be is for the refusal."""
+    """The content of a file of at most `most` bytes; `what` names the expected kind of file in the refusal."""
     with opened(source, beneath) as file:
         if file.size > most:
             raise WrongLength(f"{file} is too long for {what}: it has {file.size:,} bytes. It was not read.")
@@ -197,9 +199,9 @@ def size_of(source: Source) -> int:
 
 
 def refuse_disguised(source: str | Path, content: bytes) -> None:
-    """Refuse a file that opens as another format does."""
+    """Refuse a file that begins like a file of another format."""
     for mark, what in _OTHERS.items():
-        # A safetensors file opens with a length: sixteen bits of it may look like another format's mark.
+        # A safetensors file begins with a length, whose first bytes may equal another format's mark.
         if content.startswith(mark) and content[8:9] != b"{":
             raise DisguisedFile(
                 f"{source} is {what}, not a file of fdtr. It was not opened. Ask its sender for it again."
@@ -217,10 +219,14 @@ def _enter(outer: int, path: Path) -> int:
 
 
 def _regular_size(path: Path, descriptor: int) -> int:
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        raise UnreadableFile(f"{path} is {_KINDS.get(stat.S_IFMT(found.st_mode), 'something else')}, not a file.")
-    return found.st_size
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise UnreadableFile(f"{path} is {_KINDS.get(stat.S_IFMT(status.st_mode), 'something else')}, not a file.")
+    return status.st_size
+
+
+def _unwritable(path: Path, error: OSError) -> UnwritableFile:
+    return UnwritableFile(f"{path} could not be written: {_reason(error)}. Nothing was written.")
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> UnreadableFile:
