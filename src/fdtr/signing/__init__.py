@@ -1,12 +1,12 @@
 """Keys and signatures: who sent a message, and for which round.
 
-A site's public key is written `ed25519:` and its 32 bytes in base64url. The roster, in the study file, has one for each
-site, and one for the hub where it signs its totals. Keys are compared by telephone before the first round, as hex or
-as the words of `Fingerprint`.
+A public key is written as `ed25519:` and its 32 bytes in base64url. The roster in the study file lists the key of each
+site, and of the hub if it signs its totals. People compare keys by telephone before the first round, as hex or as the
+words of `Fingerprint`.
 """
 
 from fdtr.signing.keys import Fingerprint, Key, fingerprint_of, is_locked, public_bytes, public_text, stated_passphrase
-from fdtr.signing.rounds import (
+from fdtr.signing.round_context import (
     HUB,
     Envelope,
     Round,

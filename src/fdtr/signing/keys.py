@@ -1,4 +1,4 @@
-"""Key pairs and their fingerprints. Ed25519 of PyCA cryptography, nothing home-made."""
+"""Key pairs and their fingerprints: Ed25519 from PyCA cryptography."""
 
 import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -55,19 +55,19 @@ def _proquint(number: int) -> str:
 
 
 def public_bytes(text: str) -> bytes:
-    """The 32 bytes of a public key in its text form; a ValueError says what is wrong with it."""
+    """The 32 bytes of a public key that is given as text; raises ValueError if it is not one."""
     body = text.removeprefix(PREFIX)
     try:
-        found = urlsafe_b64decode(body + "=" * (-len(body) % 4))
+        raw = urlsafe_b64decode(body + "=" * (-len(body) % 4))
     except ValueError:
-        found = b""
-    if len(found) != 32 or public_text(found) != text:
+        raw = b""
+    if len(raw) != 32 or public_text(raw) != text:
         raise ValueError(f'a public key is "{PREFIX}" and 43 letters and digits, as `fdtr keys show` prints it')
-    return found
+    return raw
 
 
 def public_text(raw: bytes) -> str:
-    """A public key for the roster.
+    """The text form of a public key, as the roster has it.
 
     >>> public_text(bytes(32))
     'ed25519:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
@@ -81,7 +81,7 @@ def fingerprint_of(public: str) -> Fingerprint:
 
 
 class Key:
-    """A private key. It is never printed."""
+    """A private key with its public half; `repr` shows the public half only."""
 
     def __init__(self, private: "Ed25519PrivateKey") -> None:
         self._private = private
@@ -106,7 +106,7 @@ class Key:
         return self._private.sign(statement).hex()
 
     def save(self, path: str | Path, passphrase: str | None = None) -> None:
-        """Write the key as PKCS8 PEM, for its owner alone; a file that is there is never overwritten."""
+        """Write the key as PKCS8 PEM, readable by its owner alone; an existing file is never overwritten."""
         from cryptography.hazmat.primitives.serialization import (
             BestAvailableEncryption,
             Encoding,
@@ -129,28 +129,28 @@ class Key:
 
         content = _pem(path)
         try:
-            found = load_pem_private_key(content, passphrase.encode() if passphrase else None)
+            private = load_pem_private_key(content, passphrase.encode() if passphrase else None)
         except (TypeError, ValueError, UnsupportedAlgorithm):
             if is_locked(path):
                 raise UnreadableKey(f"{path} could not be opened: the passphrase is another one.") from None
-            found = None
-        if not isinstance(found, Ed25519PrivateKey):
+            private = None
+        if not isinstance(private, Ed25519PrivateKey):
             raise UnreadableKey(f"{path} is no private key that `fdtr keys new` made.")
-        return cls(found)
+        return cls(private)
 
 
 def stated_passphrase() -> str | None:
-    """From FDTR_PASSPHRASE, or from the file that FDTR_PASSPHRASE_FILE names; None where neither is set."""
-    told, file = os.environ.get("FDTR_PASSPHRASE"), os.environ.get("FDTR_PASSPHRASE_FILE")
-    if told or not file:
-        return told or None
+    """The passphrase in FDTR_PASSPHRASE, or in the file named by FDTR_PASSPHRASE_FILE; None if neither is set."""
+    passphrase, file = os.environ.get("FDTR_PASSPHRASE"), os.environ.get("FDTR_PASSPHRASE_FILE")
+    if passphrase or not file:
+        return passphrase or None
     try:
-        found = Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+        passphrase = Path(file).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError):
-        found = ""
-    if not found:
+        passphrase = ""
+    if not passphrase:
         raise UnreadableKey(f"FDTR_PASSPHRASE_FILE names {file}, which holds no passphrase that can be read.")
-    return found
+    return passphrase
 
 
 def is_locked(path: str | Path) -> bool:
@@ -159,27 +159,27 @@ def is_locked(path: str | Path) -> bool:
 
 
 def _pem(path: str | Path) -> bytes:
-    """What stands in the file of a private key that only its owner can read."""
+    """The content of a private key's file; refuses a file that other users can read."""
     try:
         with opened(path) as file:
             content = file.beginning(_MOST_KEY_BYTES + 1)
-            found = os.fstat(file.descriptor)
+            status = os.fstat(file.descriptor)
     except UnreadableFile as error:
         raise UnreadableKey(f"The key could not be read: {error}") from None
     if len(content) > _MOST_KEY_BYTES or b"PRIVATE KEY-----" not in content:
         raise UnreadableKey(f"{path} is no private key that `fdtr keys new` made.")
-    _require_own(path, found)
+    _refuse_exposed(path, status)
     return content
 
 
-def _require_own(path: str | Path, found: os.stat_result) -> None:
+def _refuse_exposed(path: str | Path, status: os.stat_result) -> None:
     """Refuse a key that others on the machine can read or change, as ssh does.
 
-    One that belongs to somebody else was handed out by an administrator, who may do so through a group. A file system
-    that holds no modes shows such as let everybody in: a key has no place there.
+    A key of another owner was handed out by an administrator, who may do so through a group. A file system without
+    modes reports that everybody may read: no key should be kept there.
     """
-    others = _GROUP_OR_ALL if found.st_uid == os.geteuid() else _ALL
-    if found.st_mode & others:
+    others = _GROUP_OR_ALL if status.st_uid == os.geteuid() else _ALL
+    if status.st_mode & others:
         raise ExposedKey(
             f"The private key {path} is open to other users of this machine, who could sign with it. It was not used. "
             f"Run `chmod 600 {path}`, keep it where that has an effect, and make another if somebody may have read it."

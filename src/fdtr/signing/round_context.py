@@ -1,4 +1,4 @@
-"""Rounds, and what a signature is for: a message of one sender, in one part of one round of one study."""
+"""Rounds and envelopes: a signature binds a message to its sender, its study, its round and its part of the round."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ MOST_NAME_BYTES = 64
 
 @lru_cache(maxsize=2**14)
 def check_name(name: str, what: str = "site") -> None:
-    """Refuse a name that would not fit a header, or that prints as something else than it is."""
+    """Refuse a name that is too long for a header, or that could be mistaken for another when printed."""
     size = len(name.encode(errors="replace"))
     plain = name.isprintable() and not {'"', "\\"} & set(name)
     if not 1 <= size <= MOST_NAME_BYTES or not plain or name != name.strip():
@@ -40,7 +40,7 @@ def check_name(name: str, what: str = "site") -> None:
 
 
 def check_site_name(name: str) -> None:
-    """The same for a site, which may not be called as the hub."""
+    """Refuse a name that `check_name` refuses, and the hub's name."""
     check_name(name)
     if name == HUB:
         raise InvalidName(f"A site may not be called {HUB!r}: that is the hub's name in the roster. Choose another.")
@@ -48,9 +48,9 @@ def check_site_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class Round:
-    """One exchange of a study: who may speak in it, and its name. `earlier` are the names of rounds that are over.
+    """One round of a study: its `roster` of public keys by sender, its `name`, and the names of `earlier` rounds.
 
-    `context` is the round's identity, SHA-256(fingerprint ‖ roster hash ‖ round): whatever is signed, is signed for it.
+    `context` identifies the round, SHA-256(fingerprint ‖ roster hash ‖ name); every signature covers it.
     """
 
     fingerprint: str
@@ -60,13 +60,13 @@ class Round:
 
     @cached_property
     def context(self) -> str:
-        """In hex."""
+        """SHA-256 that identifies the round, in hex."""
         parts = [self.fingerprint, roster_hash(self.roster), self.name]
         return sha256(_prefixed(*(part.encode() for part in parts))).hexdigest()
 
 
 def numbered_round(fingerprint: str, roster: Mapping[str, str], number: int) -> Round:
-    """Round `number` of a study whose rounds are counted from 1."""
+    """Round `number` of a study; rounds count from 1."""
     return Round(fingerprint, roster, str(number), frozenset(str(n) for n in range(1, number)))
 
 
@@ -77,13 +77,13 @@ def roster_hash(roster: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=16)
 def _roster_hash(names: tuple[str, ...], keys: tuple[str, ...]) -> str:
-    """Asked for with every letter of a round, of which there may be thousands."""
+    """Cached: a round has thousands of messages, and each one needs it."""
     return sha256(canonical_json(dict(zip(names, keys, strict=True)))).hexdigest()
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """What a message says of itself: study, round, its `context`, sender, part of the round, and digest."""
+    """What a message states about itself: study, round and its `context`, sender, part of the round, and digest."""
 
     fingerprint: str
     round: str
@@ -94,7 +94,7 @@ class Envelope:
 
     @property
     def statement(self) -> bytes:
-        """What is signed: each part behind its length, so that no two envelopes give the same bytes."""
+        """The bytes that are signed: each field after its length, so no two envelopes give the same bytes."""
         parts = (self.context, self.round, self.site, self.phase, self.digest)
         return _prefixed(b"fdtr message 1", *(part.encode() for part in parts))
 
@@ -104,7 +104,7 @@ def _prefixed(*parts: bytes) -> bytes:
 
 
 def require_own(key: Key | None, site: str, roster: Mapping[str, str]) -> None:
-    """Refuse to write what nobody would accept: a name the roster lacks, no key, or another's."""
+    """Refuse to sign as `site` with a key that others would reject: not on the roster, missing, or another site's."""
     if not roster or (site == HUB and HUB not in roster and key is None):
         return
     if site not in roster:
@@ -119,7 +119,10 @@ def require_own(key: Key | None, site: str, roster: Mapping[str, str]) -> None:
 
 
 def verify(envelope: Envelope, signature: str, expected: Round, phase: str, source: str | Path) -> bool:
-    """Refuse what does not belong into the round or is not its sender's; tell whether it was signed."""
+    """Refuse an envelope of another study, round, phase or sender; return whether it is signed.
+
+    `expected` is the round that the reader is in, `phase` the part of it, and `source` names the file in a refusal.
+    """
     sender = "the hub" if envelope.site == HUB else f"site {envelope.site!r}"
     if envelope.fingerprint != expected.fingerprint:
         raise OtherStudy(
@@ -157,7 +160,7 @@ def verify(envelope: Envelope, signature: str, expected: Round, phase: str, sour
 
 
 def is_signed(public: str, statement: bytes, signature: str) -> bool:
-    """Whether `signature`, in hex, is that of the public key under the statement."""
+    """Whether `signature`, in hex, is a valid signature of `statement` under the public key."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
