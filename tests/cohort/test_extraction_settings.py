@@ -143,7 +143,7 @@ def _models():
 
 
 def _models_of(annotation):
-    from fdtr.study.faults import _models_in
+    from fdtr.study.validation_messages import _models_in
 
     return _models_in(annotation)
 

@@ -44,8 +44,7 @@ from fdtr.signing import (
     roster_hash,
     verify,
 )
-from fdtr.study import Study
-from fdtr.study.roster import set_roster
+from fdtr.study import Study, set_roster
 from fdtr.summary import combine
 from letters import forged, round_of, small_messages, small_study, small_values, with_roster
 

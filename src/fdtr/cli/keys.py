@@ -155,7 +155,7 @@ def _require(site: str, roster: dict[str, str]) -> None:
 
 
 def _change(path: Path, roster: dict[str, str]) -> Study:
-    from fdtr.study.roster import set_roster
+    from fdtr.study import set_roster
 
     return set_roster(path, roster)
 

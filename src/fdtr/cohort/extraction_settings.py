@@ -17,8 +17,8 @@ from fdtr import __version__, container
 from fdtr.cohort.settings_toml import Setting, as_toml, exact
 from fdtr.errors import InvalidSettings
 from fdtr.study import Study
-from fdtr.study.faults import readable
 from fdtr.study.sections import MOST_STEPS, Flag, Number, Text, Whole
+from fdtr.study.validation_messages import readable
 
 Hours = Annotated[Number, Field(gt=0, le=100_000)]
 Name = Annotated[str, Field(strict=True, pattern=r"^[a-z][a-z0-9_]{0,40}$")]

@@ -14,10 +14,9 @@ from fdtr.cohort.clif_settings import ClifSettings
 from fdtr.cohort.extraction_folder import write_files
 from fdtr.cohort.extraction_settings import MISSING, SITE_COVARIATES
 from fdtr.errors import InvalidSettings, OutputExists, UnwritableFile
-from fdtr.study import Study
-from fdtr.study.faults import readable
-from fdtr.study.model import read_study_bytes
+from fdtr.study import Study, read_study_bytes
 from fdtr.study.sections import Section, Text
+from fdtr.study.validation_messages import readable
 
 NEW, OLD = ".private-new", ".private-old"
 TEXTS = ("run.sh", "run.bat", "README.md")

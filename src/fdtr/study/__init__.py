@@ -1,6 +1,5 @@
 """The study file: everything that is public and the same at every site."""
 
-from fdtr.study.model import Study, read_study_bytes
-from fdtr.study.sections import CategoricalBasis
+from fdtr.study.study_file import Study, read_study_bytes, set_roster
 
-__all__ = ["CategoricalBasis", "Study", "read_study_bytes"]
+__all__ = ["Study", "read_study_bytes", "set_roster"]

@@ -39,7 +39,7 @@ class Section(BaseModel):
 
 
 class Columns(BaseModel):
-    """How this site's table calls its columns; covariates too, by their name. Not part of the fingerprint."""
+    """Column names in this site's table; a covariate's column by the covariate's name. Not in the fingerprint."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     ROLES: ClassVar[tuple[str, ...]] = ("site", "patient", "step", "action", "reward", "end", "cluster")
@@ -188,17 +188,14 @@ class Covariate(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _range_of_levels(cls, given: Any) -> Any:
-        if isinstance(given, Mapping) and isinstance(given.get("basis"), Mapping):
-            levels = given["basis"].get("levels")
-            if (
-                given["basis"].get("kind") == "categorical"
-                and isinstance(levels, list | tuple)
-                and "range" not in given
-            ):
-                numbers = [x for x in levels if isinstance(x, int | float)]
-                return {**given, "range": (min(numbers), max(numbers))} if numbers else given
-        return given
+    def _range_of_levels(cls, fields: Any) -> Any:
+        """A categorical covariate without a range gets that of its levels."""
+        basis = fields.get("basis") if isinstance(fields, Mapping) else None
+        if not isinstance(basis, Mapping) or basis.get("kind") != "categorical" or "range" in fields:
+            return fields
+        levels = basis.get("levels")
+        numbers = [x for x in levels if isinstance(x, int | float)] if isinstance(levels, list | tuple) else []
+        return {**fields, "range": (min(numbers), max(numbers))} if numbers else fields
 
     @field_validator("range")
     @classmethod
@@ -311,11 +308,11 @@ class Disclosure(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _defaults_of_payload(cls, given: Any) -> Any:
-        """A full Gram tells more than what is left of it: its own defaults, written out like all others."""
-        if isinstance(given, Mapping) and given.get("payload") == "gram":
-            return {**cls.OF_GRAMS, **given}
-        return given
+    def _defaults_of_payload(cls, fields: Any) -> Any:
+        """Stricter defaults for a full Gram, which tells more about patients than its Schur complement."""
+        if isinstance(fields, Mapping) and fields.get("payload") == "gram":
+            return {**cls.OF_GRAMS, **fields}
+        return fields
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

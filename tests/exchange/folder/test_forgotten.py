@@ -10,7 +10,7 @@ import pytest
 from fdtr.errors import Forgotten, MalformedPart
 from fdtr.exchange.folder.memory import history_locked, read_history, save_history
 from fdtr.signing import HUB
-from fdtr.study.roster import set_roster
+from fdtr.study import set_roster
 from folder_parties import Parties, key_of, study_of
 
 pytestmark = pytest.mark.slow

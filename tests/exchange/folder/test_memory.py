@@ -6,8 +6,7 @@ import pytest
 
 from fdtr.errors import OtherFormat, RoundTooAlike
 from fdtr.signing import HUB, Key
-from fdtr.study import Study
-from fdtr.study.roster import set_roster
+from fdtr.study import Study, set_roster
 from folder_pairs import beside, opened
 from folder_parties import Parties, key_of, study_of
 

@@ -40,8 +40,7 @@ from fdtr.masking import SiteRound, SurvivorList
 from fdtr.policy import Policy
 from fdtr.signing import HUB, numbered_round
 from fdtr.site import fit_federated, fit_local, read_trajectories
-from fdtr.study import Study
-from fdtr.study.roster import set_roster
+from fdtr.study import Study, set_roster
 from fdtr.summary import combine
 from folder_parties import Parties, key_of, study_of
 

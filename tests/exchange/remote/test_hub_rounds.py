@@ -25,8 +25,7 @@ from fdtr.masking import start
 from fdtr.pipeline.run import run
 from fdtr.signing import HUB, Key
 from fdtr.site import read_trajectories, summarize
-from fdtr.study import Study
-from fdtr.study.roster import set_roster
+from fdtr.study import Study, set_roster
 from folder_parties import Parties, key_of, study_of
 from letters import forged
 from remote_parties import Network, handler, network, silent

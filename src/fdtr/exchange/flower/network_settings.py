@@ -19,8 +19,8 @@ from fdtr.errors import Exposed, InvalidSettings, OtherUser
 from fdtr.exchange.flower.certificates import is_host
 from fdtr.exchange.flower.node_keys import public_pem
 from fdtr.signing import check_site_name
-from fdtr.study.faults import readable
 from fdtr.study.sections import Section, Text, Whole
+from fdtr.study.validation_messages import readable
 
 LEAST_DEADLINE = 5
 MOST_DEADLINE = 86400

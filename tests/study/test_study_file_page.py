@@ -10,7 +10,7 @@ from fdtr.study import Study
 from fdtr.study.sections import Actions, Columns, Covariate, Disclosure, Features, Learning, Reward
 
 pytestmark = pytest.mark.quick
-PAGE = (Path(__file__).parents[1] / "docs" / "study-file.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "study-file.md").read_text()
 [EXAMPLE] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 
 

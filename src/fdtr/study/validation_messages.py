@@ -1,4 +1,4 @@
-"""Faults of a study file in sentences: where, what, and the nearest key that exists."""
+"""Sentences for the faults of a study file: where, what, and the nearest key that exists."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -7,16 +7,16 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 _TAGS = ("linear", "polynomial", "categorical", "spline", "fourier", "number", "auto")
-"""Names of the alternatives of a field, which pydantic puts into its places."""
+"""Names of a field's alternatives, which pydantic adds to the location of a fault."""
 
 
-def readable(error: ValidationError, model: type[BaseModel], given: Any) -> list[str]:
-    """One line for each fault; `given` is what was validated, to name the covariate a fault belongs to."""
-    return [f"  {_place(fault['loc'], given)}{_sentence(fault, model)}" for fault in error.errors(include_url=False)]
+def readable(error: ValidationError, model: type[BaseModel], content: Any) -> list[str]:
+    """One line for each fault; `content` is what was validated, used to name the covariate of a fault."""
+    return [f"  {_place(fault['loc'], content)}{_sentence(fault, model)}" for fault in error.errors(include_url=False)]
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
-    """The end of a sentence that suggests the closest known key, or lists them where none is close.
+    """End of a sentence that suggests the closest known key, or lists all keys if none is close.
 
     >>> nearest("horizn", ["horizon", "name"])
     '; did you mean "horizon"?'
@@ -26,13 +26,13 @@ def nearest(key: str, known: Iterable[str]) -> str:
     return f'; did you mean "{close[0]}"?' if close else f" (known: {', '.join(options)})"
 
 
-def _place(location: tuple[int | str, ...], given: Any) -> str:
-    """`covariates[1] "sbp", range: `, empty for the study as a whole."""
+def _place(location: tuple[int | str, ...], content: Any) -> str:
+    """Where a fault is, such as `covariates[1] “sbp”.range: `; empty for the study as a whole."""
     words: list[str] = []
     for part, key in enumerate(location):
         if isinstance(key, int):
             words[-1] += f"[{key}]"
-            item = given.get(location[part - 1]) if isinstance(given, Mapping) else None
+            item = content.get(location[part - 1]) if isinstance(content, Mapping) else None
             if isinstance(item, list | tuple) and isinstance(item[key], Mapping) and "name" in item[key]:
                 words[-1] += f" “{item[key]['name']}”"
         elif key not in _TAGS:
@@ -68,9 +68,9 @@ def _known_keys(model: type[BaseModel], location: tuple[int | str, ...]) -> list
     for key in location:
         if isinstance(key, int):
             continue
-        found = [f.annotation for m in current for name, f in m.model_fields.items() if name == key]
-        if found:
-            current = [leaf for annotation in found for leaf in _models_in(annotation)]
+        annotations = [f.annotation for m in current for name, f in m.model_fields.items() if name == key]
+        if annotations:
+            current = [leaf for annotation in annotations for leaf in _models_in(annotation)]
         else:  # the tag of a union
             current = [m for m in current if _tag(m) == key] or current
     return [name for m in current for name in m.model_fields]

@@ -1,29 +1,25 @@
 """The study file: everything that is public and the same at every site, in one TOML file.
 
-It says what the covariates, actions and rewards are and between which bounds they lie, how the method is set, and
-what disclosure asks for. Nothing in it is learnt from data, so that one round of messages is enough. Every message and
-policy carries its fingerprint, and parts with different fingerprints are refused.
+It lists covariates, actions and rewards with their bounds, the settings of the method, and the thresholds of the
+disclosure rules. Nothing in it is learnt from data, so one round of messages is enough. Every message and policy
+carries its fingerprint, and parts with different fingerprints are refused.
 """
 
 import json
+import re
 import tomllib
+from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fdtr import container
 from fdtr.disclosure import Rules
 from fdtr.errors import InvalidStudy, NoSharedEffect, OtherShape, UnreadableFile
 from fdtr.features import FeatureMap, build_features
 from fdtr.signing import HUB, check_name, public_bytes
-from fdtr.study.faults import nearest, readable
 from fdtr.study.sections import (
     MOST_STEPS,
     Actions,
@@ -39,15 +35,18 @@ from fdtr.study.sections import (
     Text,
     Whole,
 )
+from fdtr.study.validation_messages import nearest, readable
 from fdtr.trajectories import Covariate as CovariateLayout
 from fdtr.trajectories import TableLayout
 
 MOST_STUDY_BYTES = 2**20
 _FIRST = "The study comes first among a command's files."
+_ROSTER_TABLE = re.compile(r"^\s*\[\s*roster\s*\]\s*(#.*)?$")
+_ANY_TABLE = re.compile(r"^\s*\[")
 
 
 class Study(Section):
-    """A whole study file.
+    """A whole study file. `Study.load` reads one; `Study.model_validate` builds one from a dictionary.
 
     >>> study = Study.model_validate({
     ...     "name": "fluids", "horizon": 5, "actions": {"levels": [0, 1]},
@@ -55,6 +54,8 @@ class Study(Section):
     ... })
     >>> study.learning.pessimism
     0.0005
+    >>> study.fingerprint[:12]
+    'e159e25f13d2'
     """
 
     format: Literal[1] = 1
@@ -118,12 +119,12 @@ class Study(Section):
         return self
 
     def _check_resolution(self) -> None:
-        """Refuse what a secure sum could not add up finely enough, before anybody makes keys for it."""
+        """Refuse a secure sum whose fixed-point numbers would be too coarse, before anybody makes keys for it."""
         from fdtr.masking import FEWEST_HONEST, FixedPoint
 
-        asked = self.disclosure
-        sites = max(asked.min_sites, FEWEST_HONEST + asked.colluding, len(self.roster) - (HUB in self.roster))
-        FixedPoint(self.horizon, 0, sites, asked.max_patients or 1)
+        section = self.disclosure
+        sites = max(section.min_sites, FEWEST_HONEST + section.colluding, len(self.roster) - (HUB in self.roster))
+        FixedPoint(self.horizon, 0, sites, section.max_patients or 1)
 
     def _check_columns(self, names: list[str]) -> None:
         extra = self.columns.model_extra or {}
@@ -140,7 +141,14 @@ class Study(Section):
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
-        """Build a study from a dictionary; raises InvalidStudy with one line for each fault."""
+        """Build a study from a dictionary; raises InvalidStudy with one line for each fault.
+
+        >>> Study.model_validate({"name": "x", "horizn": 5, "actions": {"levels": [0, 1]}, "covariates": []})
+        Traceback (most recent call last):
+        fdtr.errors.InvalidStudy: The study is not valid:
+          horizon: is required
+          horizn: unknown key; did you mean "horizon"?
+        """
         try:
             return super().model_validate(obj, **options)
         except ValidationError as error:
@@ -149,12 +157,29 @@ class Study(Section):
     @classmethod
     @lru_cache(maxsize=8)
     def _parsed(cls, content: bytes) -> Self:
-        """A study is read again with every turn of a round; with a roster of a thousand sites that takes a while."""
+        """Cached: every step of a round reads the study again, and a roster of a thousand sites takes a while."""
         return cls.model_validate(tomllib.loads(content.decode("utf-8-sig")))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a study file."""
+        """Read a study file; raises InvalidStudy with one line for each fault.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "study.toml"
+        ...     _ = path.write_text('''
+        ...         name = "fluids"
+        ...         horizon = 2
+        ...         [actions]
+        ...         levels = [0, 1]
+        ...         [[covariates]]
+        ...         name = "sbp"
+        ...         range = [40, 220]
+        ...     ''')
+        ...     study = Study.load(path)
+        >>> study.feature_map.n_features
+        6
+        """
         try:
             content = read_study_bytes(path)
         except UnreadableFile as error:
@@ -163,7 +188,7 @@ class Study(Section):
 
     @classmethod
     def parse(cls, content: bytes, source: str | Path) -> Self:
-        """The study that a file's content describes; `source` is what a refusal calls it."""
+        """The study in a file's content; `source` names the file in a refusal."""
         try:
             return cls._parsed(content)
         except UnicodeDecodeError:
@@ -193,7 +218,7 @@ class Study(Section):
     def public(self) -> dict[str, Any]:
         """Every field but [columns] and [roster], defaults included, as JSON values: what the fingerprint covers."""
         dumped = self.model_dump(mode="json", exclude={"columns", "roster"})
-        # These two are younger than the first fingerprints, which they leave as they were.
+        # These two were added later: left out at their defaults, they do not change older fingerprints.
         if not self.disclosure.colluding:
             del dumped["disclosure"]["colluding"]
         if not self.actions.cuts:
@@ -271,7 +296,7 @@ class Study(Section):
         )
 
     def require_shared(self) -> None:
-        """Refuse a study by which sites learn nothing from each other, before any of them sends a message."""
+        """Refuse a study without shared effects: sites would learn nothing from each other."""
         if not self.feature_map.n_shared:
             raise NoSharedEffect(
                 f"The study {self.name!r} shares no effect, so nothing would be learnt together. Nothing was written. "
@@ -289,10 +314,51 @@ class Study(Section):
 
 
 def read_study_bytes(path: str | Path, beneath: Path | None = None) -> bytes:
-    """A study file as it is; `beneath` as for `container.opened`."""
+    """The bytes of a study file; `beneath` as for `container.opened`."""
     return container.read_bounded(path, MOST_STUDY_BYTES, "a study file", beneath)
 
 
+def set_roster(path: str | Path, roster: Mapping[str, str]) -> Study:
+    """Replace the [roster] of a study file, and return the study as it then is.
+
+    Comments and the order of the file stay. The file is written only if it then reads as the same study with that
+    roster.
+    """
+    content = read_study_bytes(path)
+    before, text = Study.parse(content, path), content.decode("utf-8-sig")
+    wanted = Study.model_validate({**before.model_dump(), "roster": dict(roster)})
+    changed = _with_roster(text, wanted.roster)
+    try:
+        written = Study.model_validate(tomllib.loads(changed))
+    except (InvalidStudy, tomllib.TOMLDecodeError):
+        written = None
+    if written != wanted:
+        raise InvalidStudy(
+            f"{path}: its roster is not a table [roster] with a line for each site. It was left as it is. Put it into "
+            "that form, at the end of the file."
+        )
+    container.write_atomically(path, changed.encode(), mode=Path(path).stat().st_mode & 0o777)
+    return wanted
+
+
+def _with_roster(text: str, roster: Mapping[str, str]) -> str:
+    """`text` with the lines of its [roster] replaced; a file without one gets it at the end."""
+    import tomli_w
+
+    lines = text.splitlines()
+    entries = tomli_w.dumps(dict(roster)).splitlines()
+    starts = [i for i, line in enumerate(lines) if _ROSTER_TABLE.match(line)]
+    if not starts:
+        while lines and not lines[-1].strip():
+            lines.pop()
+        return "\n".join([*lines, "", "[roster]  # who may speak: compare fingerprints by telephone", *entries, ""])
+    start = starts[0] + 1
+    end = next((i for i in range(start, len(lines)) if _ANY_TABLE.match(lines[i])), len(lines))
+    comments = [line for line in lines[start:end] if line.lstrip().startswith("#")]
+    rest = lines[end:]
+    return "\n".join([*lines[:start], *comments, *entries, *(["", *rest] if rest else []), ""])
+
+
 def _without_none(value: Any) -> Any:
-    """TOML has no null: a field that is None is left out, and is None again when read."""
+    """A table without its None fields: TOML has no null, and an absent field reads as None again."""
     return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
