@@ -26,7 +26,7 @@ from fdtr.cohort.study_drafts import RELAXED
 from fdtr.errors import EmptyCohort, InvalidTable, MissingExtra, UnreadableFile
 from fdtr.progress import Progress, ignore_progress
 from fdtr.study import Study
-from fdtr.trajectories.ranges import round_outward
+from fdtr.trajectories.table_sources import round_outward
 
 MOST_BYTES = 2**24
 TERMINATED = "terminated"

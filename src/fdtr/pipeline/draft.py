@@ -10,8 +10,16 @@ from numpy.typing import NDArray
 
 from fdtr.errors import InvalidTable
 from fdtr.study import Study
-from fdtr.trajectories.ranges import round_outward
-from fdtr.trajectories.tables import Columns, Covariate, Numbers, TableLayout, load, numbers, texts
+from fdtr.trajectories.table_sources import (
+    Columns,
+    Covariate,
+    Numbers,
+    TableLayout,
+    load,
+    numbers,
+    round_outward,
+    texts,
+)
 
 ROLES: dict[str, tuple[str, ...]] = {
     "site": ("site", "hospital", "center", "centre", "unit", "careunit", "site_id", "hospital_id"),

@@ -15,7 +15,7 @@ from fdtr.site.tables import require_rows
 from fdtr.study import Study
 from fdtr.study.sections import Covariate
 from fdtr.trajectories import Trajectories
-from fdtr.trajectories.tables import load, numbers, texts
+from fdtr.trajectories.table_sources import load, numbers, texts
 
 WHOLE = "followed to the last step"
 

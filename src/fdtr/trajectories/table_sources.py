@@ -1,8 +1,9 @@
-"""Sources of a table: a file, a folder or a dataframe becomes the Arrow columns a study asks for."""
+"""Read a table: a file, a folder or a dataframe becomes the Arrow columns that a study needs."""
 
 from __future__ import annotations
 
 import csv
+import math
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.errors import UnreadableFile
-from fdtr.trajectories.faults import first_few
+from fdtr.trajectories.table_faults import first_few
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 BLANKS = ("", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None")  # a missing number, written as text
@@ -21,7 +22,7 @@ BLANKS = ("", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None")  # a mi
 
 @dataclass(frozen=True)
 class Covariate:
-    """What reading a table takes to know about one covariate.
+    """One covariate of a table.
 
     `column` is its name in this site's table. `low` and `high` are its public range: values outside are
     clipped and counted. With `levels` it is categorical: other values are faults and nothing is clipped.
@@ -63,7 +64,7 @@ class TableLayout:
 
     @property
     def meaning(self) -> tuple[Any, ...]:
-        """All of it but the names of the table's columns: rows of the same meaning may be fitted together."""
+        """Layout without column names: rows of the same meaning may be fitted together."""
         covariates = tuple(replace(covariate, column="") for covariate in self.covariates)
         ends = tuple(sorted(self.ends.items()))
         return (self.horizon, covariates, self.action_levels, self.reward_low, self.reward_high, ends)
@@ -126,25 +127,38 @@ class Numbers:
         return low <= self.low and self.high <= high
 
 
-def load(source: object, spec: TableLayout) -> Columns:
-    """Read from `source` the columns that `spec` names, and no others."""
-    wanted = dict.fromkeys((*spec.text_columns, *spec.number_columns))
+def round_outward(low: float, high: float) -> tuple[float, float]:
+    """The next round numbers outside [low, high], as a draft study proposes for a range.
+
+    >>> round_outward(43.2, 218.9)
+    (40.0, 220.0)
+    >>> round_outward(0.0, 1.0)
+    (0.0, 1.0)
+    """
+    unit = 10.0 ** math.floor(math.log10(high - low) - 0.5)
+    # A bound that is round already stays; 1e-9 allows for rounding of the division.
+    return math.floor(low / unit + 1e-9) * unit, math.ceil(high / unit - 1e-9) * unit
+
+
+def load(source: object, layout: TableLayout) -> Columns:
+    """Read from `source` the columns that `layout` names, and no others."""
+    wanted = dict.fromkeys((*layout.text_columns, *layout.number_columns))
     if not isinstance(source, str | os.PathLike):
         return _load_dataframe(source, wanted)
     path = Path(source)
     if path.is_dir():
-        return _load_folder(path, wanted, spec)
+        return _load_folder(path, wanted, layout)
     if not path.exists():
         raise UnreadableFile(f'File "{path}" does not exist. Check the path.')
     if path.suffix.lower() in PARQUET_SUFFIXES:
-        return _load_parquet(f'File "{path}"', [path], None, wanted, spec)
+        return _load_parquet(f'File "{path}"', [path], None, wanted, layout)
     if path.suffix.lower() == ".csv":
         return _load_csv(path, wanted)
     raise UnreadableFile(f'File "{path}" ends in neither .csv nor .parquet. Convert or rename it.')
 
 
 def numbers(column: Any) -> Numbers | None:
-    """The column as float64; None where its type, a date say, has no reading as numbers.
+    """The column as float64; None if its type, such as a date, cannot be read as numbers.
 
     >>> import pyarrow as pa
     >>> numbers(pa.chunked_array([["1.5", " 2", "", "high"]])).values
@@ -314,27 +328,27 @@ def _csv_header(path: Path, label: str) -> tuple[tuple[str, ...], bool]:
     return names, has_rows
 
 
-def _load_folder(path: Path, wanted: Collection[str], spec: TableLayout) -> Columns:
+def _load_folder(path: Path, wanted: Collection[str], layout: TableLayout) -> Columns:
     files = [file for file in path.rglob("*") if file.suffix.lower() in PARQUET_SUFFIXES and file.is_file()]
     files = sorted(file for file in files if not file.name.startswith((".", "_")))
     if not files:
         raise UnreadableFile(f'Folder "{path}" holds no Parquet file. Name one, or a folder of them.')
-    return _load_parquet(f'Folder "{path}"', files, path, wanted, spec)
+    return _load_parquet(f'Folder "{path}"', files, path, wanted, layout)
 
 
 def _load_parquet(
-    label: str, files: list[Path], folder: Path | None, wanted: Collection[str], spec: TableLayout
+    label: str, files: list[Path], folder: Path | None, wanted: Collection[str], layout: TableLayout
 ) -> Columns:
     import pyarrow as pa
     from pyarrow import dataset
 
     try:
         if folder is None:
-            few_values = dataset.ParquetFileFormat(dictionary_columns=[spec.site, spec.end])
+            few_values = dataset.ParquetFileFormat(dictionary_columns=[layout.site, layout.end])
             data = dataset.dataset(files[0], format=few_values)
             names = tuple(data.schema.names)
         else:
-            data, names = _folder_as_dataset(files, folder, wanted, spec.text_columns)
+            data, names = _folder_as_dataset(files, folder, wanted, layout.text_columns)
         table = data.to_table(columns=_once(names, wanted))
     except pa.ArrowTypeError:
         raise UnreadableFile(f"{label}: its files disagree on a column's type. Write them alike.") from None

@@ -1,4 +1,4 @@
-"""Trajectories: the long table, checked once, as contiguous arrays by site and step."""
+"""Trajectories as contiguous arrays by site and step, arranged once from a checked table."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.errors import SeveralSites
-from fdtr.trajectories.checks import Checked, check
-from fdtr.trajectories.tables import TableLayout, load
+from fdtr.trajectories.table_checks import Checked, check
+from fdtr.trajectories.table_sources import TableLayout, load
 
-CHUNK_ROWS = 8192  # where the caller has no better idea
+CHUNK_ROWS = 8192  # default size of a chunk
 
 Floats = NDArray[np.float64]
 Array = TypeVar("Array", bound=NDArray[Any])
@@ -151,17 +151,17 @@ class Trajectories:
 
     @property
     def clusters(self) -> Any:
-        """Labels of their clusters, in the same order, within this site; None where the table was read without."""
+        """Cluster labels in the order of `patients`; None where the table was read without clusters."""
         return self._only.clusters
 
     @property
     def n_clusters(self) -> int | None:
-        """How many clusters the only site has; None where the table was read without."""
+        """Clusters of the only site; None where the table was read without clusters."""
         return None if self.clusters is None else len(self.clusters.unique())
 
     @property
     def units(self) -> Any:
-        """Who counts as independent, in the same order: clusters, or patients where there are none."""
+        """Independent units in the order of `patients`: clusters, or patients where the table has no clusters."""
         return self.patients if self.clusters is None else self.clusters
 
     @property
@@ -219,7 +219,7 @@ class Trajectories:
         return dict(zip(self.covariates, map(sum, zip(*counts, strict=True)), strict=True))
 
 
-def read(source: object, spec: TableLayout, site: str | None = None) -> Trajectories:
+def read(source: object, layout: TableLayout, site: str | None = None) -> Trajectories:
     """Read a table, check it once and arrange it by site and step.
 
     `source` is the path of a CSV file, a Parquet file or a folder of Parquet files, or a dataframe that
@@ -229,21 +229,21 @@ def read(source: object, spec: TableLayout, site: str | None = None) -> Trajecto
     >>> import pyarrow as pa
     >>> from fdtr.trajectories import Covariate
     >>> rows = {"patient": ["p", "q"], "step": [0, 0], "action": [1, 0], "reward": [5, 10], "age": [30, 130]}
-    >>> spec = TableLayout(1, (Covariate("age", "age", 0, 120),), (0, 1), 0, 10)
-    >>> data = read(pa.table(rows), spec, site="north")
+    >>> layout = TableLayout(1, (Covariate("age", "age", 0, 120),), (0, 1), 0, 10)
+    >>> data = read(pa.table(rows), layout, site="north")
     >>> data
     <Trajectories: site "north", 2 patients, 2 rows, horizon 1>
     >>> chunk, = data.step(0).chunks()
     >>> chunk.states, chunk.actions, chunk.rewards, data.clipped
     (array([[ 30., 120.]]), array([1, 0]), array([0.5, 1. ]), {'age': 1})
     """
-    return _arrange(check(load(source, spec), spec, str(site).strip() if site is not None else None), spec)
+    return _arrange(check(load(source, layout), layout, str(site).strip() if site is not None else None), layout)
 
 
-def _arrange(table: Checked, spec: TableLayout) -> Trajectories:
+def _arrange(table: Checked, layout: TableLayout) -> Trajectories:
     import pyarrow as pa
 
-    n_sites, horizon, n_patients = len(table.sites), spec.horizon, len(table.length)
+    n_sites, horizon, n_patients = len(table.sites), layout.horizon, len(table.length)
     n_by_length = np.bincount(
         table.patient_site * (horizon + 1) + table.length, minlength=n_sites * (horizon + 1)
     ).reshape(n_sites, horizon + 1)
@@ -268,15 +268,15 @@ def _arrange(table: Checked, spec: TableLayout) -> Trajectories:
     rows: dict[str, _SiteRows] = {}
     for i, name in enumerate(table.sites):
         bounds = start[i * horizon : (i + 1) * horizon + 1]
-        here, people = slice(bounds[0], bounds[-1]), slice(first[i], first[i + 1])
+        own, people = slice(bounds[0], bounds[-1]), slice(first[i], first[i + 1])
         starts = tuple((bounds - bounds[0]).tolist())
-        for covariate, values in zip(spec.covariates, states[:, here], strict=True):
+        for covariate, values in zip(layout.covariates, states[:, own], strict=True):
             if covariate.missing == "forward":
                 _fill_forward(values, starts)
         rows[name] = _SiteRows(
-            states=_frozen(states[:, here]),
-            actions=_frozen(actions[here]),
-            rewards=_frozen(rewards[here]),
+            states=_frozen(states[:, own]),
+            actions=_frozen(actions[own]),
+            rewards=_frozen(rewards[own]),
             start=starts,
             patients=ids[people],
             clusters=None if clusters is None else clusters[people],
@@ -284,8 +284,8 @@ def _arrange(table: Checked, spec: TableLayout) -> Trajectories:
             clipped=tuple(table.clipped[:, i].tolist()),
             filled=tuple(table.filled[:, i].tolist()),
         )
-    names = tuple(covariate.name for covariate in spec.covariates)
-    return Trajectories(horizon, names, len(spec.action_levels), spec.meaning, rows)
+    names = tuple(covariate.name for covariate in layout.covariates)
+    return Trajectories(horizon, names, len(layout.action_levels), layout.meaning, rows)
 
 
 def _fill_forward(values: Floats, start: tuple[int, ...]) -> None:

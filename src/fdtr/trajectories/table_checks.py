@@ -1,22 +1,23 @@
-"""Checks of a table of trajectories: every fault in one pass, or rows ready to be arranged."""
+"""Check a table of trajectories: report every fault at once, or return rows ready to be arranged."""
 
 from __future__ import annotations
 
 import difflib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.errors import UnknownSite
-from fdtr.trajectories.faults import Faults, Kind
-from fdtr.trajectories.tables import Columns, Covariate, Numbers, TableLayout, Texts, numbers, texts
+from fdtr.trajectories.table_faults import Faults, Kind
+from fdtr.trajectories.table_sources import Columns, Covariate, Numbers, TableLayout, Texts, numbers, texts
 
 Codes = NDArray[np.intp]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Values = TypeVar("Values", bound=NDArray[Any])
 
 MOST_SITES_NAMED = 12
 LONGEST_SITE_NAME = 64  # bytes: a message's header has room for no more
@@ -67,25 +68,25 @@ class _People:
     patient_id: Any
 
 
-def check(columns: Columns, spec: TableLayout, site: str | None) -> Checked:
-    """Find every fault of the table, or return its rows ready to be arranged."""
+def check(columns: Columns, layout: TableLayout, site: str | None) -> Checked:
+    """Return the table's rows ready to be arranged; raises InvalidTable with every fault."""
     faults = Faults(columns.label)
-    _check_header(columns, spec, site, faults)
+    _check_header(columns, layout, site, faults)
     if columns.n_rows == 0:
         faults.refuse()
-    columns, place = _rows_of_site(columns, spec, site, faults)
-    ids, found = _read_columns(columns, spec, faults)
-    people = _identify(ids, columns.n_rows, spec, place, faults)
-    step, valid = _check_step(found.get(spec.step), columns.n_rows, spec, faults)
-    length = _check_order(people, step, valid, spec, faults)
-    end = _read_texts(columns, spec.end, faults) if spec.ends else None
-    ended_value = _check_ends(end, columns, people, step, valid, length, spec, faults)
-    action = _check_action(found.get(spec.action), spec, faults)
-    reward = _check_reward(found.get(spec.reward), spec, faults)
-    cluster = None if spec.cluster is None else _check_cluster(columns, spec.cluster, people, faults)
+    columns, place = _rows_of_site(columns, layout, site, faults)
+    ids, by_column = _read_columns(columns, layout, faults)
+    people = _identify(ids, columns.n_rows, layout, place, faults)
+    step, valid = _check_step(by_column.get(layout.step), columns.n_rows, layout, faults)
+    length = _check_order(people, step, valid, layout, faults)
+    end = _read_texts(columns, layout.end, faults) if layout.ends else None
+    ended_value = _check_ends(end, columns, people, step, valid, length, layout, faults)
+    action = _check_action(by_column.get(layout.action), layout, faults)
+    reward = _check_reward(by_column.get(layout.reward), layout, faults)
+    cluster = None if layout.cluster is None else _check_cluster(columns, layout.cluster, people, faults)
     parts = [
-        _check_covariate(covariate, found.get(covariate.column), people, step, valid, faults)
-        for covariate in spec.covariates
+        _check_covariate(covariate, by_column.get(covariate.column), people, step, valid, faults)
+        for covariate in layout.covariates
     ]
     faults.refuse()
     return Checked(
@@ -105,23 +106,22 @@ def check(columns: Columns, spec: TableLayout, site: str | None) -> Checked:
     )
 
 
-def _check_header(columns: Columns, spec: TableLayout, site: str | None, faults: Faults) -> None:
-    needed = dict.fromkeys((spec.patient, *spec.number_columns))
-    if spec.cluster is not None:
-        needed[spec.cluster] = None
+def _check_header(columns: Columns, layout: TableLayout, site: str | None, faults: Faults) -> None:
+    needed = dict.fromkeys((layout.patient, *layout.number_columns))
+    if layout.cluster is not None:
+        needed[layout.cluster] = None
     if not any(name in columns.names for name in needed):
         # A table without a header shows a patient's cells as column names: none may be quoted.
         listed = ", ".join(f'"{name}"' for name in needed)
-        fact = f"None of the columns {listed} is there."
-        faults.add(Kind.COLUMN, f"{fact} Does the first line hold column names?")
+        faults.add(Kind.COLUMN, f"None of the columns {listed} is there. Does the first line hold column names?")
         faults.refuse()
-    if not site and spec.site not in columns.names:
+    if not site and layout.site not in columns.names:
         advice = "Name the site (site=, or --site NAME on the command line), or map the column."
-        faults.add(Kind.COLUMN, _absent(spec.site, columns, spec, advice))
+        faults.add(Kind.COLUMN, _absent(layout.site, columns, layout, advice))
     for name in needed:
         if name not in columns.names:
-            faults.add(Kind.COLUMN, _absent(name, columns, spec, "[columns] in the study file maps names."))
-    for name in dict.fromkeys((*spec.text_columns, *needed)):
+            faults.add(Kind.COLUMN, _absent(name, columns, layout, "[columns] in the study file maps names."))
+    for name in dict.fromkeys((*layout.text_columns, *needed)):
         if columns.names.count(name) > 1:
             fact = f'Column "{name}" appears {columns.names.count(name)} times.'
             faults.add(Kind.COLUMN, f"{fact} Rename or drop all but one.")
@@ -129,8 +129,8 @@ def _check_header(columns: Columns, spec: TableLayout, site: str | None, faults:
         faults.add(Kind.COLUMN, "The table has no rows. Check the export.")
 
 
-def _absent(name: str, columns: Columns, spec: TableLayout, advice: str) -> str:
-    taken = {*spec.text_columns, *spec.number_columns}
+def _absent(name: str, columns: Columns, layout: TableLayout, advice: str) -> str:
+    taken = {*layout.text_columns, *layout.number_columns}
     near = difflib.get_close_matches(name, [str(other) for other in columns.names if other not in taken], n=1)
     hint = f' The nearest is "{near[0]}".' if near else ""
     return f'Column "{name}" is missing.{hint} {advice}'
@@ -144,69 +144,66 @@ class _Place:
     code: Codes | None
 
 
-def _rows_of_site(columns: Columns, spec: TableLayout, site: str | None, faults: Faults) -> tuple[Columns, _Place]:
+def _rows_of_site(columns: Columns, layout: TableLayout, site: str | None, faults: Faults) -> tuple[Columns, _Place]:
     if site is not None and len(site.encode()) > LONGEST_SITE_NAME:
         raise UnknownSite(f"A site's name has at most {LONGEST_SITE_NAME} bytes; the one given is longer.")
-    if spec.site not in columns.names:
+    if layout.site not in columns.names:
         return columns, _Place((site or "",), np.zeros(columns.n_rows, np.intp))
-    found = _read_texts(columns, spec.site, faults)
-    if found is None:
+    names = _read_texts(columns, layout.site, faults)
+    if names is None:
         return columns, _Place((), None)
-    labels = found.labels.to_pylist()
+    labels = names.labels.to_pylist()
     if any(len(label.encode()) > LONGEST_SITE_NAME for label in labels):
         advice = f"Site names have at most {LONGEST_SITE_NAME} bytes. Shorten them."
-        faults.add(Kind.IDENTITY, f'Column "{spec.site}": a name is too long. {advice}')
+        faults.add(Kind.IDENTITY, f'Column "{layout.site}": a name is too long. {advice}')
     if site is None:
         rank = {name: i for i, name in enumerate(sorted(labels))}
         by_label = np.array([*(rank[label] for label in labels), -1], np.intp)
-        return columns, _Place(tuple(rank), by_label[found.codes])
+        return columns, _Place(tuple(rank), by_label[names.codes])
     if site not in labels:
-        # So many sites are patients, read from the wrong column, and may not be named.
+        # More "sites" than that are patients, read from the wrong column, and must not be named.
         few = len(labels) <= MOST_SITES_NAMED
         listed = ", ".join(f'"{name}"' for name in sorted(labels)) if few else f"{len(labels)} others"
         raise UnknownSite(f'{columns.label} has no rows of site "{site}". Its sites: {listed or "none"}.')
     import pyarrow as pa
 
-    mine = found.codes == labels.index(site)
-    faults.position = np.flatnonzero(mine)
-    if mine.all():
-        return columns, _Place((site,), np.zeros(len(mine), np.intp))
-    keep = pa.array(mine)
-    kept = replace(columns, arrow={name: column.filter(keep) for name, column in columns.arrow.items()})
-    return kept, _Place((site,), np.zeros(len(faults.position), np.intp))
+    of_site = names.codes == labels.index(site)
+    faults.position = np.flatnonzero(of_site)
+    if not of_site.all():
+        mask = pa.array(of_site)
+        columns = replace(columns, arrow={name: column.filter(mask) for name, column in columns.arrow.items()})
+    return columns, _Place((site,), np.zeros(len(faults.position), np.intp))
 
 
 def _read_texts(columns: Columns, name: str, faults: Faults) -> Texts | None:
     if name not in columns.arrow:
         return None
-    found = texts(columns.arrow[name])
-    if found is None:
+    column = texts(columns.arrow[name])
+    if column is None:
         kind = columns.arrow[name].type
         faults.add(Kind.TEXT, f'Column "{name}" is of type {kind}; text is needed. Convert it.')
-    return found
+    return column
 
 
-def _read_columns(columns: Columns, spec: TableLayout, faults: Faults) -> tuple[Texts | None, dict[str, Numbers]]:
-    """The patients' ids and the number columns, converted side by side."""
-    present = [name for name in spec.number_columns if name in columns.arrow]
+def _read_columns(columns: Columns, layout: TableLayout, faults: Faults) -> tuple[Texts | None, dict[str, Numbers]]:
+    """The patients' ids and the number columns, converted in parallel."""
+    present = [name for name in layout.number_columns if name in columns.arrow]
     with ThreadPoolExecutor() as pool:
-        ids = pool.submit(_read_texts, columns, spec.patient, faults)
+        ids = pool.submit(_read_texts, columns, layout.patient, faults)
         read_all = dict(zip(present, pool.map(lambda name: numbers(columns.arrow[name]), present), strict=True))
     for name, number in read_all.items():
         if number is None:
             kind = columns.arrow[name].type
             faults.add(Kind.TEXT, f'Column "{name}" is of type {kind}; numbers are needed. Convert it.')
         else:
-            advice = (
-                "Write the codes that [actions] lists as levels."
-                if name == spec.action
-                else "Write numbers with a decimal point; leave a missing cell empty."
-            )
+            advice = "Write numbers with a decimal point; leave a missing cell empty."
+            if name == layout.action:
+                advice = "Write the codes that [actions] lists as levels."
             faults.rows(Kind.TEXT, f'Column "{name}": text instead of numbers', number.text, advice)
-    found = {name: number for name, number in read_all.items() if number is not None}
-    for name in (name for name in (spec.step, spec.action, spec.reward) if name in found):
-        _check_finite(name, found[name], True, "Complete the table or drop the patient.", faults)
-    return ids.result(), found
+    by_column = {name: number for name, number in read_all.items() if number is not None}
+    for name in (name for name in (layout.step, layout.action, layout.reward) if name in by_column):
+        _check_finite(name, by_column[name], True, "Complete the table or drop the patient.", faults)
+    return ids.result(), by_column
 
 
 def _check_finite(name: str, number: Numbers, gaps_too: bool, advice: str, faults: Faults) -> None:
@@ -218,15 +215,15 @@ def _check_finite(name: str, number: Numbers, gaps_too: bool, advice: str, fault
     faults.rows(Kind.MISSING, infinite, np.isinf(number.values), "Correct them in the table.")
 
 
-def _identify(ids: Texts | None, n: int, spec: TableLayout, place: _Place, faults: Faults) -> _People:
+def _identify(ids: Texts | None, n: int, layout: TableLayout, place: _Place, faults: Faults) -> _People:
     import pyarrow as pa
 
     advice = "Every row needs one."
     if place.code is not None:
-        faults.rows(Kind.IDENTITY, f'Column "{spec.site}": empty', place.code < 0, advice)
+        faults.rows(Kind.IDENTITY, f'Column "{layout.site}": empty', place.code < 0, advice)
     site = np.zeros(n, np.intp) if place.code is None else place.code
     if ids is not None:
-        faults.rows(Kind.IDENTITY, f'Column "{spec.patient}": empty', ids.codes < 0, advice)
+        faults.rows(Kind.IDENTITY, f'Column "{layout.patient}": empty', ids.codes < 0, advice)
     if ids is None or place.code is None:
         return _People(place.names or ("",), site, None, np.zeros(0, np.intp), None)
     unknown = (site < 0) | (ids.codes < 0)
@@ -240,29 +237,29 @@ def _identify(ids: Texts | None, n: int, spec: TableLayout, place: _Place, fault
     return _People(place.names, site, patient, pair // n_labels, patient_id)
 
 
-def _check_step(number: Numbers | None, n: int, spec: TableLayout, faults: Faults) -> tuple[Codes, Mask]:
+def _check_step(number: Numbers | None, n: int, layout: TableLayout, faults: Faults) -> tuple[Codes, Mask]:
     """Steps as whole numbers, and which of them can be trusted."""
     if number is None:
         return np.zeros(n, np.intp), np.zeros(n, np.bool_)
     with np.errstate(invalid="ignore"):
         step = number.values.astype(np.intp)
     whole = step == number.values
-    if number.within(0, spec.horizon - 1) and whole.all():
+    if number.within(0, layout.horizon - 1) and whole.all():
         return step, whole
     finite = np.isfinite(number.values)
-    subject, advice = f'Column "{spec.step}"', f"Steps run 0 … {spec.horizon - 1}."
+    subject, advice = f'Column "{layout.step}"', f"Steps run 0 … {layout.horizon - 1}."
     # Beyond 2⁶³ the cast to an integer means nothing, so the comparisons are made on the values.
     broken = finite & (np.floor(number.values) != number.values)
     negative = finite & (number.values < 0) & ~broken
-    late = finite & (number.values >= spec.horizon) & ~broken
+    late = finite & (number.values >= layout.horizon) & ~broken
     faults.rows(Kind.STEP, f"{subject}: not a whole number", broken, advice)
     faults.rows(Kind.STEP, f"{subject}: negative", negative, advice)
     late_advice = f"{advice} Subtract 1 where the table counts from 1."
-    faults.rows(Kind.STEP, f"{subject}: at or beyond the horizon {spec.horizon}", late, late_advice)
+    faults.rows(Kind.STEP, f"{subject}: at or beyond the horizon {layout.horizon}", late, late_advice)
     return step, finite & ~broken & ~negative & ~late
 
 
-def _check_order(people: _People, step: Codes, valid: Mask, spec: TableLayout, faults: Faults) -> Codes:
+def _check_order(people: _People, step: Codes, valid: Mask, layout: TableLayout, faults: Faults) -> Codes:
     """Length of each patient's trajectory; repeated and skipped steps are faults."""
     patient = people.patient
     if patient is None or not valid.any():
@@ -286,15 +283,14 @@ def _check_order(people: _People, step: Codes, valid: Mask, spec: TableLayout, f
     repeated, skipped = np.zeros((2, len(step)), np.bool_)
     repeated[rows[when == earlier]] = True
     skipped[rows[(when > earlier + 1) & ~doubtful[who]]] = True
-    subject = f'Columns "{spec.patient}", "{spec.step}"'
-    faults.rows(
-        Kind.DUPLICATE, f"{subject}: the same step of a patient more than once", repeated, "Keep one row a step."
-    )
+    subject = f'Columns "{layout.patient}", "{layout.step}"'
+    again = f"{subject}: the same step of a patient more than once"
+    faults.rows(Kind.DUPLICATE, again, repeated, "Keep one row a step.")
     advice = "Steps of a patient run 0, 1, … without holes."
     faults.rows(Kind.HOLE, f"{subject}: steps skipped just before the one", skipped, advice)
     length = np.zeros(n_patients, np.intp)
     np.maximum.at(length, who, when + 1)
-    length[doubtful] = spec.horizon
+    length[doubtful] = layout.horizon
     return length
 
 
@@ -305,34 +301,34 @@ def _check_ends(
     step: Codes,
     valid: Mask,
     length: Codes,
-    spec: TableLayout,
+    layout: TableLayout,
     faults: Faults,
 ) -> Floats:
     """What the missing steps of each patient are worth together."""
     worth = np.zeros(len(length))
-    if people.patient is None or not len(length) or (end is None and length.min() == spec.horizon):
+    if people.patient is None or not len(length) or (end is None and length.min() == layout.horizon):
         return worth
     known = valid & (people.patient >= 0)
     left = length[people.patient] - 1 - step
-    early = known & (left == 0) & (step < spec.horizon - 1)
+    early = known & (left == 0) & (step < layout.horizon - 1)
     if end is None:
-        if not spec.ends:
-            fact = f'Column "{spec.step}": trajectories of fewer than {spec.horizon} steps end'
+        if not layout.ends:
+            fact = f'Column "{layout.step}": trajectories of fewer than {layout.horizon} steps end'
             advice = "Complete them, or say in [ends] of the study what the missing steps are worth."
             faults.rows(Kind.EARLY, fact, early, advice)
-        elif early.any() and spec.end not in columns.names:
+        elif early.any() and layout.end not in columns.names:
             advice = "Trajectories end early, so it is needed; [columns] in the study file maps names."
-            faults.add(Kind.COLUMN, _absent(spec.end, columns, spec, advice))
+            faults.add(Kind.COLUMN, _absent(layout.end, columns, layout, advice))
         return worth
-    subject, names = f'Column "{spec.end}"', ", ".join(f'"{name}"' for name in spec.ends)
-    by_label = np.array([*(spec.ends.get(label, np.nan) for label in end.labels.to_pylist()), np.nan])
+    subject, names = f'Column "{layout.end}"', ", ".join(f'"{name}"' for name in layout.ends)
+    by_label = np.array([*(layout.ends.get(label, np.nan) for label in end.labels.to_pylist()), np.nan])
     value, empty = by_label[end.codes], end.codes < 0
     advice = f"The study knows {names}."
     faults.rows(Kind.END, f"{subject}: empty where a trajectory ends early,", early & empty, advice)
     faults.rows(Kind.END, f"{subject}: an unknown end", early & ~empty & np.isnan(value), advice)
     advice = "An end belongs on a patient's last row."
     faults.rows(Kind.END, f"{subject}: given before the last step", known & ~empty & (left > 0), advice)
-    worth[people.patient[early]] = (spec.horizon - 1 - step[early]) * value[early]
+    worth[people.patient[early]] = (layout.horizon - 1 - step[early]) * value[early]
     return worth
 
 
@@ -347,25 +343,25 @@ def _positions(values: Floats, levels: tuple[float, ...]) -> tuple[Codes, Mask]:
     return position, other
 
 
-def _check_action(number: Numbers | None, spec: TableLayout, faults: Faults) -> Codes:
+def _check_action(number: Numbers | None, layout: TableLayout, faults: Faults) -> Codes:
     if number is None:
         return np.zeros(0, np.intp)
-    position, other = _positions(number.values, spec.action_levels)
+    position, other = _positions(number.values, layout.action_levels)
     if other.any():
-        listed = ", ".join(f"{level:g}" for level in spec.action_levels)
-        fact = f'Column "{spec.action}": not one of the action levels'
+        listed = ", ".join(f"{level:g}" for level in layout.action_levels)
+        fact = f'Column "{layout.action}": not one of the action levels'
         faults.rows(Kind.ACTION, fact, other & np.isfinite(number.values), f"The study has {listed}.")
     return position
 
 
-def _check_reward(number: Numbers | None, spec: TableLayout, faults: Faults) -> Floats:
+def _check_reward(number: Numbers | None, layout: TableLayout, faults: Faults) -> Floats:
     if number is None:
         return np.zeros(0)
-    low, high, values = spec.reward_low, spec.reward_high, number.values
+    low, high, values = layout.reward_low, layout.reward_high, number.values
     if not number.within(low, high):
         outside = np.isfinite(values) & ((values < low) | (values > high))
         advice = "Correct the table or widen [reward] range in the study."
-        faults.rows(Kind.REWARD, f'Column "{spec.reward}": outside {low:g} … {high:g}', outside, advice)
+        faults.rows(Kind.REWARD, f'Column "{layout.reward}": outside {low:g} … {high:g}', outside, advice)
     return (values - low) / (high - low)
 
 
@@ -405,20 +401,27 @@ def _check_cluster(columns: Columns, name: str, people: _People, faults: Faults)
     """The label of each patient's cluster, as Arrow text; empty cells and second clusters are faults."""
     import pyarrow as pa
 
-    found = _read_texts(columns, name, faults)
-    if found is None:
+    column = _read_texts(columns, name, faults)
+    if column is None:
         return None
-    faults.rows(Kind.IDENTITY, f'Column "{name}": empty', found.codes < 0, "Every row needs one.")
+    faults.rows(Kind.IDENTITY, f'Column "{name}": empty', column.codes < 0, "Every row needs one.")
     if people.patient is None:
         return None
-    given = np.flatnonzero((people.patient >= 0) & (found.codes >= 0))[::-1]
-    first = np.zeros(len(people.patient_site), np.intp)
-    first[people.patient[given]] = found.codes[given]  # of several assignments the last, so the first row, stays
-    varies = np.zeros(len(found.codes), np.bool_)
-    varies[given] = found.codes[given] != first[people.patient[given]]
+    known = (people.patient >= 0) & (column.codes >= 0)
+    first, varies = _compare_with_first(column.codes, people.patient, len(people.patient_site), known)
     advice = "A patient has one cluster. Correct them, or drop cluster from [columns] in the study file."
     faults.rows(Kind.CLUSTER, f'Column "{name}": differs from the patient\'s first value', varies, advice)
-    return found.labels.take(pa.array(first)) if len(found.labels) else None
+    return column.labels.take(pa.array(first)) if len(column.labels) else None
+
+
+def _compare_with_first(values: Values, group: Codes, n_groups: int, known: Mask) -> tuple[Values, Mask]:
+    """The first value of each group, and the rows that differ from it; rows that are not `known` count nowhere."""
+    rows = np.flatnonzero(known)[::-1]
+    first = np.zeros(n_groups, values.dtype)
+    first[group[rows]] = values[rows]  # of several assignments the last one, that of the first row, stays
+    differs = np.zeros(len(values), np.bool_)
+    differs[rows] = values[rows] != first[group[rows]]
+    return cast(Values, first), differs
 
 
 def _count_by_site(rows: Mask, people: _People) -> Codes:
@@ -427,13 +430,13 @@ def _count_by_site(rows: Mask, people: _People) -> Codes:
 
 
 def _check_forward(
-    name: str, gaps: Mask, given: Mask, people: _People, step: Codes, valid: Mask, faults: Faults
+    name: str, gaps: Mask, observed: Mask, people: _People, step: Codes, valid: Mask, faults: Faults
 ) -> None:
     if people.patient is None:
         return
     known = valid & (people.patient >= 0)
     first = np.full(len(people.patient_site), np.iinfo(np.intp).max)
-    np.minimum.at(first, people.patient[known & given], step[known & given])
+    np.minimum.at(first, people.patient[known & observed], step[known & observed])
     unfilled = gaps & known
     unfilled[unfilled] = step[unfilled] < first[people.patient[unfilled]]
     advice = 'Complete the table, or set missing = "range-middle" for it in the study.'
@@ -441,10 +444,7 @@ def _check_forward(
 
 
 def _check_constant(name: str, values: Floats, people: _People, faults: Faults) -> None:
-    given = np.flatnonzero((people.site >= 0) & ~np.isnan(values))[::-1]
-    first = np.full(len(people.sites), np.nan)
-    first[people.site[given]] = values[given]  # of several assignments the last, so the first row, stays
-    varies = np.zeros(len(values), np.bool_)
-    varies[given] = values[given] != first[people.site[given]]
+    known = (people.site >= 0) & ~np.isnan(values)
+    _, varies = _compare_with_first(values, people.site, len(people.sites), known)
     advice = 'Correct them, or set level = "patient" in the study.'
     faults.rows(Kind.SITE_LEVEL, f'Column "{name}": differs from the site\'s first value', varies, advice)

@@ -1,4 +1,4 @@
-"""Faults of a table of trajectories, gathered to be told together."""
+"""Faults of a table of trajectories, collected and reported together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LISTED = 5  # positions named before "…"
 
 
 def first_few(numbers: Sequence[int] | NDArray[np.intp]) -> str:
-    """The first of `numbers`, as a message lists them.
+    """The first few of `numbers`, as a message lists them.
 
     >>> first_few(range(1, 8))
     '1, 2, 3, 4, 5, …'
@@ -45,17 +45,17 @@ class Faults:
     """A growing list of faults; `position` turns an index into the row number a person sees in the table."""
 
     def __init__(self, label: str) -> None:
-        """Start with none, for the table called `label`."""
+        """Start with no fault; `label` names the table in the refusal."""
         self.label = label
         self.position: NDArray[np.intp] | None = None
-        self._found: list[tuple[Kind, str]] = []
+        self._faults: list[tuple[Kind, str]] = []
 
     def add(self, kind: Kind, sentence: str) -> None:
-        """Note one fault."""
-        self._found.append((kind, sentence))
+        """Add one fault."""
+        self._faults.append((kind, sentence))
 
     def rows(self, kind: Kind, fact: str, where: NDArray[np.bool_] | None, advice: str) -> None:
-        """Note `fact` with the number of rows in `where` and the first of them, if there are any."""
+        """Add `fact` with the number of rows that are True in `where` and the first few of them; none, no fault."""
         if where is None or not where.any():
             return
         rows = np.flatnonzero(where)
@@ -63,10 +63,10 @@ class Faults:
         self.add(kind, f"{fact} in {len(rows)} row{'s' * (len(rows) > 1)} ({first_few(numbers)}). {advice}")
 
     def refuse(self) -> None:
-        """Raise what was found, the most important first; do nothing where nothing was."""
-        if not self._found:
+        """Raise InvalidTable with all faults, the most important first; do nothing if there is none."""
+        if not self._faults:
             return
-        lines = tuple(line for _, line in sorted(self._found, key=lambda fault: fault[0]))
+        lines = tuple(line for _, line in sorted(self._faults, key=lambda fault: fault[0]))
         count = "1 fault" if len(lines) == 1 else f"{len(lines)} faults"
         head = f"{self.label} has {count}; rows are counted from 1, the header not counted."
         raise InvalidTable("\n".join((head, *lines)), lines)
