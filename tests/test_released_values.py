@@ -17,7 +17,7 @@ from fdtr.errors import (
 )
 from fdtr.exchange.wire import read_values, write_values
 from fdtr.hub import pool_values
-from fdtr.site import evaluate_site, fit_local, tell_values
+from fdtr.site import evaluate_site, fit_local, summarize_values
 from fdtr.summary import combine
 from worlds import make_sites, make_study
 
@@ -151,7 +151,7 @@ def test_a_site_tells_what_its_own_evaluation_found():
     sites = make_sites(study, {"a": 300, "b": 250, "c": 220})
     alone = {name: fit_local(study, rows).summary for name, rows in sites.items()}
     found = evaluate_site(study, sites["a"], combine(alone.values()), alone["a"])
-    message = tell_values(study, found)
+    message = summarize_values(study, found)
     assert message.values.n == 300
     assert message.values.fingerprint == study.fingerprint
     for one in message.values.values:

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdtr.disclosure import Ledger, TableOne, release_table
-from fdtr.disclosure.table_one import Groups, Measured, hidden_cells
+from fdtr.disclosure.released_table import Groups, Measured, hidden_cells
 from fdtr.errors import NotNoised, OtherPayload, ReleasedBefore, TooFewPatients
 from fdtr.exchange.table_one import write_table
-from fdtr.site import read_trajectories, release_of_table, tell_table
+from fdtr.site import read_trajectories, release_of_table, summarize_table
 from worlds import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
@@ -110,7 +110,7 @@ def test_a_sites_table_holds_covariates_actions_and_follow_up_of_the_first_step(
     study = make_study(ends={"death": 0.0, "discharge": 1.0})
     source = make_table(study, {"a": 120, "b": 60}, ragged=True)
     rows = read_trajectories(source, study).by_site()["a"]
-    write_table(tell_table(study, rows, source, {"x": "kg"}), tmp_path / "table1.csv")
+    write_table(summarize_table(study, rows, source, {"x": "kg"}), tmp_path / "table1.csv")
     lines = list(csv.DictReader((tmp_path / "table1.csv").read_text().splitlines()))
     assert list(lines[0]) == ["site", "variable", "unit", "level", "patients", "percent", "mean", "standard_deviation"]
     assert {line["site"] for line in lines} == {"a"}
@@ -141,7 +141,7 @@ def test_a_sites_table_is_of_values_as_they_were_measured_neither_filled_nor_cli
         source = source.set_column(source.column_names.index(name), name, pa.array(values))
     rows = read_trajectories(source, study).by_site()["a"]
     assert rows.clipped["u"] > 0
-    lines = tell_table(study, rows, source).rows
+    lines = summarize_table(study, rows, source).rows
     assert float(lines[1].mean) == pytest.approx(np.nanmean(u[first]), abs=0.1)
     assert float(lines[1].standard_deviation) == pytest.approx(np.nanstd(u[first], ddof=1), abs=0.05)
     assert [line.patients for line in lines[1:3]] == [
@@ -155,13 +155,13 @@ def test_a_sites_table_is_of_values_as_they_were_measured_neither_filled_nor_cli
 def test_a_table_without_noise_is_refused_where_the_study_promises_noise():
     study = make_study(disclosure={"epsilon": 1.0, "delta": 1e-6})
     with pytest.raises(NotNoised, match="Table 1 would leave this site without noise"):
-        tell_table(study, make_sites(study, {"a": 60})["a"], make_table(study, {"a": 60}))
+        summarize_table(study, make_sites(study, {"a": 60})["a"], make_table(study, {"a": 60}))
 
 
 def test_a_table_is_refused_where_nobody_is_to_see_one_sites_numbers():
     study = make_study(disclosure={"secure_sum": True, "max_patients": 1000})
     with pytest.raises(OtherPayload, match="secure sum"):
-        tell_table(study, make_sites(study, {"a": 200})["a"], make_table(study, {"a": 200}))
+        summarize_table(study, make_sites(study, {"a": 200})["a"], make_table(study, {"a": 200}))
 
 
 def test_what_the_message_tells_is_not_hidden_and_all_others_are():
@@ -177,7 +177,7 @@ def test_two_tables_of_nearly_the_same_patients_are_refused(tmp_path):
     study, ledger = make_study(), Ledger(tmp_path / "ledger")
     sources = [make_table(study, {"a": n}) for n in (60, 61)]
     parts = [read_trajectories(source, study) for source in sources]
-    tables = [tell_table(study, part, source) for part, source in zip(parts, sources, strict=True)]
+    tables = [summarize_table(study, part, source) for part, source in zip(parts, sources, strict=True)]
     first, second = (release_of_table(study, part, told) for part, told in zip(parts, tables, strict=True))
     ledger.record(first)
     ledger.require(first)

@@ -30,7 +30,7 @@ from fdtr.exchange.release import (
 from fdtr.exchange.table_one import HEADINGS
 from fdtr.exchange.wire import open_message, read_message, read_values
 from fdtr.signing import Key
-from fdtr.site import evaluate_site, fit_local, fit_message, tell_table
+from fdtr.site import evaluate_site, fit_local, fit_message, summarize_table
 from fdtr.summary import combine
 from letters import round_of, with_roster
 from worlds import make_sites, make_study, make_table
@@ -231,7 +231,7 @@ def test_values_leave_by_the_same_transaction(study, tmp_path):
 def test_a_table_leaves_by_the_same_transaction(study, tmp_path):
     source = make_table(study, {"a": 400})
     rows = make_sites(study, {"a": 400})["a"]
-    table = tell_table(study, rows, source)
+    table = summarize_table(study, rows, source)
     with pytest.raises(FdtrError, match=r"Nothing was written\."):
         release_table(study, rows, table, tmp_path / "a.csv", confirm=lambda _: False)
     assert not (tmp_path / "a.csv").exists()

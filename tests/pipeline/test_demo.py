@@ -8,7 +8,7 @@ import pytest
 from fdtr.errors import OutputExists
 from fdtr.pipeline.demo import CLINICIANS, run_demo, value_methods
 from fdtr.policy import Policy
-from fdtr.site.evaluating import FDTR
+from fdtr.site.site_evaluation import FDTR
 from fdtr.study import Study
 
 pytestmark = pytest.mark.slow  # the whole demo, twice

@@ -13,7 +13,7 @@ from fdtr.pipeline import run as running
 from fdtr.pipeline import study_record
 from fdtr.pipeline.run import practice_of
 from fdtr.report.record import read_record
-from fdtr.site.folds import evaluation_folds
+from fdtr.site.rows import evaluation_folds
 from worlds import make_study, make_table
 
 pytestmark = pytest.mark.quick

@@ -117,7 +117,7 @@ def _judged_table(study: Study, here: Package, path: Path) -> _Told | None:
     from fdtr.cohort import ClifSettings
     from fdtr.exchange.kept import ledger
     from fdtr.exchange.table_one import HEADINGS, lines_of
-    from fdtr.site import read_trajectories, release_of_table, tell_table
+    from fdtr.site import read_trajectories, release_of_table, summarize_table
 
     if study.disclosure.secure_sum:
         show.line("No Table 1: the study asks for a secure sum, and a Table 1 would show this site's own numbers.")
@@ -127,7 +127,7 @@ def _judged_table(study: Study, here: Package, path: Path) -> _Told | None:
         return None
     units = {one.name: one.unit for one in ClifSettings.load(here.settings).covariates}
     rows = read_trajectories(path, study)
-    table = tell_table(
+    table = summarize_table(
         study, rows, path, {one.name: units.get(study.columns.of(one.name), "") for one in study.covariates}
     )
     ledger().require(release_of_table(study, rows, table))  # before anybody is asked about the message

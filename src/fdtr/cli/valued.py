@@ -24,7 +24,7 @@ NAMES = {"wdr": "doubly robust (wdr)", "fqe": "linear model alone (fqe)"}
 
 def evaluation(study: Study, found: SiteEvaluation) -> None:
     """Every method at one site, what is not to be believed and why, and FDTR's weights by step."""
-    from fdtr.site.evaluating import RELEASED
+    from fdtr.site.site_evaluation import RELEASED
 
     estimates = {name: [found.value(name, estimator) for estimator in RELEASED] for name in found.targets}
     low, high = study.reward.range

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Final, Literal, TypeVar
 
 from fdtr import container
-from fdtr.disclosure import Cost, Message, Release, TableOne, ValueMessage, lost_to_noise
+from fdtr.disclosure import Message, Release, TableOne, ValueMessage, lost_to_noise
+from fdtr.disclosure.noise import Cost
 from fdtr.errors import FdtrError, OutputExists, PerhapsWritten
 from fdtr.exchange.folder.one_way import require_never_summed
 from fdtr.exchange.kept import copy_path, find_copy, keep, ledger, read_own, write_again
@@ -33,7 +34,7 @@ from fdtr.site import (
     release_of_table,
     release_of_values,
     summarize,
-    tell_values,
+    summarize_values,
 )
 from fdtr.study import Study
 from fdtr.summary import SiteSummary
@@ -206,7 +207,7 @@ def release_values(
     rules let it, `confirm` agreed to the `ValueMessage`, and the ledger recorded it.
     """
     out = Path(out)
-    message = tell_values(study, evaluation)
+    message = summarize_values(study, evaluation)
     within = _checked(study, rows, out, round_number, key)
     carry_out(
         release_of_values(study, rows, message.values),
@@ -221,7 +222,7 @@ def release_values(
 def release_table(
     study: Study, rows: Trajectories, table: TableOne, out: str | Path, *, confirm: Confirm[TableOne]
 ) -> None:
-    """Write a site's Table 1, as `fdtr.site.tell_table` made it, to `out` as CSV; replaces what lies there.
+    """Write a site's Table 1, as `fdtr.site.summarize_table` made it, to `out` as CSV; replaces what lies there.
 
     Nothing leaves unless every cell passed the rules, `confirm` agreed to the table, and the ledger recorded it.
     """

@@ -16,7 +16,7 @@ from fdtr.progress import Progress, Steps, ignore_progress, stage
 from fdtr.report.record import Choice, Example, KnownValue
 from fdtr.simulation import sepsis
 from fdtr.site import read_trajectories
-from fdtr.site.evaluating import CLINICIANS, FDTR
+from fdtr.site.site_evaluation import CLINICIANS, FDTR
 from fdtr.study import Study
 
 SEED = 0

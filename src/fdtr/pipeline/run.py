@@ -25,7 +25,7 @@ from fdtr.site import (
     training_half,
     vary,
 )
-from fdtr.site.evaluating import FDTR
+from fdtr.site.site_evaluation import FDTR
 from fdtr.study import Study
 from fdtr.summary import Total, combine
 from fdtr.trajectories import Trajectories

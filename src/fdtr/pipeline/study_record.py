@@ -25,7 +25,7 @@ from fdtr.inference import (
 )
 from fdtr.report import record
 from fdtr.site import FederatedFit, LocalFit, SiteCheck, SiteEvaluation, Split, Variation, message_settings
-from fdtr.site.evaluating import CLINICIANS, FDTR, LDTR, RELEASED
+from fdtr.site.site_evaluation import CLINICIANS, FDTR, LDTR, RELEASED
 from fdtr.study import Study
 from fdtr.summary import Total
 

@@ -1,36 +1,42 @@
-"""A hospital's part: read its table, fit alone, make its message, finish its policy from the total, and value it."""
+"""A site's part: read its table, fit alone, make its message, finish its policy from the total, and evaluate it."""
 
-from fdtr.site.checks import SiteCheck, check, summarize
-from fdtr.site.evaluating import SiteEvaluation, Split, Voters, evaluate, evaluate_site, tell_values, training_half
-from fdtr.site.fits import (
+from fdtr.site.fitting import (
     FederatedFit,
     LocalFit,
     MessageFit,
+    cost_of,
     fit_federated,
     fit_local,
     fit_message,
     fit_q_learning,
+    noise_of,
     others_in,
     recomputed,
 )
-from fdtr.site.own_check import check_total
-from fdtr.site.private import cost_of, noise_of, refuse_values
-from fdtr.site.rules import release_of, release_of_values
-from fdtr.site.settings import (
-    MESSAGE_RIDGE,
+from fdtr.site.rows import read_trajectories
+from fdtr.site.settings_choice import (
     choose_alone,
-    choose_together,
     judge_pessimism,
     message_settings,
     score_together,
     settings_of,
 )
-from fdtr.site.table_one import release_of_table, tell_table
-from fdtr.site.tables import read_trajectories
-from fdtr.site.varying import Variation, vary
+from fdtr.site.settings_sensitivity import Variation, vary
+from fdtr.site.site_check import SiteCheck, check, check_total
+from fdtr.site.site_evaluation import (
+    SiteEvaluation,
+    Split,
+    Voters,
+    evaluate,
+    evaluate_site,
+    refuse_values,
+    summarize_values,
+    training_half,
+)
+from fdtr.site.site_message import release_of, release_of_values, summarize
+from fdtr.site.table_one import release_of_table, summarize_table
 
 __all__ = [
-    "MESSAGE_RIDGE",
     "FederatedFit",
     "LocalFit",
     "MessageFit",
@@ -42,7 +48,6 @@ __all__ = [
     "check",
     "check_total",
     "choose_alone",
-    "choose_together",
     "cost_of",
     "evaluate",
     "evaluate_site",
@@ -63,8 +68,8 @@ __all__ = [
     "score_together",
     "settings_of",
     "summarize",
-    "tell_table",
-    "tell_values",
+    "summarize_table",
+    "summarize_values",
     "training_half",
     "vary",
 ]

@@ -1,4 +1,4 @@
-"""A site's policies: alone, with the others, and by Q-learning."""
+"""Fit policies at one site: alone (LDTR), with the other sites' sums (FDTR), and by Q-learning."""
 
 import logging
 from collections.abc import Callable
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from fdtr import __version__
 from fdtr.disclosure import judge, withheld_steps
 from fdtr.disclosure.facts import measure
+from fdtr.disclosure.noise import Cost, expected_ratio, gaussian_noise, noise_scale
 from fdtr.errors import NotRepeatable, OtherSite, OtherStudy
 from fdtr.learners import baselines, federated, local
 from fdtr.learners.backward import Fit, Settings, grams_of, sums_of
 from fdtr.learners.private_fit import Noise, fit_private
 from fdtr.policy import Policy
-from fdtr.site.private import noise_of
-from fdtr.site.settings import choose_alone, choose_together, message_settings, nobody, settings_for
-from fdtr.site.tables import require_rows
+from fdtr.site.rows import require_rows
+from fdtr.site.settings_choice import choose_alone, choose_together, message_settings, nobody, settings_for
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
@@ -31,9 +31,9 @@ log = logging.getLogger("fdtr.site")
 
 @dataclass(frozen=True)
 class MessageFit:
-    """The `fit` that a message comes from, nothing in it tuned, and the `summary` that a site could send of it.
+    """The untuned local `fit` that a message comes from, and the `summary` that the site could send.
 
-    `fit` is exact also where the study adds noise: it is for the site's own eyes.
+    `fit` is exact even if the study adds noise, so it must not leave the site.
     """
 
     fit: Fit = field(repr=False)
@@ -41,13 +41,13 @@ class MessageFit:
 
     @cached_property
     def summary(self) -> SiteSummary:
-        """What the site could send, made when it is first asked for; with differential privacy noised, once."""
+        """What the site could send, computed on first use; with differential privacy its noise is drawn once."""
         return self.summarized()
 
 
 @dataclass(frozen=True)
 class LocalFit:
-    """LDTR at one site: its `policy`, the settings `chosen` for it, `theta` (H, d); `message` is what it could send."""
+    """LDTR at one site: its `policy` with the settings `chosen` for it, and the `message` that the site could send."""
 
     policy: Policy
     chosen: Candidate
@@ -55,12 +55,12 @@ class LocalFit:
 
     @property
     def fit(self) -> Fit:
-        """The fit that the summary comes from, exact where the study adds noise."""
+        """The exact local fit that the summary comes from; it must not leave the site."""
         return self.message.fit
 
     @property
     def summary(self) -> SiteSummary:
-        """What the site could send, the same at every look."""
+        """What the site could send; the same object at every access."""
         return self.message.summary
 
     @property
@@ -92,10 +92,10 @@ class FederatedFit:
 
 
 def fit_message(study: Study, rows: Trajectories, noise: Noise | None = None) -> MessageFit:
-    """The local fit behind a message, with the study's fixed settings or those of every message.
+    """Fit the local model behind a site's message, with fixed settings (`message_settings`).
 
-    `noise` is what a study with differential privacy adds to the summary; OpenDP's where it is None. A summary with
-    noise is another one at every call: `recomputed` is for those that have to be what was sent.
+    `noise` replaces OpenDP's noise in a study with differential privacy. Such a study gives another summary at every
+    call; `recomputed` refuses where the summary must equal the one that was sent.
     """
     require_rows(study, rows)
     log.info("site %s: computing its sums", rows.site)
@@ -104,7 +104,24 @@ def fit_message(study: Study, rows: Trajectories, noise: Noise | None = None) ->
 
 
 def fit_local(study: Study, rows: Trajectories, noise: Noise | None = None) -> LocalFit:
-    """LDTR (Algorithm 1) on one site's patients; `noise` as for `fit_message`."""
+    """Fit LDTR (Algorithm 1) to one site's patients, without any other site. `noise` as for `fit_message`.
+
+    Step by step from the last, θ̂_h = (Φᵀ Φ + λI)⁻¹ Φᵀ Y with Y = r + V̂_{h+1}; the policy takes the action with the
+    largest lower bound φᵀθ̂ − Γ, Γ = α √(φᵀ Σ⁻¹ φ).
+
+    >>> import pyarrow as pa
+    >>> from fdtr.simulation.linear import WorldSpec, make_world
+    >>> from fdtr.site import read_trajectories
+    >>> world = make_world(WorldSpec(n_sites=3, horizon=2), np.random.default_rng(0))
+    >>> study = Study.model_validate(world.study(ridge=1.0, sharing=1.0, share="value"))
+    >>> sites = read_trajectories(pa.table(world.table(60, np.random.default_rng(1))), study).by_site()
+    >>> rows = sites["site-1"]
+    >>> fit = fit_local(study, rows)
+    >>> fit.policy
+    <Policy LDTR of site 'site-1': 2 steps, 8 features>
+    >>> fit.summary
+    <SiteSummary of 'site-1': 60 patients, 2 steps, 4 shared features>
+    """
     message = fit_message(study, rows, noise)
     log.info("site %s: fitting alone", rows.site)
     chosen = choose_alone(study, rows)
@@ -116,27 +133,41 @@ def fit_local(study: Study, rows: Trajectories, noise: Noise | None = None) -> L
 
 def _summary(study: Study, rows: Trajectories, fit: Fit, noise: Noise | None) -> SiteSummary:
     """What the site could send: sums or Grams, noised or not, without the steps that the study withholds."""
-    asked, n_shared = study.disclosure, study.feature_map.n_shared
-    noised = asked.epsilon is not None
+    section, n_shared = study.disclosure, study.feature_map.n_shared
+    noised = section.epsilon is not None
     grams = fit_private(rows, study.feature_map, message_settings(study), noise or noise_of(study)) if noised else None
-    if asked.payload == "gram":
+    if section.payload == "gram":
         summary = SiteSummary.of_grams(rows.site, study.fingerprint, grams or grams_of(fit), n_shared, noised)
     else:
         sums = grams.sums(n_shared) if grams else sums_of(fit, n_shared)
         summary = SiteSummary(rows.site, study.fingerprint, sums, noised=noised)
-    if asked.small_step == "refuse":
+    if section.small_step == "refuse":
         return summary
-    rules = study.rules
-    return summary.without(withheld_steps(judge(measure(rows, study.feature_map, fit, rules), rules)))
+    return summary.without(withheld_steps(judge(measure(rows, study.feature_map, fit, study.rules), study.rules)))
 
 
 def fit_federated(
     study: Study, rows: Trajectories, total: Total | SiteSummary, own: SiteSummary | None = None
 ) -> FederatedFit:
-    """FDTR (Algorithm 2) for one site, from the total of all sites' messages.
+    """Fit FDTR (Algorithm 2) at one site, from its own patients and the total of all sites' messages.
 
-    `own` is the site's summary as it was sent; where it is None it is computed again from `rows`, which noise does not
-    allow. `rows` may be a part of the site's patients while `own` stays what was sent.
+    The site subtracts its own summary from the total, which leaves the other sites' Σ_j S_j and Σ_j s_j, and adds w
+    times these to its own normal equations of the shared effects. `own` is the summary as it was sent; without it the
+    summary is computed again from `rows`, which is impossible if it carries noise. `rows` may be a part of the site's
+    patients; `own` must be what was sent.
+
+    >>> import pyarrow as pa
+    >>> from fdtr.simulation.linear import WorldSpec, make_world
+    >>> from fdtr.site import read_trajectories
+    >>> from fdtr.summary import combine
+    >>> world = make_world(WorldSpec(n_sites=3, horizon=2), np.random.default_rng(0))
+    >>> study = Study.model_validate(world.study(ridge=1.0, sharing=1.0, share="value"))
+    >>> sites = read_trajectories(pa.table(world.table(60, np.random.default_rng(1))), study).by_site()
+    >>> rows = sites["site-1"]
+    >>> fits = {site: fit_local(study, data) for site, data in sites.items()}
+    >>> total = combine(fit.summary for fit in fits.values())
+    >>> fit_federated(study, rows, total).shared_coefficients.shape
+    (2, 4)
     """
     require_rows(study, rows)
     if isinstance(total, SiteSummary):
@@ -159,7 +190,7 @@ def fit_federated(
 
 
 def recomputed(study: Study, rows: Trajectories) -> SiteSummary:
-    """The summary of a site as it was sent, where that can be computed again."""
+    """The summary of a site as it was sent, computed again; refuses if the message carries noise."""
     if study.disclosure.epsilon is not None:
         raise NotRepeatable(
             f"The message of site {rows.site!r} carries noise (epsilon in the study) and cannot be computed again. "
@@ -170,7 +201,7 @@ def recomputed(study: Study, rows: Trajectories) -> SiteSummary:
 
 
 def others_in(total: Total, own: SiteSummary) -> federated.Others:
-    """The other sites' sums: the total without the site's own."""
+    """The other sites' sums: the total minus the site's own summary."""
     rest = (total - own).significant
     return federated.Others(rest.schur, rest.schur_moment, rest.schur_reward, float(rest.n[0]))
 
@@ -188,7 +219,7 @@ def fit_q_learning(study: Study, rows: Trajectories) -> dict[str, Policy]:
 
 
 def as_policy(study: Study, site: str, method: str, fit: Fit, chosen: Candidate, settings: Settings) -> Policy:
-    """A fit as a policy of its site, with what it was fitted with."""
+    """The policy of a fit, with the settings that it was fitted with."""
     return Policy(
         study=study.public,
         fingerprint=study.fingerprint,
@@ -201,3 +232,28 @@ def as_policy(study: Study, site: str, method: str, fit: Fit, chosen: Candidate,
         offset=fit.penalty.offset,
         settings={"pessimism": settings.pessimism, **vars(chosen)},
     )
+
+
+def noise_of(study: Study) -> Noise:
+    """The noise of one message, in a study with epsilon and delta."""
+    return gaussian_noise(*_budget(study), study.horizon)
+
+
+def cost_of(study: Study, fit: Fit, n_sites: int | None = None) -> Cost | None:
+    """What differential privacy costs at `n_sites` like this one (default `min_sites`); None for a study without it.
+
+    `fit` is the site's exact local fit.
+    """
+    if study.disclosure.epsilon is None:
+        return None
+    epsilon, delta = _budget(study)
+    scale, n_sites = noise_scale(epsilon, delta, study.horizon), n_sites or study.disclosure.min_sites
+    ratio = expected_ratio(fit, study.feature_map.n_shared, scale, n_sites)
+    return Cost(epsilon, delta, scale, n_sites, ratio)
+
+
+def _budget(study: Study) -> tuple[float, float]:
+    section = study.disclosure
+    if section.epsilon is None or section.delta is None:
+        raise ValueError("The study asks for no differential privacy.")
+    return section.epsilon, section.delta

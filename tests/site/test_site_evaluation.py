@@ -12,7 +12,7 @@ import pytest
 from fdtr.evaluation.targets import PolicyLike
 from fdtr.policy import Policy
 from fdtr.site import SiteEvaluation, Voters, evaluate_site, fit_local, fit_q_learning, read_trajectories
-from fdtr.site.folds import evaluation_folds
+from fdtr.site.rows import evaluation_folds
 from fdtr.study import Study
 from fdtr.summary import combine
 from worlds import make_study, make_table

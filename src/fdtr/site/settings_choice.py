@@ -1,4 +1,4 @@
-"""Where a study says "auto", a site chooses from its own folds; messages come from fixed settings."""
+"""Choose λ, w, c and what to share on the site's own folds where the study says "auto"; messages use fixed settings."""
 
 import logging
 from dataclasses import replace
@@ -8,7 +8,7 @@ import numpy as np
 from fdtr import tuning
 from fdtr.learners import federated
 from fdtr.learners.backward import Settings
-from fdtr.site.folds import tuning_folds
+from fdtr.site.rows import tuning_folds
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
 from fdtr.tuning import Candidate
@@ -20,35 +20,35 @@ MESSAGE_RIDGE = 0.01
 
 
 def choose_alone(study: Study, rows: Trajectories) -> Candidate:
-    """λ for the site alone: the study's, or from the site's own folds where it says "auto"."""
+    """λ for the site alone: the study's, or the one that the site's own folds choose if the study says "auto"."""
     return _choose(study, rows, replace(_grid(study), weights=(0.0,)), nobody(study))
 
 
 def choose_together(study: Study, rows: Trajectories, others: federated.Others) -> Candidate:
-    """λ, w and what to share: the study's, or from the site's own folds where it says "auto"."""
+    """λ, w and what to share: the study's, or those that the site's own folds choose where the study says "auto"."""
     return _choose(study, rows, _grid(study), others)
 
 
 def score_together(study: Study, rows: Trajectories, others: federated.Others) -> tuning.Scores:
-    """Both criteria of every setting that the study leaves open."""
+    """Both tuning criteria of every candidate that the study leaves open."""
     return _score(study, rows, _grid(study), others)
 
 
 def settings_of(study: Study, ridge: float) -> Settings:
-    """c (the usual one where the study says "auto"), ξ and η of the study, with a λ."""
+    """Settings with the study's c, ξ and η and this λ; where the study says "auto", c is the usual one."""
     learning = study.learning
     c = tuning.USUAL_PESSIMISM if learning.pessimism == "auto" else learning.pessimism
     return Settings(c, ridge, learning.failure_probability, learning.misspecification)
 
 
 def message_settings(study: Study) -> Settings:
-    """Settings of the fit that a message comes from: fixed, never tuned, so that everybody's targets are alike."""
+    """Settings of the fit behind a message: never tuned, so that all sites' targets are alike."""
     ridge = study.learning.ridge
     return settings_of(study, MESSAGE_RIDGE if ridge == "auto" else ridge)
 
 
 def settings_for(study: Study, rows: Trajectories, others: federated.Others, chosen: Candidate) -> Settings:
-    """Settings of a policy, with c from the site's own folds where the study says "auto"."""
+    """Settings of a policy; if the study says "auto", the site's own folds choose c."""
     settings = settings_of(study, chosen.ridge)
     if study.learning.pessimism != "auto":
         return settings
@@ -58,7 +58,7 @@ def settings_for(study: Study, rows: Trajectories, others: federated.Others, cho
 def judge_pessimism(
     study: Study, rows: Trajectories, others: federated.Others, chosen: Candidate
 ) -> tuple[tuning.Pessimism, ...]:
-    """What other c would gain over the usual one, by the site's own folds; empty where the study fixes c."""
+    """What other c would gain over the usual one on the site's own folds; empty if the study fixes c."""
     if study.learning.pessimism != "auto":
         return ()
     folds = tuning_folds(study, rows)
@@ -81,7 +81,7 @@ def _score(study: Study, rows: Trajectories, grid: tuning.Grid, others: federate
 
 
 def _grid(study: Study) -> tuning.Grid:
-    """The whole grid where the study says "auto", the study's value where it has one."""
+    """Candidates: the study's values, and the whole grid for settings that are "auto"."""
     learning, whole = study.learning, tuning.Grid()
     return tuning.Grid(
         ridges=whole.ridges if learning.ridge == "auto" else (learning.ridge,),
@@ -91,8 +91,6 @@ def _grid(study: Study) -> tuning.Grid:
 
 
 def nobody(study: Study) -> federated.Others:
-    """No other site: all sums are 0."""
-    d0 = study.feature_map.n_shared
-    return federated.Others(
-        np.zeros((study.horizon, d0, d0)), np.zeros((study.horizon, d0)), np.zeros((study.horizon, d0)), 0.0
-    )
+    """Sums of no other site: all are 0."""
+    h, d0 = study.horizon, study.feature_map.n_shared
+    return federated.Others(np.zeros((h, d0, d0)), np.zeros((h, d0)), np.zeros((h, d0)), 0.0)

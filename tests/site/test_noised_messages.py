@@ -16,7 +16,7 @@ from fdtr.site import (
     release_of,
     release_of_values,
     summarize,
-    tell_values,
+    summarize_values,
 )
 from fdtr.summary import combine
 from worlds import make_sites, make_study
@@ -178,7 +178,7 @@ def test_check_tells_the_cost(private):
 @pytest.mark.quick
 def test_values_do_not_leave_without_noise(private):
     with pytest.raises(NotNoised, match="without noise"):
-        tell_values(private[0], None)
+        summarize_values(private[0], None)
 
 
 @pytest.mark.quick

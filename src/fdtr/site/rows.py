@@ -1,0 +1,97 @@
+"""A site's rows: read as the study describes them, and divided into folds.
+
+In a fold nobody is judged by what was fitted to them, nor by what was fitted to others of their cluster.
+"""
+
+import logging
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr import trajectories
+from fdtr.errors import OtherStudy, TooFewClusters, TooFewPatients
+from fdtr.study import Study
+from fdtr.trajectories import Trajectories
+from fdtr.tuning import assign_folds
+
+Folds = NDArray[np.intp]
+
+log = logging.getLogger("fdtr.site")
+
+_EVALUATION = b"evaluation"
+
+
+def read_trajectories(source: Any, study: Study, site: str | None = None) -> Trajectories:
+    """Read a table of trajectories with one row per patient and step; it may hold several sites.
+
+    `source` is a CSV file, a Parquet file, a folder of Parquet files, or a dataframe of any library that narwhals
+    knows. `site` names the one site of a table without a site column, or picks one of several. All faults of the table
+    are reported together.
+
+    >>> import pyarrow as pa
+    >>> study = Study.model_validate({
+    ...     "name": "fluids", "horizon": 2, "actions": {"levels": [0, 1]},
+    ...     "covariates": [{"name": "sbp", "range": [40, 220]}],
+    ... })
+    >>> table = pa.table({
+    ...     "patient": ["p", "p", "q", "q"], "step": [0, 1, 0, 1], "action": [0, 1, 1, 1],
+    ...     "reward": [0.2, 0.9, 0.1, 0.4], "sbp": [90, 110, 60, 250],
+    ... })
+    >>> rows = read_trajectories(table, study, site="north")
+    >>> rows, rows.clipped
+    (<Trajectories: site "north", 2 patients, 4 rows, horizon 2>, {'sbp': 1})
+    """
+    require_study(study)
+    rows = trajectories.read(source, study.table_layout, site)
+    log.info("read %d rows of %d patients at %d sites", rows.n_rows, rows.n_patients, len(rows.sites))
+    return rows
+
+
+def require_study(study: Study) -> None:
+    """Refuse anything but a Study."""
+    if not isinstance(study, Study):
+        raise TypeError(
+            f"A Study is needed, not {type(study).__name__}: Study.load(path) or Study.model_validate({{…}})."
+        )
+
+
+def require_rows(study: Study, rows: Trajectories) -> None:
+    """Refuse anything but trajectories that were read with this study."""
+    require_study(study)
+    if not isinstance(rows, Trajectories):
+        raise TypeError(f"Trajectories are needed, not {type(rows).__name__}: read_trajectories(table, study).")
+    if rows.meaning != study.table_layout.meaning:
+        raise OtherStudy("The rows were read with another study. Read them again with this one.")
+
+
+def tuning_folds(study: Study, rows: Trajectories) -> Folds:
+    """Fold of every patient for tuning the settings, (n,)."""
+    folds = assign_folds(rows.units.to_pylist(), study.learning.seed)
+    return folds if rows.clusters is None else _without_gaps(rows, folds)
+
+
+def evaluation_folds(study: Study, rows: Trajectories, n_folds: int) -> Folds:
+    """Fold of every patient for evaluating policies, (n,): `n_folds` of them, or fewer if there are few clusters."""
+    folds = assign_folds(rows.units.to_pylist(), study.learning.seed, n_folds, purpose=_EVALUATION)
+    if rows.clusters is not None:
+        return _without_gaps(rows, folds)
+    if len(np.unique(folds)) < n_folds:
+        n = rows.n_patients
+        raise TooFewPatients(
+            f"Site {rows.site!r} has {n} patient{'s' * (n != 1)}, too few to hold out one fold of {n_folds} after "
+            "another. Its policies cannot be valued on its own patients."
+        )
+    return folds
+
+
+def _without_gaps(rows: Trajectories, folds: Folds) -> Folds:
+    """Folds numbered 0, 1, … without empty ones: ten clusters leave one of five folds empty every other time."""
+    filled = np.unique(folds)
+    if len(filled) < 2:
+        n = rows.n_clusters
+        raise TooFewClusters(
+            f"Site {rows.site!r}: {rows.n_patients} patients of {n} cluster{'s' * (n != 1)} lie in one fold: "
+            "none can be held out. Give another cluster column in [columns] of the study file, or none."
+        )
+    return np.searchsorted(filled, folds)

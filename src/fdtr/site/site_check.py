@@ -1,0 +1,121 @@
+"""What a site should know before it takes part, and whether the total helps its own patients."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr import tuning
+from fdtr.disclosure import Ledger, Verdict, judge, withheld_steps
+from fdtr.disclosure.facts import measure
+from fdtr.disclosure.noise import Cost
+from fdtr.errors import ReleasedBefore
+from fdtr.inference import FTest, Identified, OwnCheck, compare_held_out, identify, transition_test
+from fdtr.site.fitting import LocalFit, MessageFit, cost_of, fit_message, others_in
+from fdtr.site.settings_choice import message_settings
+from fdtr.site.site_message import release_of
+from fdtr.study import Study
+from fdtr.summary import SiteSummary, Total
+from fdtr.trajectories import Trajectories
+
+_CHECK_FOLDS = 10
+_CHECK_PURPOSE = b"own check"
+
+
+@dataclass(frozen=True)
+class SiteCheck:
+    """What `fdtr check` shows about one site.
+
+    `action_counts` (H, A) counts patients; `clipped` and `filled` count values by covariate; `identified` says what
+    the shared features can contribute; `transitions` holds the F test of every step but the last; `verdicts` are those
+    of the disclosure rules; `cost` is that of differential privacy, None without it. `n_clusters` is None if the study
+    names no cluster column.
+    """
+
+    site: str
+    n_patients: int
+    n_clusters: int | None
+    n_rows: int
+    action_counts: NDArray[np.int64]
+    clipped: dict[str, int]
+    filled: dict[str, int]
+    identified: list[Identified]
+    transitions: list[FTest]
+    verdicts: list[Verdict]
+    cost: Cost | None = None
+
+
+def check(
+    study: Study,
+    rows: Trajectories,
+    fitted: LocalFit | MessageFit | None = None,
+    ledger: Ledger | None = None,
+    n_sites: int | None = None,
+) -> SiteCheck:
+    """Check a site's table before it takes part; with a `ledger`, check rule ONCE too.
+
+    `fitted` is the fit behind the site's message, if there is one already. The cost of differential privacy is that at
+    `n_sites` like this one, by default the study's `min_sites`.
+
+    >>> import pyarrow as pa
+    >>> from fdtr.simulation.linear import WorldSpec, make_world
+    >>> from fdtr.site import read_trajectories
+    >>> world = make_world(WorldSpec(n_sites=3, horizon=2, n_actions=2), np.random.default_rng(0))
+    >>> study = Study.model_validate(world.study(ridge=1.0))
+    >>> table = pa.table(world.table(200, np.random.default_rng(1)))
+    >>> checked = check(study, read_trajectories(table, study, site="site-1"))
+    >>> checked.n_patients, [verdict.sentence for verdict in checked.verdicts if verdict.refuses]
+    (200, [])
+    """
+    features, rules = study.feature_map, study.rules
+    fitted = fitted or fit_message(study, rows)
+    sums = fitted.fit.statistics
+    verdicts = judge(measure(rows, features, fitted.fit, rules), rules)
+    return SiteCheck(
+        site=rows.site,
+        n_patients=rows.n_patients,
+        n_clusters=rows.n_clusters,
+        n_rows=rows.n_rows,
+        action_counts=np.stack([step.action_counts for step in sums]),
+        clipped=dict(rows.clipped),
+        filled=dict(rows.filled),
+        identified=identify([step.gram for step in sums], features.names, features.n_shared, features.own_intercepts),
+        transitions=[
+            transition_test(step.gram, step.value_moment, step.value_square, step.n, features.n_shared)
+            for step in sums[:-1]
+        ],
+        verdicts=verdicts + ([_judge_once(study, rows, fitted, ledger, withheld_steps(verdicts))] if ledger else []),
+        cost=cost_of(study, fitted.fit, n_sites),
+    )
+
+
+def _judge_once(
+    study: Study, rows: Trajectories, fitted: LocalFit | MessageFit, ledger: Ledger, withheld: list[int]
+) -> Verdict:
+    """Rule ONCE. A noised message is never made twice: one that was made before must be used again."""
+    if study.disclosure.epsilon is None:
+        return ledger.judge(release_of(study, rows, fitted.summary))
+    release = release_of(study, rows, None, withheld)
+    before = ledger.repeated(release)
+    if before is None:
+        return ledger.judge(release)
+    measured = f"these patients were released in the message {before[:12]}…, which is used again"
+    return Verdict(ReleasedBefore, None, True, measured, "one noised message of the same patients")
+
+
+def check_total(study: Study, rows: Trajectories, total: Total, own: SiteSummary) -> OwnCheck:
+    """Compare held-out errors with and without the other sites' sums, over folds of the site's patients.
+
+    A site can thus notice a total that does harm, even one whose parts nobody has seen. Both fits use the λ of the
+    message; the others have the study's weight w, or 1 where it says "auto".
+    """
+    learning, features = study.learning, study.feature_map
+    grid = tuning.Grid(
+        ridges=(message_settings(study).ridge,),
+        weights=(0.0, 1.0 if learning.sharing == "auto" else learning.sharing),
+        shares=("value" if learning.share == "auto" else learning.share,),
+    )
+    folds = tuning.assign_folds(rows.units.to_pylist(), learning.seed, _CHECK_FOLDS, _CHECK_PURPOSE)
+    sums = tuning.sum_folds(rows, features, np.unique(folds, return_inverse=True)[1])
+    scores = tuning.score(sums, others_in(total, own), features.n_shared, features.main_effects, grid)
+    return compare_held_out(scores.error[0], scores.error[-1])

@@ -1,0 +1,238 @@
+"""Values of a site's policies on its own patients; nobody is evaluated by a policy that was fitted to them.
+
+Patients are split into folds. For each fold, every policy is fitted to the other folds, tuning included, with the other
+sites' sums as they were sent; the fold left out is treated by these policies. All patients together then give one
+estimate of the value of such policies, with propensities and Q from the same folds. Patients of one cluster share a
+fold, and errors are clustered.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.disclosure import MethodValue, ValueFacts, ValueMessage, release_values
+from fdtr.errors import NotNoised, TooFewClusters
+from fdtr.evaluation.confounding import Sensitivity
+from fdtr.evaluation.diagnostics import Diagnostics
+from fdtr.evaluation.estimate import Comparison, Estimate, Method
+from fdtr.evaluation.evaluator import BY_INFLUENCE, Evaluator, IntervalOptions
+from fdtr.evaluation.fitted_q import RIDGE
+from fdtr.evaluation.markov import MarkovCheck
+from fdtr.evaluation.propensity import Calibration, Propensities, Steps
+from fdtr.evaluation.targets import Behaviour, ByFold, Constant, PolicyLike, Target, as_target
+from fdtr.learners.baselines import MajorityVote
+from fdtr.policy import Policy
+from fdtr.progress import Progress, ignore_progress
+from fdtr.site.fitting import fit_federated, fit_local, fit_q_learning
+from fdtr.site.rows import evaluation_folds, require_rows
+from fdtr.study import Study
+from fdtr.summary import SiteSummary, Total
+from fdtr.trajectories import Trajectories
+
+log = logging.getLogger("fdtr.site")
+
+N_FOLDS = 5
+Split = Literal["folds", "half"]
+RELEASED: tuple[Method, ...] = ("wdr", "fqe")
+"""Estimators whose values leave a site: doubly robust, and the linear model alone, which needs no weights."""
+
+FDTR, LDTR, CLINICIANS = "FDTR", "LDTR", "Clinicians"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Voters:
+    """The other sites' policies, for majority votes; none was fitted to this site's patients."""
+
+    local: Sequence[Policy]
+    single: Sequence[Policy]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SiteEvaluation:
+    """Values of several ways of treating one site's patients: `targets` by name, FDTR among them.
+
+    `policies` holds each method's policies by fold: the first was fitted to all patients but those of the first fold.
+    """
+
+    site: str
+    evaluator: Evaluator
+    targets: Mapping[str, Target]
+    policies: Mapping[str, Sequence[PolicyLike]]
+
+    def value(self, name: str, method: Method = "wdr", interval: IntervalOptions = BY_INFLUENCE) -> Estimate:
+        """Value of the target `name`."""
+        return self.evaluator.value(self.targets[name], method, interval)
+
+    def gain(self, over: str, method: Method = "wdr") -> Comparison:
+        """Value of FDTR minus that of the target `over`, on the same patients."""
+        return self.evaluator.compare(self.targets[FDTR], self.targets[over], method)
+
+    def diagnostics(self, name: str = FDTR) -> Diagnostics:
+        """Weights and overlap of the target `name`."""
+        return self.evaluator.diagnose(self.targets[name])
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity:
+        """How strong unmeasured confounding would have to be to turn FDTR's difference from clinicians."""
+        return self.evaluator.sensitivity(self.targets[FDTR])
+
+    @property
+    def clustered(self) -> bool:
+        """Whether standard errors are by cluster rather than by patient."""
+        return self.evaluator.clusters is not None
+
+    @property
+    def calibration(self) -> Calibration:
+        """Predicted against observed propensities."""
+        return self.evaluator.calibration
+
+    @property
+    def markov(self) -> MarkovCheck:
+        """Whether the previous step helps to predict, which a Markov model denies."""
+        return self.evaluator.markov
+
+
+def evaluate(
+    study: Study,
+    rows: Trajectories,
+    policy: Target | PolicyLike,
+    method: Method = "wdr",
+    *,
+    interval: IntervalOptions = BY_INFLUENCE,
+    n_folds: int = N_FOLDS,
+    propensities: Propensities | None = None,
+    steps: Steps = "auto",
+    cap: float | None = None,
+    ridge: float = RIDGE,
+) -> Estimate:
+    """Estimate V^π, the expected sum of mapped rewards if `policy` treated one site's patients.
+
+    The policy must not have been fitted to these patients. It is a `Policy` or a target of `fdtr.evaluation` (a
+    constant action, what clinicians do, a softened policy). `method` is "pdis", "wis", "fqe", "dr" or "wdr".
+    Propensities and Q are cross-fitted over `n_folds`; if the study names a cluster column, folds and errors are by
+    cluster. `propensities` are used instead of fitted ones; `steps` says whether each step has its own propensity
+    model; `cap` bounds the importance weights; `ridge` is λ of fitted Q.
+
+    >>> import pyarrow as pa
+    >>> from fdtr.simulation.linear import WorldSpec, make_world
+    >>> from fdtr.site import read_trajectories
+    >>> world = make_world(WorldSpec(n_sites=2, horizon=2, n_actions=2), np.random.default_rng(0))
+    >>> study = Study.model_validate(world.study(ridge=1.0))
+    >>> sites = read_trajectories(pa.table(world.table(200, np.random.default_rng(1))), study).by_site()
+    >>> policy = fit_local(study, sites["site-1"]).policy
+    >>> estimate = evaluate(study, sites["site-2"], policy, "wdr")
+    >>> 0 < estimate.value < study.horizon
+    True
+    """
+    require_rows(study, rows)
+    folds = evaluation_folds(study, rows, n_folds)
+    evaluator = Evaluator(rows, study.feature_map, folds, _cluster_codes(rows), propensities, steps, cap, ridge)
+    return evaluator.value(policy, method, interval)
+
+
+def evaluate_site(
+    study: Study,
+    rows: Trajectories,
+    total: Total,
+    own: SiteSummary,
+    voters: Voters | None = None,
+    n_folds: int = N_FOLDS,
+    split: Split = "folds",
+    progress: Progress = ignore_progress,
+) -> SiteEvaluation:
+    """Evaluate every method on one site's patients, each time fitted to other patients of the site.
+
+    `own` is the site's summary as it was sent. With `split` "folds", each of `n_folds` folds is evaluated with policies
+    that were fitted to the rest. With "half", as in the paper, policies are fitted to one half of the patients, and
+    only the other half is evaluated. `voters` add the majority votes.
+    """
+    require_rows(study, rows)
+    folds = evaluation_folds(study, rows, 2 if split == "half" else n_folds)
+    held_out = [0] if split == "half" else list(range(int(folds.max()) + 1))
+    fitted: dict[str, list[PolicyLike]] = {}
+    for done, fold in enumerate(held_out):
+        log.info("site %s: fitting without part %d of %d", rows.site, done + 1, len(held_out))
+        progress("folds", done, len(held_out))
+        for name, policy in _fit_to(study, rows, folds != fold, total, own, voters).items():
+            fitted.setdefault(name, []).append(policy)
+    progress("folds", len(held_out), len(held_out))
+    if split == "half":
+        rows = rows.select(folds == 0)
+        folds = evaluation_folds(study, rows, n_folds)
+    levels = study.feature_map.levels
+    targets: dict[str, Target] = {
+        name: as_target(policies[0], levels)
+        if split == "half"
+        else ByFold(folds, [as_target(policy, levels) for policy in policies])
+        for name, policies in fitted.items()
+    }
+    labels = study.actions.labels or [f"{level:g}" for level in study.actions.levels]
+    constants = {f"Always {label}": Constant(position) for position, label in enumerate(labels)}
+    return SiteEvaluation(
+        rows.site,
+        Evaluator(rows, study.feature_map, folds, _cluster_codes(rows)),
+        {**targets, CLINICIANS: Behaviour(), **constants},
+        fitted,
+    )
+
+
+def training_half(study: Study, rows: Trajectories) -> Trajectories:
+    """The half of a site's patients to whom policies are fitted with `split` "half"."""
+    return rows.select(evaluation_folds(study, rows, 2) != 0)
+
+
+def summarize_values(study: Study, evaluation: SiteEvaluation) -> ValueMessage:
+    """Every method's value and standard error that the disclosure rules let leave the site."""
+    refuse_values(study)
+    facts = []
+    for name in evaluation.targets:
+        for estimator in RELEASED:
+            estimate = evaluation.value(name, estimator)
+            value = MethodValue(name, estimator, estimate.value, estimate.standard_error)
+            facts.append(ValueFacts(value, float(estimate.effective_sample_size.min()), estimate.reason))
+    thresholds, n = study.disclosure, evaluation.evaluator.rows.n_patients
+    return release_values(
+        evaluation.site, study.fingerprint, n, facts, thresholds.min_patients, thresholds.min_effective_sample_size
+    )
+
+
+def refuse_values(study: Study) -> None:
+    """Refuse to release values, which carry no noise, in a study with differential privacy."""
+    if study.disclosure.epsilon is not None:
+        raise NotNoised(
+            "The study asks for differential privacy (epsilon), and values of policies would leave this site without "
+            "noise. Nothing was written. Without --out they are shown here alone."
+        )
+
+
+def _fit_to(
+    study: Study, rows: Trajectories, chosen: NDArray[np.bool_], total: Total, own: SiteSummary, voters: Voters | None
+) -> dict[str, PolicyLike]:
+    try:
+        return _fit_all(study, rows.select(chosen), total, own, voters)
+    except TooFewClusters:
+        raise TooFewClusters(
+            f"Site {rows.site!r} has {rows.n_clusters} clusters: too few to hold some out and to tune on the rest. Fix "
+            "ridge, sharing and share in the study, or give another cluster column in [columns], or none."
+        ) from None
+
+
+def _fit_all(
+    study: Study, train: Trajectories, total: Total, own: SiteSummary, voters: Voters | None
+) -> dict[str, PolicyLike]:
+    alone, q = fit_local(study, train).policy, fit_q_learning(study, train)
+    policies: dict[str, PolicyLike] = {FDTR: fit_federated(study, train, total, own).policy, LDTR: alone, **q}
+    if voters is not None:
+        policies["LDTR (MV)"] = MajorityVote("LDTR (MV)", (alone, *voters.local))
+        policies["Q-learn (1-MV)"] = MajorityVote("Q-learn (1-MV)", (q["Q-learn (1)"], *voters.single))
+    return policies
+
+
+def _cluster_codes(rows: Trajectories) -> NDArray[np.intp] | None:
+    """The cluster of each patient as a number, (n,); None where the table has no clusters."""
+    return None if rows.clusters is None else rows.clusters.dictionary_encode().indices.to_numpy()
