@@ -1,14 +1,15 @@
-"""The secure sum: sites' messages that nobody can read, whose total everybody can.
+"""The secure sum: nobody can read a site's masked message, and everybody can read the total.
 
-Every pair of sites agrees on a mask that one adds and the other takes away, and every site adds one of its own. The
-own masks are opened only when all survivors have signed the same list of survivors: a hub that showed different lists
-could otherwise gather, from some, a site's own mask and, from others, its pair masks. The hub together with t of the
-sites learns the sum over the others, no more; at least three of those must be honest. Nothing here protects against
-wrong messages, or against what the same site sends in another study. No function here reads or writes a file.
+Every pair of sites agrees on a mask that one adds and the other subtracts, and every site adds a mask of its own. Sites
+open their own masks only when all survivors have signed the same list of survivors. Otherwise a hub that shows
+different lists could collect a site's own mask from some sites and its pair masks from others. The hub together with t
+colluding sites learns the sum over the other sites and nothing more; at least three of these must be honest. Nothing
+here protects against wrong messages, or against what the same site sends in another study. No function here reads or
+writes a file.
 """
 
 from fdtr.masking.fixed_point import FEWEST_BITS, PROMISED_BITS, FixedPoint
-from fdtr.masking.parts import (
+from fdtr.masking.protocol_messages import (
     FEWEST_HONEST,
     Announcement,
     Confirmation,
@@ -19,8 +20,8 @@ from fdtr.masking.parts import (
     SurvivorList,
     Verify,
 )
-from fdtr.masking.past import History, PastRound, require_unlike
-from fdtr.masking.turns import SiteRound, confirm, mask, release, start
+from fdtr.masking.round_history import History, PastRound, require_unlike
+from fdtr.masking.site_protocol import SiteRound, confirm, mask, release, start
 from fdtr.masking.unmasking import as_sent, list_survivors, masked_total, unmask
 
 __all__ = [

@@ -9,8 +9,8 @@ because unit-scaled features and σ̂² ≥ 0.001 bound, for the n patients of a
 
     |S_ij|, |s_r|, g ≤ n,    |s_i| ≤ n(H − h),    |W_ij|, |v_i|, u ≤ 1000·n:
 
-no total exceeds 2⁶², as a signed number. A number that did would wrap around without a trace, so every site checks
-these bounds before it encodes, and whoever decodes checks those of the total.
+no total exceeds 2⁶² as a signed number. A larger number would wrap around unnoticed, so every site checks these bounds
+before it encodes, and everybody who decodes checks those of the total.
 """
 
 import math
@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
 FEWEST_BITS = 32
-"""Below this resolution rounding shows: with λ = 1e-5 it moves θ by up to 4e-8 of its size at 38 bits, 4e-6 at 32."""
+"""Fewer bits than this change results: with λ = 1e-5 it moves θ by up to 4e-8 of its size at 38 bits, 4e-6 at 32."""
 
 PROMISED_BITS = 38
 """At this resolution and finer ones θ moves by less than 1e-7 of its size at λ ≥ 1e-5, collinear features included."""
@@ -38,10 +38,10 @@ _INFORMATION = ("information", "information_moment", "information_square")
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """How the sums of a study become whole numbers; all sites of a round use the same.
+    """The fixed-point code of a study's sums; all sites of a round use the same.
 
-    `horizon` is H, `n_shared` d0, `n_sites` K (the roster, whoever drops out), `max_patients` what the study binds
-    each site to.
+    `horizon` is H, `n_shared` d0, `n_sites` K (the whole roster, dropped sites included), `max_patients` the study's
+    limit for each site.
 
     The order of the numbers: step by step; within a step as `Sums` lists them (S, s, s_r, W, v, u, g, n), of a
     symmetric matrix the upper triangle, row by row.
@@ -62,7 +62,7 @@ class FixedPoint:
 
     @property
     def bits(self) -> int:
-        """b."""
+        """b, binary digits after the point."""
         return _USED_BITS - math.ceil(math.log2(self.n_sites * self.max_patients * self.horizon))
 
     @property
@@ -72,7 +72,7 @@ class FixedPoint:
 
     @property
     def caution(self) -> str:
-        """What to know of a resolution at which rounding may show; empty where it does not."""
+        """A warning if rounding at this resolution may be visible in policies; else empty."""
         if self.bits >= PROMISED_BITS:
             return ""
         return (
@@ -88,7 +88,7 @@ class FixedPoint:
         return self.horizon * sum(self._widths.values())
 
     def encode(self, sums: Sums) -> Words:
-        """The sums of one site as whole numbers, (length,); refuses what might wrap around."""
+        """The sums of one site as whole numbers, (length,); refuses sums that might wrap around."""
         if (sums.horizon, sums.n_shared) != (self.horizon, self.n_shared):
             raise OtherShape(
                 f"The sums have {sums.horizon} steps and {sums.n_shared} shared features, the round {self.horizon} "
@@ -104,7 +104,7 @@ class FixedPoint:
         return np.rint(numbers / self._units).astype(np.int64).ravel().view(np.uint64)
 
     def decode(self, total: Words, n_sites: int) -> Sums:
-        """The reverse, for the total of `n_sites` sites; refuses what so many sites cannot have said."""
+        """The sums of a total over `n_sites` sites; refuses numbers that so many sites cannot have."""
         if total.dtype != np.uint64 or total.shape != (self.length,):
             raise OtherShape(f"A total of this round holds {self.length} whole numbers of 64 bits; this one does not.")
         numbers = total.view(np.int64).reshape(self.horizon, -1).astype(np.float64) * self._units
@@ -116,7 +116,7 @@ class FixedPoint:
         return sums
 
     def quantised(self, sums: Sums) -> Sums:
-        """What of a site's sums is in the total, and what the site has to subtract from it."""
+        """A site's sums as rounded in the total: what the site has to subtract from it."""
         return self.decode(self.encode(sums), n_sites=1)
 
     @property
@@ -150,7 +150,7 @@ class FixedPoint:
             largest = np.abs(array).reshape(self.horizon, -1).max(axis=1, initial=0.0)
             negative = name in ("information_square", "rank", "n") and (array < -slack).any()
             broken = name in ("rank", "n") and (array != np.rint(array)).any()
-            # Not `largest > …`: a number that is not one must be refused too.
+            # `not (… <= …)` instead of `>`: NaN must be refused too.
             if negative or broken or not (largest <= limits[name] + slack).all():
                 raise OutOfRange(_explain(name, n_sites))
 

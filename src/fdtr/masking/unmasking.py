@@ -1,4 +1,4 @@
-"""From masked messages and openings to the total: what the hub does, and what everybody can do again."""
+"""From masked messages and openings to the total: the hub's steps, which everybody can repeat."""
 
 from collections.abc import Iterable
 
@@ -7,16 +7,15 @@ from numpy.typing import NDArray
 
 from fdtr.errors import BadOpening, ChangedMessage, SiteTwice
 from fdtr.masking.fixed_point import FixedPoint
-from fdtr.masking.parts import MaskedMessage, Opening, Round, SurvivorList, Verify
-from fdtr.masking.streams import add_pair_mask, stream
-from fdtr.masking.turns import require_enough
+from fdtr.masking.mask_streams import add_pair_mask, stream
+from fdtr.masking.protocol_messages import MaskedMessage, Opening, Round, SurvivorList, Verify, require_enough
 from fdtr.summary import SiteSummary, Sums, Total
 
 Words = NDArray[np.uint64]
 
 
 def list_survivors(agreed: Round, messages: Iterable[MaskedMessage], verify: Verify) -> SurvivorList:
-    """Step 4, the hub's part: who is left, and with which message."""
+    """Step 4, at the hub: the sites whose valid messages arrived, with the digest of each."""
     by_site = _by_site(messages)
     for message in by_site.values():
         _require_message(agreed, message, verify)
@@ -32,9 +31,9 @@ def unmask(
     openings: Iterable[Opening],
     verify: Verify,
 ) -> Words:
-    """Step 6: the sum of the survivors' numbers modulo 2⁶⁴, from what lies open to all.
+    """Step 6: the sum of the survivors' numbers modulo 2⁶⁴, from public messages and openings.
 
-    Masks between survivors cancel; what is left are the survivors' own, and those they shared with dropped sites.
+    Masks between survivors cancel. What remains are the survivors' own masks and those shared with dropped sites.
     """
     require_enough(agreed, survivors)
     dropped = survivors.dropped(agreed)
@@ -60,29 +59,29 @@ def unmask(
             )
         total += message.vector - stream(opening.self_mask, agreed.length)
         for other, shared in opening.pair_keys:
-            add_pair_mask(total, shared, other, site)  # names swapped: takes away what the site added
+            add_pair_mask(total, shared, other, site)  # names swapped: subtracts what the site added
     return total
 
 
 def masked_total(survivors: SurvivorList, numbers: Words, scale: FixedPoint, fingerprint: str) -> Total:
-    """The unmasked numbers as a total, which names the masked messages it was made of; checked for range."""
+    """The unmasked numbers as a total, checked for range; its members are the masked messages it was made of."""
     sums = scale.decode(numbers, len(survivors.sites))
     return Total(fingerprint, survivors.members, sums, resolution=scale.resolution)
 
 
 def as_sent(summary: SiteSummary, scale: FixedPoint, masked_digest: str) -> SiteSummary:
-    """A site's summary as it is in a masked total: rounded, and known there by the digest of the masked message."""
+    """A site's summary as it is in a masked total: rounded, and identified by the digest of the masked message."""
     quantised: Sums = scale.quantised(summary.sums)
     return SiteSummary(summary.site, summary.fingerprint, quantised, sent_as=masked_digest, noised=summary.noised)
 
 
 def _by_site(messages: Iterable[MaskedMessage]) -> dict[str, MaskedMessage]:
-    found: dict[str, MaskedMessage] = {}
+    by_site: dict[str, MaskedMessage] = {}
     for message in messages:
-        if message.site in found:
+        if message.site in by_site:
             raise SiteTwice(f"Site {message.site!r} posted two masked messages. Start a new round.")
-        found[message.site] = message
-    return found
+        by_site[message.site] = message
+    return by_site
 
 
 def _require_message(agreed: Round, message: MaskedMessage, verify: Verify) -> None:

@@ -1,4 +1,4 @@
-"""Keys and masks: X25519 agreement, HKDF-SHA256, ChaCha20 key streams, all from PyCA `cryptography`."""
+"""Mask keys and key streams: X25519 agreement, HKDF-SHA256 and ChaCha20, all from PyCA `cryptography`."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 Words = NDArray[np.uint64]
 
 KEY_BYTES = 32
-_NONCE = bytes(16)  # a key makes one stream, so that the nonce may be the same for all
+_NONCE = bytes(16)  # every key makes one stream only, so all may use the same nonce
 
 
 def public_key(private_key: bytes) -> bytes:
@@ -22,17 +22,18 @@ def public_key(private_key: bytes) -> bytes:
 
 
 def pair_keys(private_key: bytes, site: str, public_keys: Mapping[str, bytes], context: bytes) -> dict[str, bytes]:
-    """For each other site HKDF-SHA256(shared secret, salt = ctx, info = both names, sorted): the same at both.
+    """The key shared with each other site: HKDF-SHA256(shared secret, salt = ctx, info = both names, sorted).
 
-    `public_keys` are those of the other sites. Raises ValueError for one that forces the secret.
+    Both sites of a pair get the same key. `public_keys` are those of the other sites; raises ValueError for one that
+    forces the secret.
     """
     own = X25519PrivateKey.from_private_bytes(private_key)
-    found = {}
+    shared = {}
     for other, public in public_keys.items():
         secret = own.exchange(X25519PublicKey.from_public_bytes(public))
         info = b"".join(prefixed(name.encode()) for name in sorted((site, other)))
-        found[other] = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=context, info=info).derive(secret)
-    return found
+        shared[other] = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=context, info=info).derive(secret)
+    return shared
 
 
 def stream(key: bytes, length: int) -> Words:
@@ -42,11 +43,11 @@ def stream(key: bytes, length: int) -> Words:
 
 
 def add_pair_mask(vector: Words, key: bytes, site: str, other: str) -> None:
-    """Add a pair's mask in place, or take it away: + at the site with the smaller name."""
+    """Add a pair's mask to `vector` in place at the site with the smaller name, and subtract it at the other."""
     mask = stream(key, len(vector))
     (np.add if site < other else np.subtract)(vector, mask, out=vector)
 
 
 def prefixed(part: bytes) -> bytes:
-    """A part with its length before it, so that no two lists of parts read the same."""
+    """A part after its length, so that no two lists of parts give the same bytes."""
     return len(part).to_bytes(4, "big") + part

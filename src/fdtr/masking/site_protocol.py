@@ -1,7 +1,7 @@
-"""A site's turns in a round of the secure sum, as steps from one state to the next.
+"""A site's steps in a round of the secure sum, as functions from one state to the next.
 
-Each turn makes a new `SiteRound`; what the site then posts follows from that state alone. Save the state first and
-post afterwards: after a crash the same state gives the same bytes again, never others under the same keys.
+Each step returns a new `SiteRound`, and what the site then posts follows from that state alone. Save the state before
+posting: after a crash the same state gives the same bytes again, never other bytes under the same keys.
 """
 
 import json
@@ -23,9 +23,9 @@ from fdtr.errors import (
     OtherShape,
     OtherSurvivors,
     OutOfTurn,
-    TooFewSurvivors,
 )
-from fdtr.masking.parts import (
+from fdtr.masking.mask_streams import KEY_BYTES, add_pair_mask, pair_keys, public_key, stream
+from fdtr.masking.protocol_messages import (
     Announcement,
     Confirmation,
     MaskedMessage,
@@ -34,14 +34,14 @@ from fdtr.masking.parts import (
     Sign,
     SurvivorList,
     Verify,
-    key,
-    name,
-    pairs,
-    parse,
-    raw,
+    hex_field,
+    key_field,
+    pairs_field,
+    parse_object,
+    require_enough,
+    text_field,
 )
-from fdtr.masking.past import History
-from fdtr.masking.streams import KEY_BYTES, add_pair_mask, pair_keys, public_key, stream
+from fdtr.masking.round_history import History
 
 Words = NDArray[np.uint64]
 _NO_KEYS: Mapping[str, str] = MappingProxyType({})
@@ -49,11 +49,11 @@ _NO_KEYS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, repr=False)
 class SiteRound:
-    """A site's secrets in one round and how far it is. Never leaves the site.
+    """A site's secrets and progress in one round. Never leaves the site.
 
-    `private_key` is gone once the pair keys exist; `pair_keys` are (other site, key); `self_mask` is b_i;
-    `masked_digest` that of the masked message; `survivors` the one list that this site signs; `opened` says that its
-    masks may be posted, after which only the keys it shared with dropped sites are left.
+    `private_key` is deleted once the pair keys exist; `pair_keys` are (other site, key); `self_mask` is b_i;
+    `masked_digest` is the digest of the masked message; `survivors` is the one list that this site signs. `opened` says
+    that its masks may be posted; of the pair keys only those shared with dropped sites are then kept.
     """
 
     round: Round
@@ -66,14 +66,14 @@ class SiteRound:
     opened: bool = False
 
     def announcement(self, sign: Sign) -> Announcement:
-        """Step 1: what the site posts to begin with."""
+        """Step 1: the site's public key for this round, signed."""
         if not self.private_key:
             raise OutOfTurn(f"Site {self.site!r} has announced its key for this round and masked a message with it.")
         bare = Announcement(self.site, public_key(self.private_key))
         return replace(bare, signature=sign(bare.content(self.round)))
 
     def masked(self, vector: Words, sign: Sign) -> MaskedMessage:
-        """Step 3: the masked message of `vector`, the same that `mask` was given."""
+        """Step 3: the masked message of `vector`, which must be the vector that `mask` was called with."""
         if not self.masked_digest or self.opened or not self.self_mask:
             raise OutOfTurn(f"Site {self.site!r} holds no masks for this round, or no longer.")
         bare = self._masked(vector)
@@ -97,11 +97,11 @@ class SiteRound:
         return replace(bare, signature=sign(bare.content(self.round, self._signed_list())))
 
     def destroyed(self) -> "SiteRound":
-        """The state without its secrets: a round that ended, or that is given up for a new one."""
+        """The state without its secrets, for a round that has ended or was given up."""
         return replace(self, private_key=b"", self_mask=b"", pair_keys=())
 
     def to_json(self) -> str:
-        """As text, for the site's private folder alone."""
+        """As JSON text, for the site's private folder alone."""
         return json.dumps(
             {
                 **vars(self),
@@ -115,23 +115,23 @@ class SiteRound:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """The reverse; raises MalformedPart."""
-        fields = ("round", "site", "private_key", "self_mask", "pair_keys", "masked_digest", "survivors", "opened")
-        given = parse(text, *fields)
+        """The state from its JSON text; raises MalformedPart."""
+        names = ("round", "site", "private_key", "self_mask", "pair_keys", "masked_digest", "survivors", "opened")
+        fields = parse_object(text, *names)
         try:
-            agreed = Round.from_dict(given["round"])
+            agreed = Round.from_dict(fields["round"])
         except (TypeError, ValueError, KeyError, AttributeError):
             raise MalformedPart("The saved state of a round is damaged. Give it up and join a new round.") from None
-        listed = given["survivors"]
+        listed = fields["survivors"]
         return cls(
             round=agreed,
-            site=name(given["site"]),
-            private_key=raw(given["private_key"]),
-            self_mask=raw(given["self_mask"]),
-            pair_keys=tuple((other, key(shared)) for other, shared in pairs(given["pair_keys"])),
-            masked_digest=str(given["masked_digest"]),
-            survivors=None if listed is None else SurvivorList(pairs(listed)),
-            opened=given["opened"] is True,
+            site=text_field(fields["site"]),
+            private_key=hex_field(fields["private_key"]),
+            self_mask=hex_field(fields["self_mask"]),
+            pair_keys=tuple((other, key_field(shared)) for other, shared in pairs_field(fields["pair_keys"])),
+            masked_digest=str(fields["masked_digest"]),
+            survivors=None if listed is None else SurvivorList(pairs_field(listed)),
+            opened=fields["opened"] is True,
         )
 
     def _masked(self, vector: Words) -> MaskedMessage:
@@ -151,7 +151,7 @@ class SiteRound:
 def start(
     agreed: Round, site: str, history: History, entropy: Callable[[int], bytes] = secrets.token_bytes
 ) -> SiteRound:
-    """Step 1: fresh keys for one site and one round; `history` is what the site remembers of earlier ones."""
+    """Step 1: make fresh keys for one site and one round; `history` holds the site's earlier rounds."""
     if site not in agreed.sites:
         raise NotASurvivor(f"Site {site!r} is not on the roster of this round: {', '.join(agreed.sites)}.")
     if history.knows(agreed.context):
@@ -163,9 +163,9 @@ def start(
 
 
 def mask(state: SiteRound, announcements: Iterable[Announcement], vector: Words, verify: Verify) -> SiteRound:
-    """Steps 2 and 3: agree on a key with every site of the roster, and bind the masks to this one message."""
+    """Steps 2 and 3: agree on a key with every site of the roster, and bind the masks to this message alone."""
     if state.masked_digest:
-        state.masked(vector, lambda _: b"")  # refuses another message; the same is not masked twice
+        state.masked(vector, lambda _: b"")  # refuses another message; the same one keeps its masks
         return state
     if not state.private_key:
         raise OutOfTurn(f"Site {state.site!r} gave this round up. Join a new one.")
@@ -184,9 +184,9 @@ def mask(state: SiteRound, announcements: Iterable[Announcement], vector: Words,
 def confirm(
     state: SiteRound, survivors: SurvivorList, history: History, keys: Mapping[str, str] = _NO_KEYS
 ) -> SiteRound:
-    """Step 4: accept the hub's list, if this site may; it signs no other one in this round.
+    """Step 4: accept the hub's list of survivors; a site signs only one list in a round.
 
-    `keys` are the sites' public keys on the roster, by which `history` may know them under other names.
+    `keys` are the sites' public keys on the roster: `history` may know a site's key under another name.
     """
     if not state.masked_digest or not state.self_mask:
         raise OutOfTurn(f"Site {state.site!r} has no masked message in this round.")
@@ -215,9 +215,9 @@ def release(
     verify: Verify,
     keys: Mapping[str, str] = _NO_KEYS,
 ) -> SiteRound:
-    """Step 5: allow the opening, once every survivor has signed the very list that this site signed.
+    """Step 5: allow the opening once every survivor has signed the list that this site signed.
 
-    `history` is asked again: another round may have been opened since the list was signed.
+    `history` is checked again, because another round may have been opened since the list was signed.
     """
     survivors = state._signed_list()
     if state.opened:
@@ -235,29 +235,21 @@ def _require_unlike(state: SiteRound, survivors: SurvivorList, history: History,
     history.require_unlike(state.round.context, known, state.round.colluding)
 
 
-def require_enough(agreed: Round, survivors: SurvivorList) -> None:
-    """Refuse a list of too few sites."""
-    if len(survivors.sites) < agreed.fewest:
-        raise TooFewSurvivors(
-            f"{len(survivors.sites)} sites are left and {agreed.fewest} are needed: a sum over fewer would stand for "
-            "one of them. No mask was opened. Start a new round when the others are back."
-        )
-
-
 def require_signatures(
     agreed: Round, survivors: SurvivorList, confirmations: Iterable[Confirmation], verify: Verify
 ) -> None:
-    """Refuse unless every survivor signed this very list, and nobody on the roster another one."""
+    """Refuse unless every survivor signed this list, and nobody on the roster signed another one."""
     expected, signed = survivors.digest(agreed), set()
-    for one in confirmations:
-        if one.site not in agreed.sites or not verify(one.site, one.content(agreed), one.signature):
+    for confirmation in confirmations:
+        site, signature = confirmation.site, confirmation.signature
+        if site not in agreed.sites or not verify(site, confirmation.content(agreed), signature):
             continue
-        if one.list_digest != expected:
+        if confirmation.list_digest != expected:
             raise OtherSurvivors(
-                f"Site {one.site!r} signed another list of survivors than this site. The hub showed different lists, "
+                f"Site {site!r} signed another list of survivors than this site. The hub showed different lists, "
                 "which is how it could unmask one site. No mask was opened. Give the round up; ask the hub."
             )
-        signed.add(one.site)
+        signed.add(site)
     missing = [site for site in survivors.sites if site not in signed]
     if missing:
         raise MissingSignature(
@@ -267,27 +259,28 @@ def require_signatures(
 
 
 def _verified(state: SiteRound, announcements: Iterable[Announcement], verify: Verify) -> dict[str, bytes]:
-    """The public key of every site on the roster."""
-    found: dict[str, bytes] = {}
-    for one in announcements:
-        if one.site not in state.round.sites:
-            raise BadAnnouncement(f"{one.site!r} announced a key and is not on the roster. Leave it out.")
-        if found.get(one.site, one.public_key) != one.public_key:
-            raise BadAnnouncement(f"Site {one.site!r} announced two keys for one round. Start a new round.")
-        if not verify(one.site, one.content(state.round), one.signature):
+    """The announced public key of every site on the roster, with signatures checked."""
+    public_keys: dict[str, bytes] = {}
+    for announcement in announcements:
+        site, announced = announcement.site, announcement.public_key
+        if site not in state.round.sites:
+            raise BadAnnouncement(f"{site!r} announced a key and is not on the roster. Leave it out.")
+        if public_keys.get(site, announced) != announced:
+            raise BadAnnouncement(f"Site {site!r} announced two keys for one round. Start a new round.")
+        if not verify(site, announcement.content(state.round), announcement.signature):
             raise BadAnnouncement(
-                f"The key that {one.site!r} announced is not signed with its key of the roster, for this round. "
+                f"The key that {site!r} announced is not signed with its key of the roster, for this round. "
                 "Nothing was masked. Call the site and compare fingerprints."
             )
-        found[one.site] = one.public_key
-    missing = [site for site in state.round.sites if site not in found]
+        public_keys[site] = announced
+    missing = [site for site in state.round.sites if site not in public_keys]
     if missing:
         raise BadAnnouncement(
             f"No key yet from {', '.join(map(repr, missing))}. Every site of the roster announces one before any masks "
             "its message: wait, or agree on a roster without it."
         )
-    if found[state.site] != public_key(state.private_key):
+    if public_keys[state.site] != public_key(state.private_key):
         raise BadAnnouncement(f"The key announced for {state.site!r} is not the one this site made. Start a new round.")
-    if len(set(found.values())) != len(found):
+    if len(set(public_keys.values())) != len(public_keys):
         raise BadAnnouncement("Two sites announced the same key. Find out which; start a new round.")
-    return found
+    return public_keys

@@ -1,8 +1,8 @@
-"""What a site remembers of earlier rounds, and the rounds that it must not add to them.
+"""A site's record of earlier secure sums, and the check that a new one does not reveal a single site.
 
-Two sums over nearly the same sites give away what they do not share: where one site is in one and not in the other,
-their difference is that site's message. It is so whatever the two studies are called, as long as the sites' numbers in
-them are the same.
+The difference of two sums over nearly the same sites reveals the sites in which they differ: if one site is in only one
+of them, the difference is its message. This holds whatever the two studies are called, as long as the sites' numbers
+are the same in both.
 """
 
 import json
@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.errors import MalformedPart, OtherFormat, RoundTooAlike
-from fdtr.masking.parts import FEWEST_HONEST, key, name, pairs, parse
+from fdtr.masking.protocol_messages import FEWEST_HONEST, key_field, pairs_field, parse_object, text_field
 
 Survivor = tuple[str, str]
-"""A site as the roster had it: its name and its public key. Either may be another the next time."""
+"""A site as the roster had it: its name and its public key. Either may change from round to round."""
 
 
 @dataclass(frozen=True)
 class PastRound:
-    """One round of this site: its `context`, and what it was once the site opened its masks.
+    """One earlier round of this site.
 
-    `study` is the fingerprint, `content` the digest of the numbers that the site put in, the same whatever the study is
-    called. `survivors`, sorted, are None before the masks were opened.
+    `study` is the fingerprint. `content` is the digest of the site's numbers, which does not depend on the study's
+    name. `survivors` is sorted, and None if the site did not open its masks.
     """
 
     context: bytes
@@ -37,23 +37,23 @@ class PastRound:
 
 @dataclass(frozen=True)
 class History:
-    """A site's rounds, of all studies. Save it before anything of a round is posted."""
+    """A site's rounds, of all studies. Save it before posting anything of a round."""
 
     rounds: tuple[PastRound, ...] = ()
 
     def knows(self, context: bytes, opened: bool = False) -> bool:
-        """Whether the site took part in this round, or `opened` its masks in it."""
+        """Whether the site took part in this round; with `opened`, whether it opened its masks in it."""
         known = [past for past in self.rounds if past.context == context]
         return any(past.survivors is not None for past in known) if opened else bool(known)
 
     def begun(self, context: bytes) -> "History":
-        """With a round that the site has keys for."""
+        """History with a round that the site made keys for."""
         return self if self.knows(context) else History((*self.rounds, PastRound(context)))
 
     def opened(self, context: bytes, study: str, content: str, survivors: Mapping[str, str]) -> "History":
-        """With a round whose masks the site opens; whether the sum came about does not matter.
+        """History with a round whose masks the site opens, whether or not the total is ever computed.
 
-        `survivors` has the public key of each.
+        `survivors` maps each survivor to its public key.
         """
         others = tuple(past for past in self.rounds if past.context != context)
         return History((*others, PastRound(context, study, content, tuple(sorted(survivors.items())))))
@@ -63,18 +63,18 @@ class History:
         return [past.survivors for past in self.rounds if past.survivors is not None and past.context != context]
 
     def opened_with(self, content: str) -> PastRound | None:
-        """An opened round with these numbers of the site in it."""
+        """An opened round to which the site contributed these numbers, by their digest; None if there is none."""
         return next((past for past in self.rounds if past.survivors is not None and past.content == content), None)
 
     def alike(self, study: str, content: str) -> "History":
-        """The rounds whose sums could be subtracted from one of this study, or with these numbers in it."""
+        """The rounds of this study or with these numbers: their sums could be subtracted from a new one."""
         return History(tuple(past for past in self.rounds if past.study == study or past.content == content))
 
     def require_unlike(self, context: bytes, survivors: Mapping[str, str], colluding: int = 0) -> None:
-        """Refuse a round of these survivors, each with its public key, that is too near to those opened before.
+        """Refuse a round whose survivors are too similar to those of rounds opened before.
 
-        Whoever has another name or another key than before may be the same site, or not. The round is refused if it is
-        too near by names, by keys, or where one that shares either with another is the same.
+        A site with another name or another key than before may or may not be the same site. So the round is refused
+        if it is too similar when sites are identified by name, by key, or by either.
         """
         rounds = [*self.opened_elsewhere(context), tuple(survivors.items())]
         for same in (_by_name, _by_key, _by_either(site for members in rounds for site in members)):
@@ -82,25 +82,25 @@ class History:
             require_unlike(earlier, now, colluding)
 
     def to_json(self) -> str:
-        """As text, for the site's private folder."""
+        """As JSON text, for the site's private folder."""
         rounds = [[past.context.hex(), past.study, past.content, past.survivors] for past in self.rounds]
         return json.dumps({"secure_sums": rounds})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """The reverse; raises MalformedPart."""
-        given = parse(text, "secure_sums")["secure_sums"]
-        if not isinstance(given, list) or not all(isinstance(past, list) and len(past) == 4 for past in given):
+        """The history from its JSON text; raises MalformedPart."""
+        rounds = parse_object(text, "secure_sums")["secure_sums"]
+        if not isinstance(rounds, list) or not all(isinstance(past, list) and len(past) == 4 for past in rounds):
             raise MalformedPart("The site's memory of earlier rounds is damaged. Restore it from a backup.")
-        return cls(tuple(_past(*past) for past in given))
+        return cls(tuple(_past(*past) for past in rounds))
 
 
 def _past(context: Any, study: Any, content: Any, survivors: Any) -> PastRound:
     if survivors is None:
-        return PastRound(key(context))
-    if isinstance(survivors, list) and any(isinstance(one, str) for one in survivors):
+        return PastRound(key_field(context))
+    if isinstance(survivors, list) and any(isinstance(survivor, str) for survivor in survivors):
         raise OtherFormat("An earlier fdtr wrote the memory of secure sums, which knew sites by their keys alone.")
-    return PastRound(key(context), name(study), name(content), pairs(survivors))
+    return PastRound(key_field(context), text_field(study), text_field(content), pairs_field(survivors))
 
 
 def _by_name(site: Survivor) -> str:
@@ -112,21 +112,21 @@ def _by_key(site: Survivor) -> str:
 
 
 def _by_either(sites: Iterable[Survivor]) -> Callable[[Survivor], str]:
-    """Tells sites apart that share neither name nor key, nor are linked by others that do."""
+    """A function that gives the same label to sites that share a name or a key, directly or through others."""
     groups: list[frozenset[str]] = []
     for called, public in sites:
-        one = frozenset({f"name {called}", f"key {public}"})
-        linked = [group for group in groups if group & one]
-        groups = [*(group for group in groups if not group & one), one.union(*linked)]
+        marks = frozenset({f"name {called}", f"key {public}"})
+        linked = [group for group in groups if group & marks]
+        groups = [*(group for group in groups if not group & marks), marks.union(*linked)]
     first = {mark: min(group) for group in groups for mark in group}
     return lambda site: first[f"name {site[0]}"]
 
 
 def require_unlike(earlier: Iterable[Collection[str]], survivors: Collection[str], colluding: int = 0) -> None:
-    """Refuse a round whose sum, with those of `earlier` rounds, would stand for too few sites.
+    """Refuse a round whose sum, combined with those of `earlier` rounds, would reveal a sum over too few sites.
 
-    The same survivors again are harmless, and so is a round that differs in at least three sites, beside those that
-    may collude. With several earlier rounds every combination of their sums counts: whether one stands for fewer.
+    The same survivors again are harmless, and so is a round that differs in at least three sites more than may collude.
+    Every combination of the earlier sums is considered.
 
     >>> require_unlike([("a", "b", "c", "d")], ("d", "c", "b", "a"))
     >>> require_unlike([("a", "b", "c", "d")], ("a", "b", "c"))
@@ -144,10 +144,10 @@ def require_unlike(earlier: Iterable[Collection[str]], survivors: Collection[str
 
 
 def smallest_sum(sums: Sequence[Collection[str]], below: int) -> tuple[str, ...]:
-    """Sites, fewer than `below`, that some combination of the sums stands for alone; empty where there are none.
+    """Fewer than `below` sites whose sum is a combination of the given sums; empty if there are none.
 
-    A combination without the other sites exists where leaving these out lowers the rank of who is in which sum. Sites
-    that are in the same sums come only together.
+    Such a combination exists if leaving these sites out lowers the rank of the matrix of who is in which sum. Sites
+    that are in the same sums cannot be separated.
 
     >>> smallest_sum([("a", "b", "c", "d"), ("a", "b", "c")], below=3)
     ('d',)

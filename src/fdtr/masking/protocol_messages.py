@@ -1,6 +1,6 @@
-"""What is posted in a round of the secure sum, and the bytes that are signed with it.
+"""What the sites and the hub post in a round of the secure sum, and the bytes that are signed.
 
-Signatures come in from outside: `Sign` makes this site's, `Verify` says whether a site of the roster made one.
+Signatures come from outside: `Sign` makes this site's signature, `Verify` checks that of a site on the roster.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.errors import MalformedPart, TooFewSurvivors
-from fdtr.masking.streams import KEY_BYTES, prefixed
+from fdtr.masking.mask_streams import KEY_BYTES, prefixed
 
 Words = NDArray[np.uint64]
 Sign = Callable[[bytes], bytes]
@@ -21,7 +21,7 @@ Verify = Callable[[str, bytes, bytes], bool]
 """(site, content, signature) → whether the site signed the content."""
 
 FEWEST_HONEST = 3
-"""A sum over two sites gives each the other; the hub and its accomplices must face at least three."""
+"""A sum over two sites tells each the other's; besides the hub and colluding sites there must be at least three."""
 
 _PROTOCOL = b"fdtr secure sum 1"
 
@@ -30,9 +30,9 @@ _PROTOCOL = b"fdtr secure sum 1"
 class Round:
     """What all parties of a round agree on beforehand.
 
-    `context` is ctx, 32 bytes that bind study, roster and round; `sites` the whole roster; `length` the numbers in a
-    message. `min_sites` is the study's; of the survivors `colluding` may work with the hub, and at least three more
-    are needed.
+    `context` is ctx, 32 bytes that bind study, roster and round; `sites` is the whole roster; `length` counts the
+    numbers in a message. `min_sites` is the study's; `colluding` survivors may work with the hub, and at least three
+    more are needed.
     """
 
     context: bytes
@@ -57,11 +57,11 @@ class Round:
 
     @property
     def fewest(self) -> int:
-        """Survivors without whom nothing is opened."""
+        """Fewest survivors for which masks are opened."""
         return max(self.min_sites, FEWEST_HONEST + self.colluding)
 
     def statement(self, phase: str, *parts: bytes) -> bytes:
-        """The bytes to sign in a phase: protocol, phase, ctx and the parts, each with its length."""
+        """The bytes to sign in a phase: protocol, phase, ctx and the parts, each after its length."""
         return b"".join(map(prefixed, (_PROTOCOL, phase.encode(), self.context, *parts)))
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,9 +69,9 @@ class Round:
         return {**vars(self), "context": self.context.hex(), "sites": list(self.sites)}
 
     @classmethod
-    def from_dict(cls, given: dict[str, Any]) -> Self:
-        """The reverse."""
-        return cls(**{**given, "context": bytes.fromhex(given["context"]), "sites": tuple(given["sites"])})
+    def from_dict(cls, fields: dict[str, Any]) -> Self:
+        """The round from its JSON values."""
+        return cls(**{**fields, "context": bytes.fromhex(fields["context"]), "sites": tuple(fields["sites"])})
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ class Announcement:
         return of.statement("announcement", self.site.encode(), self.public_key)
 
     def to_json(self) -> str:
-        """As text, for whoever carries it."""
+        """As JSON text."""
         return json.dumps({"site": self.site, "public_key": self.public_key.hex(), "signature": self.signature.hex()})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """The reverse; raises MalformedPart."""
-        given = parse(text, "site", "public_key", "signature")
-        return cls(name(given["site"]), key(given["public_key"]), raw(given["signature"]))
+        """Read from JSON text; raises MalformedPart."""
+        fields = parse_object(text, "site", "public_key", "signature")
+        return cls(text_field(fields["site"]), key_field(fields["public_key"]), hex_field(fields["signature"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +111,13 @@ class MaskedMessage:
         return of.statement("masked", self.site.encode(), payload)
 
     def digest(self, of: Round) -> str:
-        """What the list of survivors, and later the total, remembers of it."""
+        """Digest that identifies this message in the list of survivors and in the total."""
         return hashlib.sha256(self.content(of)).hexdigest()
 
 
 @dataclass(frozen=True)
 class SurvivorList:
-    """Step 4: the sites whose masked messages came in, with the digest of each; `members` is sorted by site."""
+    """Step 4: the sites whose masked messages arrived, each with its message's digest; sorted by site."""
 
     members: tuple[tuple[str, str], ...]
 
@@ -128,11 +128,11 @@ class SurvivorList:
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """U."""
+        """U, the names of the survivors."""
         return tuple(site for site, _ in self.members)
 
     def dropped(self, of: Round) -> tuple[str, ...]:
-        """The sites of the roster that are not in it."""
+        """The sites of the roster that are not in the list."""
         return tuple(site for site in of.sites if site not in self.sites)
 
     def digest(self, of: Round) -> str:
@@ -141,18 +141,18 @@ class SurvivorList:
         return hashlib.sha256(of.statement("survivors", *parts)).hexdigest()
 
     def to_json(self) -> str:
-        """As text, for whoever carries it."""
+        """As JSON text."""
         return json.dumps({"members": [list(member) for member in self.members]})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """The reverse; raises MalformedPart."""
-        return cls(pairs(parse(text, "members")["members"]))
+        """Read from JSON text; raises MalformedPart."""
+        return cls(pairs_field(parse_object(text, "members")["members"]))
 
 
 @dataclass(frozen=True)
 class Confirmation:
-    """Step 4: a survivor's signature under the list that it was shown, `list_digest`."""
+    """Step 4: a survivor's signature under the list that it was shown, identified by `list_digest`."""
 
     site: str
     list_digest: str
@@ -163,19 +163,19 @@ class Confirmation:
         return of.statement("confirmation", self.list_digest.encode())
 
     def to_json(self) -> str:
-        """As text, for whoever carries it."""
+        """As JSON text."""
         return json.dumps({**vars(self), "signature": self.signature.hex()})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """The reverse; raises MalformedPart."""
-        given = parse(text, "site", "list_digest", "signature")
-        return cls(name(given["site"]), name(given["list_digest"]), raw(given["signature"]))
+        """Read from JSON text; raises MalformedPart."""
+        fields = parse_object(text, "site", "list_digest", "signature")
+        return cls(text_field(fields["site"]), text_field(fields["list_digest"]), hex_field(fields["signature"]))
 
 
 @dataclass(frozen=True, repr=False)
 class Opening:
-    """Step 5: a survivor's own mask b_i, and the keys it shared with each dropped site, sorted by site."""
+    """Step 5: a survivor's own mask b_i, and the key it shares with each dropped site, sorted by site."""
 
     site: str
     self_mask: bytes
@@ -188,7 +188,7 @@ class Opening:
         return of.statement("opening", survivors.digest(of).encode(), self.site.encode(), self.self_mask, *shared)
 
     def to_json(self) -> str:
-        """As text, for whoever carries it."""
+        """As JSON text."""
         shared = [[other, shared_key.hex()] for other, shared_key in self.pair_keys]
         return json.dumps(
             {
@@ -201,50 +201,59 @@ class Opening:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """The reverse; raises MalformedPart."""
-        given = parse(text, "site", "self_mask", "pair_keys", "signature")
-        shared = tuple((other, key(digits)) for other, digits in pairs(given["pair_keys"]))
-        return cls(name(given["site"]), key(given["self_mask"]), shared, raw(given["signature"]))
+        """Read from JSON text; raises MalformedPart."""
+        fields = parse_object(text, "site", "self_mask", "pair_keys", "signature")
+        shared = tuple((other, key_field(digits)) for other, digits in pairs_field(fields["pair_keys"]))
+        return cls(text_field(fields["site"]), key_field(fields["self_mask"]), shared, hex_field(fields["signature"]))
 
 
-def parse(text: str | bytes, *expected: str) -> dict[str, Any]:
-    """A JSON object with exactly these keys."""
+def require_enough(agreed: Round, survivors: SurvivorList) -> None:
+    """Refuse a list of too few survivors."""
+    if len(survivors.sites) < agreed.fewest:
+        raise TooFewSurvivors(
+            f"{len(survivors.sites)} sites are left and {agreed.fewest} are needed: a sum over fewer would stand for "
+            "one of them. No mask was opened. Start a new round when the others are back."
+        )
+
+
+def parse_object(text: str | bytes, *expected: str) -> dict[str, Any]:
+    """Parse a JSON object that must have exactly the `expected` keys."""
     try:
-        given = json.loads(text)
+        fields = json.loads(text)
     except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict) or set(given) != set(expected):
+        fields = None
+    if not isinstance(fields, dict) or set(fields) != set(expected):
         raise MalformedPart(
             f"A part of the secure sum should hold {', '.join(expected)} and cannot be read. Ask its sender again."
         )
-    return given
+    return fields
 
 
-def name(value: Any) -> str:
-    """A text that is not empty."""
+def text_field(value: Any) -> str:
+    """A non-empty text; raises MalformedPart."""
     if not isinstance(value, str) or not value:
         raise MalformedPart("A part of the secure sum lacks a name. Ask its sender for it again.")
     return value
 
 
-def raw(value: Any) -> bytes:
-    """Bytes from hexadecimal digits."""
+def hex_field(value: Any) -> bytes:
+    """Bytes from hexadecimal digits; raises MalformedPart."""
     try:
-        return bytes.fromhex(name(value)) if value != "" else b""
+        return bytes.fromhex(text_field(value)) if value != "" else b""
     except ValueError:
         raise MalformedPart("A part of the secure sum holds no hexadecimal digits. Ask its sender again.") from None
 
 
-def key(value: Any) -> bytes:
-    """A key of 32 bytes."""
-    found = raw(value)
-    if len(found) != KEY_BYTES:
-        raise MalformedPart(f"A key of the secure sum has {KEY_BYTES} bytes; this one has {len(found)}.")
-    return found
+def key_field(value: Any) -> bytes:
+    """A key of 32 bytes from hexadecimal digits; raises MalformedPart."""
+    content = hex_field(value)
+    if len(content) != KEY_BYTES:
+        raise MalformedPart(f"A key of the secure sum has {KEY_BYTES} bytes; this one has {len(content)}.")
+    return content
 
 
-def pairs(value: Any) -> tuple[tuple[str, str], ...]:
-    """A list of pairs of texts."""
+def pairs_field(value: Any) -> tuple[tuple[str, str], ...]:
+    """A list of pairs of non-empty texts; raises MalformedPart."""
     if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
         raise MalformedPart("A part of the secure sum lacks its list of sites. Ask its sender for it again.")
-    return tuple((name(first), name(second)) for first, second in value)
+    return tuple((text_field(first), text_field(second)) for first, second in value)

@@ -40,8 +40,8 @@ from fdtr.masking import (
     start,
     unmask,
 )
-from fdtr.masking.past import smallest_sum
-from fdtr.masking.streams import add_pair_mask, pair_keys, public_key, stream
+from fdtr.masking.mask_streams import add_pair_mask, pair_keys, public_key, stream
+from fdtr.masking.round_history import smallest_sum
 from secure_sum import agree, entropy, plain_sum, play, signer, verify
 
 pytestmark = pytest.mark.quick
