@@ -16,7 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fdtr.disclosure import VALUES, Ledger, Release
-from fdtr.disclosure.once import MOST_VALUES, Patients
+from fdtr.disclosure.rule_once import MOST_VALUES, Patients
 from fdtr.errors import (
     ForeignFile,
     Forgotten,

@@ -70,7 +70,7 @@ def leaving(message: ValueMessage) -> None:
     told = message.values
     show.line(f"May leave the site: {len(told.values)} values with standard errors, and {told.n:,}, how many patients.")
     if message.withheld:
-        rows = [[one.found.method, one.found.estimator, one.why] for one in message.withheld]
+        rows = [[one.estimate.method, one.estimate.estimator, one.why] for one in message.withheld]
         show.table("These stay at home", ["method", "estimator", "why"], rows)
 
 
@@ -83,7 +83,7 @@ def evaluation_json(study: Study, found: SiteEvaluation, message: ValueMessage |
     if message is not None:
         names = [{"method": value.method, "estimator": value.estimator} for value in message.values.values]
         withheld = [
-            {"method": held.found.method, "estimator": held.found.estimator, "why": held.why}
+            {"method": held.estimate.method, "estimator": held.estimate.estimator, "why": held.why}
             for held in message.withheld
         ]
         released = {"file": out, "values": names, "withheld": withheld}

@@ -5,11 +5,11 @@ what the rules judge, and `disclosure.noise` holds the noise of differential pri
 """
 
 from fdtr.disclosure.ledger import Ledger, Recorded
-from fdtr.disclosure.messages import Message, lost_to_noise, release
-from fdtr.disclosure.once import VALUES, Release
+from fdtr.disclosure.message import Message, lost_to_noise, release
 from fdtr.disclosure.released_table import TableOne, release_table
+from fdtr.disclosure.released_values import MethodValue, SiteValues, ValueFacts, ValueMessage, Withheld, release_values
+from fdtr.disclosure.rule_once import VALUES, Release
 from fdtr.disclosure.rules import Payload, Rules, Smallest, StepFacts, Verdict, judge, require_sites, withheld_steps
-from fdtr.disclosure.values import MethodValue, SiteValues, ValueFacts, ValueMessage, Withheld, release_values
 
 __all__ = [
     "VALUES",

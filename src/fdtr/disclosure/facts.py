@@ -1,11 +1,11 @@
-"""What the rules look at, measured in one pass over each step's patients; a second one for pairs of columns."""
+"""Measure what the disclosure rules judge: one pass over each step's patients, and a second for pairs of columns."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.pessimism import LowerBound
 from fdtr.algebra.schur import eliminate, leverage_map, project, whiten
 from fdtr.algebra.threads import for_chunks, one_blas_thread, rows_in_cache
 from fdtr.disclosure.rules import Rules, Smallest, StepFacts
@@ -19,18 +19,17 @@ Counts = NDArray[np.int64]
 
 
 def measure(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules) -> list[StepFacts]:
-    """The facts of every step, for the `rules` that will look at them.
-
-    `fit` is the local fit of the same `rows` that the sums come from.
-    """
+    """The facts of every step that `rules` will judge; `fit` is the local fit of these `rows` behind the sums."""
     with one_blas_thread():
         return [_measure_step(rows, features, fit, h, rules) for h in range(rows.horizon)]
 
 
-class _Seen(NamedTuple):
-    """Of some rows: extremes, and for each action and column of ψ, (A, m), the ends and how often each is met.
+@dataclass(frozen=True, eq=False, repr=False)
+class _ChunkFacts:
+    """Facts of some rows: extremes, and for each action and column of ψ, (A, m), its ends and counts.
 
-    `nonzero` and `unusual` count who is not at zero, and not at the most common value.
+    `at_low` and `at_high` count patients at the ends, `nonzero` those not at zero, `unusual` those not at the most
+    common value.
     """
 
     norm: float
@@ -46,27 +45,18 @@ class _Seen(NamedTuple):
 
 
 def _measure_step(rows: Trajectories, features: FeatureMap, fit: Fit, h: int, rules: Rules) -> StepFacts:
-    following = fit.bounds[h + 1] if h + 1 < rows.horizon else None
     sums, step, m = fit.statistics[h], rows.step(h), features.n_functions
     n_shared = features.n_shared if rules.payload == "schur" else features.n_features
     # ‖L B_a ψ‖² is the leverage; the triangular factor of L B_a has no more rows than ψ.
-    roots = np.linalg.qr(leverage_map(sums.gram, n_shared) @ features.embeddings, mode="r")
+    roots = np.asarray(np.linalg.qr(leverage_map(sums.gram, n_shared) @ features.embeddings, mode="r"))
+    following = fit.bounds[h + 1] if h + 1 < rows.horizon else None
     usual = _usual(step, features, rules.min_cell)
-
-    def look(chunk: Chunk) -> _Seen:
-        target = chunk.rewards + future_values(chunk, features, [following], out=np.empty((1, len(chunk.rewards))))[0]
-        psi = features.psi(chunk.states)
-        norms = features.squared_norms(psi, chunk.actions)
-        columns = _Columns.empty(features.n_actions, m)
-        leverage = 0.0
-        for action, block in _by_action(psi, chunk.actions, features.n_actions):
-            columns.look(action, block, usual[action])
-            image = np.dot(roots[action], block)
-            leverage = max(leverage, float(np.einsum("rn,rn->n", image, image).max()))
-        return _Seen(float(norms.max()), float(target.min()), float(target.max()), leverage, *columns.found)
-
-    parts: list[_Seen] = []
-    for_chunks(look, parts.append, step.chunks(rows_in_cache(m)))
+    parts: list[_ChunkFacts] = []
+    for_chunks(
+        lambda chunk: _measure_chunk(chunk, features, following, roots, usual),
+        parts.append,
+        step.chunks(rows_in_cache(m)),
+    )
     cells = _Cells.of(parts, sums.action_counts, m)
     return StepFacts(
         n=sums.n,
@@ -84,25 +74,48 @@ def _measure_step(rows: Trajectories, features: FeatureMap, fit: Fit, h: int, ru
     )
 
 
-def _usual(step: Step, features: FeatureMap, enough: int) -> Array:
-    """The most common value of each column of ψ within an action, (A, m); NaN where `enough` patients have another.
+def _measure_chunk(
+    chunk: Chunk, features: FeatureMap, following: LowerBound | None, roots: Array, usual: Array
+) -> _ChunkFacts:
+    """`roots` (A, m, m) give the leverage; `usual` (A, m) holds the most common values (`_usual`)."""
+    target = chunk.rewards + future_values(chunk, features, [following], out=np.empty((1, len(chunk.rewards))))[0]
+    psi, leverage, shape = features.psi(chunk.states), 0.0, (features.n_actions, features.n_functions)
+    low, high = np.full(shape, np.inf), np.full(shape, -np.inf)
+    at_low, at_high, nonzero, unusual = np.zeros((4, *shape), np.int64)
+    for action, block in _by_action(psi, chunk.actions, features.n_actions):
+        low[action], high[action] = block.min(axis=1), block.max(axis=1)
+        at_low[action] = np.count_nonzero(block == low[action][:, None], axis=1)
+        at_high[action] = np.count_nonzero(block == high[action][:, None], axis=1)
+        nonzero[action] = np.count_nonzero(block, axis=1)
+        known = np.flatnonzero(~np.isnan(usual[action]))  # few columns, and none of continuous values
+        unusual[action] = block.shape[1]
+        unusual[action, known] = np.count_nonzero(block[known] != usual[action, known, None], axis=1)
+        image = np.dot(roots[action], block)
+        leverage = max(leverage, float(np.einsum("rn,rn->n", image, image).max()))
+    norm = float(features.squared_norms(psi, chunk.actions).max())
+    extremes = (norm, float(target.min()), float(target.max()), leverage)
+    return _ChunkFacts(*extremes, low, high, at_low, at_high, nonzero, unusual)
 
-    The first 2k−1 patients of an action tell, k being enough: where fewer than k of all have another value, k or more
-    of these have the most common one. What is most common among them alone, k or more of all do not have either.
+
+def _usual(step: Step, features: FeatureMap, enough: int) -> Array:
+    """The most common value of each column of ψ within an action, (A, m); NaN if `enough` patients have another.
+
+    With k = `enough`, the first 2k−1 patients of an action suffice. If fewer than k of all patients have another value,
+    then k or more of these first ones have the most common value of all.
     """
-    found = np.full((features.n_actions, features.n_functions), np.nan)
+    usual = np.full((features.n_actions, features.n_functions), np.nan)
     for whole in step.chunks(max(step.n, 1)):
         by_action = [np.flatnonzero(whole.actions == action) for action in range(features.n_actions)]
         first = np.concatenate([places[: 2 * enough - 1] for places in by_action])
         psi = features.psi(np.take(whole.states, first, axis=1))
         for action, block in _by_action(psi, whole.actions[first], features.n_actions):
             value, times = _most_common(block)
-            found[action] = np.where(block.shape[1] - times < enough, value, np.nan)
-    return found
+            usual[action] = np.where(block.shape[1] - times < enough, value, np.nan)
+    return usual
 
 
 def _most_common(values: Array) -> tuple[Array, Counts]:
-    """The value met most often in each row of `values` (m, n), and how often."""
+    """The most frequent value in each row of `values` (m, n), and how often it occurs."""
     ordered, place = np.sort(values, axis=1), np.arange(values.shape[1])
     begins = np.diff(ordered, axis=1, prepend=np.nan) != 0
     times = place - np.maximum.accumulate(np.where(begins, place, 0), axis=1) + 1
@@ -120,37 +133,12 @@ def _by_action(psi: Array, actions: NDArray[np.intp], n_actions: int) -> list[tu
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _Columns:
-    """The last six fields of `_Seen`, filled in action by action."""
-
-    found: tuple[Array, Array, Counts, Counts, Counts, Counts]
-
-    @classmethod
-    def empty(cls, n_actions: int, m: int) -> "_Columns":
-        shape = (n_actions, m)
-        counts = (np.zeros(shape, np.int64) for _ in range(4))
-        return cls((np.full(shape, np.inf), np.full(shape, -np.inf), *counts))  # type: ignore[arg-type]
-
-    def look(self, action: int, block: Array, usual: Array) -> None:
-        """`block` (m, n) holds ψ of the patients who got the action, `usual` (m,) what `_usual` found for it."""
-        low, high, at_low, at_high, nonzero, unusual = (array[action] for array in self.found)
-        np.min(block, axis=1, out=low)
-        np.max(block, axis=1, out=high)
-        at_low[:] = np.count_nonzero(block == low[:, None], axis=1)
-        at_high[:] = np.count_nonzero(block == high[:, None], axis=1)
-        nonzero[:] = np.count_nonzero(block, axis=1)
-        known = np.flatnonzero(~np.isnan(usual))  # few columns, and none of continuous values
-        unusual[:] = block.shape[1]
-        unusual[known] = np.count_nonzero(block[known] != usual[known, None], axis=1)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class _Cells:
-    """For each action and column of ψ, (A, m): patients in the rarer of two values; 0 where no rule looks.
+    """Counts for each action and column of ψ, (A, m); 0 where no rule applies.
 
-    `apart` counts, of the other columns, who is not at zero or not at the most common value, whichever are fewer;
-    it is exact where a rule refuses.
-    `binary` says which columns have two values within an action, `high` which is the larger, `at_high` who has it.
+    `rarer` counts the patients at the rarer value of a column with two values. For other columns `apart` counts those
+    not at zero or those not at the most common value, whichever are fewer; it is exact if a rule refuses. `binary` says
+    which columns have two values within an action, `high` is the larger one, and `at_high` counts the patients at it.
     """
 
     rarer: Counts
@@ -160,8 +148,8 @@ class _Cells:
     at_high: Counts
 
     @classmethod
-    def of(cls, parts: list[_Seen], action_counts: Counts, m: int) -> "_Cells":
-        """A column has two values where its lowest and its highest account for every patient."""
+    def of(cls, parts: list[_ChunkFacts], action_counts: Counts, m: int) -> "_Cells":
+        """A column has two values if every patient is at its lowest or at its highest."""
         if not parts:
             none = np.zeros((len(action_counts), m), np.int64)
             return cls(none, none, none.astype(bool), none.astype(float), none)
@@ -186,29 +174,30 @@ def _smallest(counts: Counts, features: FeatureMap) -> Smallest | None:
 
 
 def _smallest_pair(step: Step, features: FeatureMap, cells: _Cells, action_counts: Counts) -> Smallest | None:
-    """The smallest of the four cells of two columns with two values each, within an action; a second pass."""
+    """The smallest non-empty cell of the 2×2 tables of two-valued columns, within an action; a second pass."""
     by_action = [np.flatnonzero(binary) for binary in cells.binary]
-    both = [np.zeros((len(columns), len(columns))) for columns in by_action]
+    joint = [np.zeros((len(columns), len(columns))) for columns in by_action]  # patients at both high values
 
     def count(chunk: Chunk) -> list[tuple[int, Array]]:
-        found = []
+        counts = []
         for action, block in _by_action(features.psi(chunk.states), chunk.actions, features.n_actions):
             columns = by_action[action]
             high = (block[columns] == cells.high[action, columns, None]).astype(np.float64)
-            found.append((action, np.dot(high, high.T)))
-        return found
+            counts.append((action, np.dot(high, high.T)))
+        return counts
 
-    def add(found: list[tuple[int, Array]]) -> None:
-        for action, counts in found:
-            both[action] += counts
+    def add(counts: list[tuple[int, Array]]) -> None:
+        for action, at_high in counts:
+            joint[action] += at_high
 
     if any(len(columns) > 1 for columns in by_action):
         for_chunks(count, add, step.chunks(rows_in_cache(features.n_functions)))
     smallest: Smallest | None = None
     for action, columns in enumerate(by_action):
         high = cells.at_high[action, columns].astype(np.float64)
-        one = high[:, None] - both[action]
-        table = np.stack([both[action], one, one.T, action_counts[action] - high[:, None] - high + both[action]])
+        first_only = high[:, None] - joint[action]
+        neither = action_counts[action] - high[:, None] - high + joint[action]
+        table = np.stack([joint[action], first_only, first_only.T, neither])
         for i, j in zip(*np.triu_indices(len(columns), 1), strict=True):
             filled = table[:, i, j][table[:, i, j] > 0]
             if len(filled) and (smallest is None or filled.min() < smallest.count):
@@ -228,7 +217,7 @@ def _at(features: FeatureMap, action: int) -> str:
 
 
 def _absorbed(gram: Array, features: FeatureMap) -> str:
-    """Why nothing is left of the shared features beside the site's own; empty where something is."""
+    """Why nothing is left of the shared features beside the site's own; empty if something is left."""
     d0, d = features.n_shared, features.n_features
     if d0 == 0 or _left(gram, d0, range(d0, d)):
         return ""
@@ -242,7 +231,7 @@ def _absorbed(gram: Array, features: FeatureMap) -> str:
 
 def _left(gram: Array, n_shared: int, own: range | list[int]) -> int:
     """Rank of S beside the features `own`."""
-    kept = [*range(n_shared), *own]
-    part = gram[np.ix_(kept, kept)]
-    schur = eliminate(part, np.zeros((len(kept), 0)), n_shared).schur
+    columns = [*range(n_shared), *own]
+    part = gram[np.ix_(columns, columns)]
+    schur = eliminate(part, np.zeros((len(columns), 0)), n_shared).schur
     return project(schur, np.zeros((n_shared, 0)), part[:n_shared, :n_shared]).rank

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fdtr.disclosure.messages import refusal
-from fdtr.disclosure.once import VALUES, WIDTH, Earlier, Patients, Release, judge_once, nothing_near
+from fdtr.disclosure.message import refusal
+from fdtr.disclosure.rule_once import VALUES, WIDTH, Earlier, Patients, Release, judge_once, nothing_near
 from fdtr.disclosure.rules import Verdict
 from fdtr.errors import (
     ForeignFile,

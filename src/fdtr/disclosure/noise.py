@@ -37,10 +37,10 @@ from fdtr.learners.private_fit import NOISE_RATIO, Noise
 Array = NDArray[np.float64]
 
 WIDENED = SENSITIVITY * (1 + 1e-6)
-"""With room for rounding in features and in sums over patients, both below 1e-8."""
+"""Sensitivity with a margin for rounding in features and in sums over patients, both below 1e-8."""
 
 LITTLE = 0.05
-"""Errors that differ by less count as equal."""
+"""Errors whose ratio differs from 1 by less than this count as equal."""
 
 
 def gaussian_noise(epsilon: float, delta: float, horizon: int) -> Noise:
@@ -52,7 +52,7 @@ def gaussian_noise(epsilon: float, delta: float, horizon: int) -> Noise:
 
 @cache
 def noise_scale(epsilon: float, delta: float, horizon: int) -> float:
-    """σ of one step: all steps together spend what one Gaussian of σ/√H would."""
+    """σ of one step: all H steps together spend as much as one Gaussian of σ/√H."""
     dp = _opendp()
 
     def spend(scale: float) -> Any:
@@ -81,10 +81,10 @@ def _opendp() -> ModuleType:
 
 @dataclass(frozen=True)
 class Cost:
-    """What noise of standard deviation `scale` leaves of the shared effects at `n_sites` like this one.
+    """What noise of standard deviation `scale` costs at `n_sites` like this one.
 
-    `ratio` is their expected squared error with it over that of the site alone, None where nothing is shared. For the
-    site's own eyes: it comes from exact sums.
+    `ratio` is the expected squared error of the shared effects with noise over that of the site alone, None if nothing
+    is shared. It comes from exact sums, so it must not leave the site.
     """
 
     epsilon: float
@@ -95,7 +95,7 @@ class Cost:
 
     @property
     def verdict(self) -> str:
-        """Whether it is worth it."""
+        """Whether federating is worth it."""
         if self.ratio is None:
             return "nothing is shared: not worth federating"
         if self.ratio > 1 + LITTLE:
@@ -104,15 +104,15 @@ class Cost:
 
     @property
     def sentences(self) -> tuple[str, str]:
-        """What is done, and what it costs."""
-        done = (
+        """Two sentences: the noise, and its cost."""
+        noise = (
             f"Differential privacy (experimental): ε = {self.epsilon:g}, δ = {self.delta:g} for one patient's whole "
             f"trajectory in this message. Noise of standard deviation {self.scale:.3g} on each step's sums, which one "
             "patient moves by at most 2."
         )
         if self.ratio is None:
-            return done, f"At {self.n_sites} sites like this one {self.verdict}."
-        return done, (
+            return noise, f"At {self.n_sites} sites like this one {self.verdict}."
+        return noise, (
             f"At {self.n_sites} sites like this one the shared effects have {self.ratio:.2f} times the squared error "
             f"of this site alone ({1 / self.n_sites:.2f} times without noise): {self.verdict}."
         )
@@ -143,11 +143,11 @@ def _step_errors(
     variance = max(float(residual), 0.0) / spare
     square = theta @ theta
     noise = scale**2 * ((span**2 + square / 2) * np.eye(len(theta)) + np.outer(theta, theta) / 2)
-    told = discount(sums.gram, variance * sums.gram + noise, NOISE_RATIO * scale**2)  # its moments: F (…)
-    weight = discount(sums.gram, told.moments.T, NOISE_RATIO * scale**2).moments  # F (…) Fᵀ
-    own = whiten(told.gram[n_shared:, n_shared:]).matrix
-    removing = np.hstack([np.eye(n_shared), -(told.gram[:n_shared, n_shared:] @ own) @ own.T])
+    noised = discount(sums.gram, variance * sums.gram + noise, NOISE_RATIO * scale**2)  # its moments: F (…)
+    weight = discount(sums.gram, noised.moments.T, NOISE_RATIO * scale**2).moments  # F (…) Fᵀ
+    own = whiten(noised.gram[n_shared:, n_shared:]).matrix
+    removing = np.hstack([np.eye(n_shared), -(noised.gram[:n_shared, n_shared:] @ own) @ own.T])
     others = n_sites - 1
-    inverse = np.linalg.pinv(known.schur + others * (removing @ told.gram)[:, :n_shared], rcond=1e-12, hermitian=True)
+    inverse = np.linalg.pinv(known.schur + others * (removing @ noised.gram)[:, :n_shared], rcond=1e-12, hermitian=True)
     spread = inverse @ (variance * known.schur + others * removing @ weight @ removing.T) @ inverse
     return variance * known.rank, float(np.trace(known.schur @ spread))

@@ -1,10 +1,10 @@
-"""What may leave a site about its patients as a group: Table 1, with small cells left out.
+"""Table 1, which describes a site's patients as a group: the disclosure rules that leave out small cells.
 
-Counts from 1 to below `min_cell` are not shown. Where the rest of a group would give one away by subtraction, further
-counts of that group are left out with it, and nothing tells which of them are the small ones; how many values are
-missing is such a count. A mean is of the values that were measured, and rounded to what its standard error leaves of
-it, so that one patient more or less hardly shows. It is left out where too few patients were measured, where only a few
-of them differ from all others, for it would count those, and where one patient alone moves it.
+Counts from 1 to below `min_cell` are not shown. If the other counts of a group would reveal one by subtraction, further
+counts of the group are left out too, without a hint which of them are small. The number of missing values is such a
+count. A mean is that of the measured values, rounded in proportion to its standard error, so that one patient more or
+less hardly shows. It is left out if too few patients were measured, if only a few of them differ from all others
+(the mean would count those), and if one patient alone moves it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import container
-from fdtr.disclosure.groups import decimals_left, require_patients
+from fdtr.disclosure.rules import decimals_left, require_patients
 
 _MADE_HERE = object()
 NOT_SHOWN = "not shown"
@@ -26,9 +26,9 @@ MEASURED, MISSING = "measured", "missing"
 
 @dataclass(frozen=True, repr=False)
 class Groups:
-    """How many patients are in each of some groups that together are all of them.
+    """Counts of patients in groups that together are all patients.
 
-    `public` are those that the site's message tells anyway: hiding them here would promise too much.
+    `public` are the groups whose counts the site's message holds anyway; hiding them here would promise too much.
     """
 
     name: str
@@ -51,7 +51,7 @@ Fact: TypeAlias = Groups | Measured
 
 @dataclass(frozen=True)
 class TableRow:
-    """One line: a variable and its level, with a count and perhaps a mean; what is empty is not shown."""
+    """One line: a variable and its level, with a count and perhaps a mean; empty cells are blank."""
 
     variable: str
     unit: str = ""
@@ -63,7 +63,7 @@ class TableRow:
 
     @property
     def cells(self) -> list[str]:
-        """The line as it is written."""
+        """The cells of the line, in the order of the file's columns."""
         counted = [self.level, self.patients, self.percent]
         return [self.variable, self.unit, *counted, self.mean, self.standard_deviation]
 
@@ -88,14 +88,14 @@ class TableOne:
 
     @property
     def digest(self) -> str:
-        """Digest of site, study and cells: what the ledger remembers of it."""
+        """Digest of site, study and cells: the ledger's identifier of this release."""
         return container.fingerprint({"site": self.site, "study": self.fingerprint, "table": self.content})
 
 
 def release_table(
     site: str, fingerprint: str, n: int, facts: Sequence[Fact], min_patients: int, min_cell: int
 ) -> TableOne:
-    """Table 1 of `n` patients, small cells left out, or a refusal where there are too few of them."""
+    """Make a Table 1 of `n` patients without its small cells; refuses if there are too few patients."""
     require_patients(site, "a Table 1", n, min_patients)
     lines = [TableRow("patients", patients=str(n))]
     for fact in facts:
@@ -107,7 +107,7 @@ def _counted(groups: Groups, n: int, least: int) -> list[TableRow]:
     rest = {level: count for level, count in groups.counts.items() if level not in groups.public}
     hidden = hidden_cells(rest, least)
     if groups.public and hidden:
-        hidden = set(rest)  # their sum is known, so that a zero would tell of the others
+        hidden = set(rest)  # their sum is known, so a shown zero would narrow down the others
     lines = []
     for level, count in groups.counts.items():
         if level in hidden:
@@ -118,7 +118,7 @@ def _counted(groups: Groups, n: int, least: int) -> list[TableRow]:
 
 
 def hidden_cells(counts: Mapping[str, int], least: int) -> set[str]:
-    """The levels whose counts are left out, so that subtraction from the sum of all gives away no small one.
+    """The levels whose counts are left out, so that no small count follows by subtraction from the sum.
 
     >>> sorted(hidden_cells({"a": 3, "b": 40, "c": 60}, 11))
     ['a', 'b']
@@ -137,7 +137,7 @@ def hidden_cells(counts: Mapping[str, int], least: int) -> set[str]:
 
 
 def _averaged(measured: Measured, n: int, min_patients: int, min_cell: int) -> list[TableRow]:
-    """How many were measured, with their mean, and how many were not."""
+    """Two lines: patients measured, with their mean, and patients not measured."""
     known = measured.values[~np.isnan(measured.values)]
     counts = {MEASURED: len(known), MISSING: len(measured.values) - len(known)}
     first, second = _counted(Groups(measured.name, counts, measured.unit), n, min_cell)
@@ -155,12 +155,8 @@ def _mean_and_deviation(values: NDArray[np.float64], min_patients: int, min_cell
     if deviation == 0:
         return f"{values[0]:g}", "0"
     error = deviation / sqrt(len(values))
-    if (
-        float(np.abs(values - mean).max()) / (len(values) - 1) > error / 2
-    ):  # by so much the mean moves without one patient
+    moved = float(np.abs(values - mean).max()) / (len(values) - 1)  # by leaving out one patient
+    if moved > error / 2:
         return NOT_SHOWN, ""
-    return _shown(mean, decimals_left(error)), f"{deviation:.2g}"
-
-
-def _shown(value: float, place: int) -> str:
-    return f"{round(value, place):.{max(place, 0)}f}"
+    place = decimals_left(error)
+    return f"{round(mean, place):.{max(place, 0)}f}", f"{deviation:.2g}"

@@ -1,13 +1,14 @@
-"""The rules for sums over patients: what each asks of a step, and what follows where it is broken.
+"""The disclosure rules for sums over patients: what each requires of a step, and what happens if it is broken.
 
 N (enough patients), RATIO (few features per patient), ACTION (enough patients at every action that is used, because
 with p(a) ⊗ ψ(x) the sums are those of each action), CELL, NONZERO and PAIR (no small cell of a column, within an
-action), LEVERAGE (nobody dominates), BOUND (features and targets inside the bounds that everything else relies on),
-COLLINEAR (something is left to learn from), and, at the hub, SITES. ONCE looks back at earlier releases (`once`).
+action), LEVERAGE (no patient dominates), BOUND (features and targets lie inside their public bounds), COLLINEAR
+(something is left to learn from), and, at the hub, SITES. `rule_once` has rule ONCE, on earlier releases.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import floor, log10
 from typing import Literal
 
 import numpy as np
@@ -31,15 +32,15 @@ Payload = Literal["schur", "gram"]
 
 _ROUNDING = 1e-9
 ACTION_MARGIN = 10
-"""Patients at an action beyond the length of ψ: with fewer, the action's sums could be solved for its rows."""
+"""Patients at an action must exceed the length of ψ by this: with fewer, the sums could be solved for its rows."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What leaves the site, and the thresholds, from the study's [disclosure].
+    """Thresholds from the study's [disclosure], and the kind of `payload` that leaves the site.
 
-    `norm_bound` is the largest ‖φ‖ allowed, None where none is stated; `max_patients` may be None; `noised` asks
-    for the noise of differential privacy.
+    `norm_bound` is the largest ‖φ‖ allowed, None if the study states none; `max_patients` may be None; `noised`
+    requires the noise of differential privacy.
     """
 
     payload: Payload
@@ -56,7 +57,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Smallest:
-    """The fewest patients in a cell that is not empty, and which one it is."""
+    """The smallest non-empty cell: its `count` of patients, and `where` it is."""
 
     count: int
     where: str
@@ -67,7 +68,7 @@ class StepFacts:
     """What the rules look at in one step.
 
     Counts; the features' `rank`; the largest ‖φ‖; the range of Y; the largest `leverage`; the smallest cells, None
-    where there are none; and why nothing is left of the shared features, empty where something is.
+    if there are none; and `absorbed`, why nothing is left of the shared features, empty if something is left.
     """
 
     n: int
@@ -86,9 +87,10 @@ class StepFacts:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One rule at one step (None: the message as a whole): whether it holds, what was measured, what is asked.
+    """One rule at one step: whether it holds, what was measured, and what the study asks for.
 
-    `otherwise` is what a broken rule does, `advice` a sentence on what to do about it, beside the usual.
+    `step` is None for the message as a whole. `otherwise` is the effect of a broken rule; `advice` is a further
+    sentence on what to do.
     """
 
     rule: type[DisclosureError]
@@ -106,29 +108,29 @@ class Verdict:
 
     @property
     def withholds(self) -> bool:
-        """Whether the step stays at home."""
+        """Whether the step is left out of the message."""
         return not self.holds and self.otherwise == "withhold"
 
     @property
     def warns(self) -> bool:
-        """Whether the site should know, and may release."""
+        """Whether the rule only warns: the site may release."""
         return not self.holds and self.otherwise == "warn"
 
     @property
     def sentence(self) -> str:
-        """For the site's own eyes."""
+        """The verdict in words. It holds counts of patients, so it must not leave the site."""
         place = "" if self.step is None else f"step {self.step}, "
-        told = f"{place}rule {self.rule.rule}: {self.measured}; the study asks for {self.asked}."
-        return f"{told} {self.advice}" if self.advice else told
+        sentence = f"{place}rule {self.rule.rule}: {self.measured}; the study asks for {self.asked}."
+        return f"{sentence} {self.advice}" if self.advice else sentence
 
 
 def judge(facts: Sequence[StepFacts], rules: Rules) -> list[Verdict]:
-    """Every rule at every step."""
+    """The verdict of every rule at every step."""
     return [verdict for step, fact in enumerate(facts) for verdict in _judge_step(step, fact, rules, len(facts))]
 
 
 def withheld_steps(verdicts: Sequence[Verdict]) -> list[int]:
-    """Steps that stay at home."""
+    """Steps that are left out of the message."""
     return sorted({verdict.step for verdict in verdicts if verdict.withholds and verdict.step is not None})
 
 
@@ -169,8 +171,8 @@ def _judge_step(step: int, fact: StepFacts, rules: Rules, horizon: int) -> list[
 
 def _judge_cell(rule: type[DisclosureError], step: int, smallest: Smallest | None, which: str, rules: Rules) -> Verdict:
     holds = smallest is None or smallest.count >= rules.min_cell
-    found = "no cell to look at" if smallest is None else f"{_patients(smallest.count)} {which} {smallest.where}"
-    return Verdict(rule, step, holds, found, f"none or at least {rules.min_cell}", rules.small_step)
+    measured = "no cell to look at" if smallest is None else f"{_patients(smallest.count)} {which} {smallest.where}"
+    return Verdict(rule, step, holds, measured, f"none or at least {rules.min_cell}", rules.small_step)
 
 
 def _patients(count: int) -> str:
@@ -181,14 +183,14 @@ def _judge_bounds(step: int, fact: StepFacts, rules: Rules, cap: int) -> Verdict
     bounded = rules.norm_bound is not None and fact.largest_norm <= rules.norm_bound * (1 + _ROUNDING)
     inside = fact.target_low >= -_ROUNDING and fact.target_high <= cap * (1 + _ROUNDING)
     fits = rules.max_patients is None or fact.n <= rules.max_patients
-    found = ["inside" if holds else "outside" for holds in (bounded, inside)]
+    features, targets = ("inside" if holds else "outside" for holds in (bounded, inside))
     limit = "a stated norm_bound" if rules.norm_bound is None else f"a norm of at most {rules.norm_bound:g}"
     most = "" if rules.max_patients is None else f" and at most {rules.max_patients} patients"
     return Verdict(
         OutOfBounds,
         step,
         bounded and inside and fits,
-        f"features {found[0]} and targets {found[1]} their bounds{'' if fits else f', {_patients(fact.n)}'}",
+        f"features {features} and targets {targets} their bounds{'' if fits else f', {_patients(fact.n)}'}",
         f"{limit} and targets inside [0, {cap}]{most}",
     )
 
@@ -196,8 +198,8 @@ def _judge_bounds(step: int, fact: StepFacts, rules: Rules, cap: int) -> Verdict
 def require_sites(n_sites: Sequence[int], min_sites: int, site_level_covariates: int) -> None:
     """Rule SITES: K ≥ `min_sites`, and K > q0(q0+1)/2 for q0 shared covariates that are constant within a site.
 
-    `n_sites` counts the sites that sent sums of each step; one that nobody sent says nothing of anybody. With
-    site-constant covariates that everybody knows, fewer sites could be told apart in the sum.
+    `n_sites` counts, for each step, the sites that sent sums of it; a step that nobody sent is not judged. With fewer
+    sites, known site-level covariates would allow one to separate the sites in the sum.
     """
     unmixing = site_level_covariates * (site_level_covariates + 1) // 2
     needed = max(min_sites, unmixing + 1)
@@ -211,3 +213,21 @@ def require_sites(n_sites: Sequence[int], min_sites: int, site_level_covariates:
                 + ". Nothing was written. Wait for more sites"
                 + (", or shorten the horizon in the study." if where else ".")
             )
+
+
+def require_patients(site: str, what: str, n: int, least: int) -> None:
+    """Rule N for a release that is not a message of sums, such as a Table 1."""
+    if n < least:
+        raise TooFewPatients(
+            f"Site {site!r} may not release {what}: rule N: {n} patients; the study asks for at least {least}. "
+            "Nothing was written. Do not forward this message."
+        )
+
+
+def decimals_left(standard_error: float) -> int:
+    """Decimals to which a number is rounded: steps of a twentieth to half of its standard error.
+
+    >>> decimals_left(0.04), decimals_left(30.0)
+    (2, -1)
+    """
+    return -floor(log10(standard_error / 2))

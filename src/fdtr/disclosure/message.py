@@ -1,4 +1,4 @@
-"""The only maker of what may leave a site before learning: sums over its patients, once the rules hold."""
+"""A site's message of sums: `release` alone makes one, after the disclosure rules hold."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ _MADE_HERE = object()
 class Message:
     """A site's summary that passed the rules. Only `release` makes one, and only `summary` may be sent.
 
-    `verdicts` and the largest `leverage` of one patient are for the site's own eyes.
+    `verdicts` and the largest `leverage` of one patient must not leave the site.
     """
 
     summary: SiteSummary
@@ -33,7 +33,7 @@ class Message:
 
     @property
     def lost(self) -> str:
-        """What noise left nothing of, in a sentence; empty where something is left, or nothing was there before."""
+        """A sentence on steps whose information is lost to noise; empty if there are none."""
         if not self.summary.noised:
             return ""
         absorbed = {verdict.step for verdict in self.verdicts if verdict.warns}
@@ -41,9 +41,9 @@ class Message:
 
 
 def lost_to_noise(noised: SiteSummary, absorbed: Collection[int | None] = ()) -> str:
-    """The steps of which a noised summary tells nothing, in a sentence; empty where there are none.
+    """A sentence on the steps at which noise left nothing of a summary; empty if there are none.
 
-    `absorbed` are those where the exact sums tell nothing either.
+    `absorbed` are the steps at which the exact sums hold nothing either.
     """
     sums = noised.sums
     lost = [h for h in range(sums.horizon) if sums.n[h] and not sums.schur[h].any() and h not in absorbed]
@@ -57,30 +57,30 @@ def lost_to_noise(noised: SiteSummary, absorbed: Collection[int | None] = ()) ->
 
 
 def release(summary: SiteSummary, facts: Sequence[StepFacts], rules: Rules, once: Verdict | None = None) -> Message:
-    """Make a summary a message that may be sent, or refuse with every reason.
+    """Make a message that may be sent from a summary, or refuse with every reason.
 
-    `facts` are those of every step of the rows that the summary was made from; `once` is what the ledger says. Steps
-    that break a rule are left out where the study withholds them, unless that leaves none.
+    `facts` are those of the rows that the summary was made from, step by step; `once` is the ledger's verdict. If the
+    study withholds steps that break a rule, they are left out; if none would remain, the message is refused.
     """
     verdicts = [*judge(facts, rules), *([once] if once is not None else [])]
     withheld = withheld_steps(verdicts)
-    kept = [step for step in range(len(facts)) if step not in withheld]
+    sent = [step for step in range(len(facts)) if step not in withheld]
     counted = summary.sums.n.tolist()
-    if len(counted) != len(facts) or any(counted[step] != facts[step].n for step in kept):
+    if len(counted) != len(facts) or any(counted[step] != facts[step].n for step in sent):
         raise ValueError("The facts are not those of the summary's own steps.")
     if (summary.grams is not None) != (rules.payload == "gram"):
         raise ValueError("The rules are not those of what the summary would send.")
     if rules.noised and not summary.noised:
         raise ValueError("The study asks for noise that the summary does not carry.")
-    broken = [verdict for verdict in verdicts if verdict.refuses or (verdict.withholds and not kept)]
+    broken = [verdict for verdict in verdicts if verdict.refuses or (verdict.withholds and not sent)]
     if broken:
         raise broken[0].rule(refusal(summary.site, broken))
-    leverage = max((facts[step].leverage for step in kept), default=0.0)
+    leverage = max((facts[step].leverage for step in sent), default=0.0)
     return Message(summary.without(withheld) if withheld else summary, tuple(verdicts), leverage, _MADE_HERE)
 
 
 def refusal(site: str, broken: Sequence[Verdict], what: str = "sums") -> str:
-    """Everything, for the site's own eyes."""
+    """The refusal with every broken rule. It holds counts of patients, so it must not leave the site."""
     advice = "Merge levels, drop covariates or steps in the study, or wait for more patients"
     if what != "sums":
         advice = "Wait for more patients, or use the table as it was"

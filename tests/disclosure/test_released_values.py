@@ -35,7 +35,7 @@ def released(*given, n=100, site="a", fingerprint="f" * 64, **rules):
 def test_values_with_too_little_weight_stay_at_home():
     message = released(*facts(30.0, 29.9, 80.0))
     assert [one.method for one in message.values.values] == ["m0", "m2"]
-    assert [(one.found.method, one.why) for one in message.withheld] == [
+    assert [(one.estimate.method, one.why) for one in message.withheld] == [
         ("m1", "rule ESS: weights worth 29.9 patients at some step, not 30")
     ]
 
@@ -161,7 +161,7 @@ def test_a_site_tells_what_its_own_evaluation_found():
         assert estimate.believable
         assert estimate.effective_sample_size.min() >= 20
     small = [one for one in message.withheld if one.why.startswith("rule ESS")]
-    assert {(one.found.method, one.found.estimator) for one in small} == {
+    assert {(one.estimate.method, one.estimate.estimator) for one in small} == {
         (name, estimator)
         for name in found.targets
         for estimator in ("wdr", "fqe")
