@@ -14,7 +14,7 @@ from numpy.random import default_rng
 from fdtr.exchange.folder import home, masked_site, player
 from fdtr.learners.private_fit import Noise
 from fdtr.masking import start
-from fdtr.site import fits
+from fdtr.site import fitting
 from secure_sum import entropy
 
 _MEMORY = Path("/dev/shm")
@@ -35,7 +35,7 @@ def repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(home, "read_trajectories", once)
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(
-        fits, "noise_of", lambda _: Noise(2.0, lambda sums: sums + 2.0 * default_rng(0).normal(size=len(sums)))
+        fitting, "noise_of", lambda _: Noise(2.0, lambda sums: sums + 2.0 * default_rng(0).normal(size=len(sums)))
     )
     monkeypatch.setattr(
         masked_site, "start", lambda agreed, site, history: start(agreed, site, history, entropy(site, agreed.context))

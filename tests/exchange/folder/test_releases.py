@@ -17,7 +17,7 @@ from fdtr.exchange.folder.layout import SUMS
 from fdtr.exchange.folder.parts import MASKED
 from fdtr.exchange.kept import find_kept, ledger
 from fdtr.learners.private_fit import Noise
-from fdtr.site import fit_message, fits, read_trajectories
+from fdtr.site import fit_message, fitting, read_trajectories
 from folder_releases import BOTH, at_home, crash, due, reachable, shorter, standing, taken_back, unreachable
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def counted(monkeypatch):
     def add(sums: Any) -> Any:
         return sums + 1e-3 * default_rng(next(draws)).normal(size=len(sums))
 
-    monkeypatch.setattr(fits, "noise_of", lambda _: Noise(1e-3, add))
+    monkeypatch.setattr(fitting, "noise_of", lambda _: Noise(1e-3, add))
 
 
 @BOTH
