@@ -23,7 +23,7 @@ from fdtr.evaluation.estimate import Comparison, Estimate, Method
 from fdtr.evaluation.evaluator import BY_INFLUENCE, Evaluator, IntervalOptions
 from fdtr.evaluation.fitted_q import RIDGE
 from fdtr.evaluation.markov import MarkovCheck
-from fdtr.evaluation.propensity import Calibration, Propensities, Steps
+from fdtr.evaluation.propensity import Calibration, Propensities, PropensitySteps
 from fdtr.evaluation.targets import Behaviour, ByFold, Constant, PolicyLike, Target, as_target
 from fdtr.learners.baselines import MajorityVote
 from fdtr.policy import Policy
@@ -106,7 +106,7 @@ def evaluate(
     interval: IntervalOptions = BY_INFLUENCE,
     n_folds: int = N_FOLDS,
     propensities: Propensities | None = None,
-    steps: Steps = "auto",
+    steps: PropensitySteps = "auto",
     cap: float | None = None,
     ridge: float = RIDGE,
 ) -> Estimate:
