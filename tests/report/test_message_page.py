@@ -80,7 +80,7 @@ def test_a_withheld_step_is_told(study, summaries):
     for array in arrays.values():
         array[1] = 0.0
     html = render_message(shown(study, SiteSummary("a", "f", type(sums)(**arrays))))
-    assert "Nothing is told of step 1" in html
+    assert "Nothing is sent about step 1" in html
 
 
 def test_the_page_fetches_and_runs_nothing(study, summaries):

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from fdtr.report.message_page import OpenedFile
     from fdtr.study import Study
 
-message_app = typer.Typer(help="Look at what travels.", no_args_is_help=True)
+message_app = typer.Typer(help="Show what a message holds.", no_args_is_help=True)
 
 
 @message_app.callback()
 def messages() -> None:
-    """Look at what travels."""
+    """Show what a message holds."""
 
 
 @message_app.command("show")
@@ -32,7 +32,7 @@ def show_message(
     out: Annotated[Path | None, typer.Option(help="Write a page (HTML) instead, for people to read.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")] = False,
 ) -> None:
-    """Every number in a message with its meaning, and what it can tell and what not: for an ethics board."""
+    """Show every number in a message with its meaning and what it can and cannot reveal: for an ethics board."""
     from fdtr.container import size_of, write_atomically
     from fdtr.exchange.wire import inspect
     from fdtr.report.message_page import ABOUT, render_message, sections_of

@@ -1,1 +1,1 @@
-"""One HTML file about a study, that a person can read anywhere and that fetches nothing."""
+"""What a person reads: the report of a study and the page of a message, each one HTML file that fetches nothing."""

@@ -93,7 +93,7 @@ def values(record: Record) -> Chart | None:
         for p in record.pooled
         if not p.over
     ]
-    return _interval_chart("values", "Value of each method, mean over sites", rows, "All sites")
+    return _interval_chart("values", "Value of each method, mean over sites", rows, "Value, mean over sites")
 
 
 def values_by_site(record: Record) -> Chart | None:

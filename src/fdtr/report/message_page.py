@@ -50,33 +50,33 @@ MEANINGS = {
     ),
     "schur_moment": Meaning(
         "s",
-        "How the shared covariates go with what follows",
-        "The same sums, with the outcome from this step on in place of the second feature: this step's reward plus "
+        "How the shared covariates relate to what follows",
+        "Sums as above, with the outcome from this step on in place of the second feature: this step's reward plus "
         "what the site's own first rule expects of the later steps.",
         "It does not tell any one patient's outcome.",
     ),
     "schur_reward": Meaning(
         "s_r",
-        "How the shared covariates go with the reward",
-        "The same sums, with this step's reward, mapped onto [0, 1], in place of the second feature.",
+        "How the shared covariates relate to the reward",
+        "Sums as above, with this step's reward, mapped onto [0, 1], in place of the second feature.",
         "It does not tell any one patient's reward.",
     ),
     "information": Meaning(
         "W",
-        "S, weighed by the site's noise",
+        "S, weighted by the site's noise",
         "S divided by σ̂², the variance of the reward around the site's own fit. Sites with less noise weigh more.",
-        "Beside S it tells one number for each step, σ̂², and nothing else.",
+        "Together with S it tells one number for each step, σ̂², and nothing else.",
     ),
     "information_moment": Meaning(
         "v",
-        "s_r, weighed by the site's noise",
+        "s_r, weighted by the site's noise",
         "s_r divided by the same σ̂².",
-        "It tells nothing beside s_r and σ̂².",
+        "It tells nothing but s_r and σ̂².",
     ),
     "information_square": Meaning(
         "u",
         "How much of the reward the shared covariates explain",
-        "One sum of squares for each step, s_rᵀS⁺s_r / σ̂². It serves the test of whether sites agree.",
+        "One sum of squares for each step, s_rᵀS⁺s_r / σ̂². The test of whether sites agree uses it.",
         "It follows from the sums above and tells nothing else.",
     ),
     "rank": Meaning(
@@ -106,15 +106,15 @@ GRAM_MEANINGS = {
     ),
     "moment": Meaning(
         "ΦᵀY",
-        "How all covariates go with what follows",
-        "The same sums, with the outcome from this step on in place of the second feature: this step's reward plus "
+        "How all covariates relate to what follows",
+        "Sums as above, with the outcome from this step on in place of the second feature: this step's reward plus "
         "what the site's own first rule expects of the later steps.",
         "It can tell the mean outcome within each treatment, and for those with and without each covariate.",
     ),
     "reward_moment": Meaning(
         "Φᵀr",
-        "How all covariates go with the reward",
-        "The same sums, with this step's reward, mapped onto [0, 1], in place of the second feature.",
+        "How all covariates relate to the reward",
+        "Sums as above, with this step's reward, mapped onto [0, 1], in place of the second feature.",
         "It can tell the mean reward within each treatment, and for those with and without each covariate.",
     ),
     "reward_square": Meaning(
@@ -128,21 +128,21 @@ GRAM_MEANINGS = {
 AUDIT = (
     "This is an audit message: it holds the sums of all features, from which the usual message can be computed again.",
     "It tells more than the usual one, and whoever holds it sees this one site.",
-    "No patient's row, identifier, date or name is in it. Where few share a trait, it could give them away.",
-    "Stricter rules kept such sums at home; they prove nothing about what a reader knows already.",
-    "Two files of one site whose patients differ by one give away that patient's row and outcome, exactly.",
+    "No patient's row, identifier, date or name is in it. Where few patients share a trait, it could reveal them.",
+    "It passed stricter disclosure rules; they cannot take into account what a reader already knows.",
+    "Two files of one site whose patients differ by one reveal that patient's row and outcome exactly.",
     "A site's own records refuse a second file that differs by a few.",
 )
 ALONE = (
     "No patient's row, identifier, date or name is in this file, and no number in it belongs to one patient.",
-    "Two files of one site whose patients differ by one, or by a few, tell those apart when one is subtracted.",
+    "Of two files of one site whose patients differ by one or a few, the difference reveals sums over those patients.",
     "A site therefore sends one message for a study, and its own records refuse a second that differs so little.",
 )
 TOGETHER = (
     "Each number is the sum, over the sites named below, of what their messages hold.",
     "No patient's row, identifier, date or name is in it, and no number in it belongs to one patient.",
-    "A site that subtracts its own message learns the sum of the others; of two sites, the other one's message.",
-    "The rules therefore ask for three or more.",
+    "A site that subtracts its own message learns the sum of the others. With two sites, that is the other's message.",
+    "The rules therefore require three sites or more.",
 )
 VALUES = (
     "For each way of choosing treatments: what it is worth to this site's patients, and how uncertain that is.",
@@ -178,7 +178,7 @@ class Grid:
     @property
     def words(self) -> list[int]:
         """Columns that hold words."""
-        return [j for j in range(len(self.columns)) if any(row[j][:1] not in "-0123456789" for row in self.rows)]
+        return [j for j in range(len(self.columns)) if not all(_is_number(row[j]) for row in self.rows)]
 
 
 @dataclass(frozen=True)
@@ -243,10 +243,10 @@ def _summary(opened: OpenedFile) -> tuple[str, ...]:
     where = f"of {len(opened.body.sites)} sites" if isinstance(opened.body, Total) else "of one site"
     first = (
         f"{count:,} sums over {int(sums.n.max(initial=0)):,} patients {where}: for each of {sums.horizon} steps "
-        f"{count // max(sums.horizon, 1):,} numbers about {about} features. All of them stand below."
+        f"{count // max(sums.horizon, 1):,} numbers about {about} features. All of them are listed below."
     )
     withheld = [str(h) for h, n in enumerate(sums.n) if n == 0]
-    nothing = (f"Nothing is told of step {', '.join(withheld)}: too few patients, or none.",) if withheld else ()
+    nothing = (f"Nothing is sent about step {', '.join(withheld)}: too few patients, or none.",) if withheld else ()
     return (first, *nothing, *(TOGETHER if isinstance(opened.body, Total) else AUDIT if audit else ALONE))
 
 
@@ -266,6 +266,14 @@ def _grids(array: NDArray[np.float64], features: Sequence[str]) -> tuple[Grid, .
         rows = tuple((label, *(_number(columns[h, j]) for h in steps)) for j, label in enumerate(labels))
         grids.append(Grid(caption, ("", *(f"Step {h}" for h in steps)), rows))
     return tuple(grids) if labels else ()
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell.replace(",", ""))
+    except ValueError:
+        return False
+    return True
 
 
 def _number(value: float) -> str:

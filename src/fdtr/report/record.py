@@ -1,6 +1,6 @@
-"""What a study found, as plain values: the content of results.json, and all that the report shows.
+"""The findings of a study as plain values: the content of results.json, and everything that the report shows.
 
-None of it is about one patient. A number that does not exist is NaN here and null in the file.
+No value describes a single patient. A number that does not exist is NaN here and null in the file.
 """
 
 import json
@@ -27,7 +27,7 @@ class Part(BaseModel):
 
 
 class Feature(Part):
-    """How much of a shared feature a site's own effects leave; `reason` says why nothing is left."""
+    """The share of a shared feature that a site's own features leave unexplained; `reason` says why it is 0."""
 
     feature: str
     retained: Number
@@ -35,7 +35,7 @@ class Feature(Part):
 
 
 class Refusal(Part):
-    """A disclosure rule that a site's sums would break at a step."""
+    """A disclosure rule that a site's sums break at a step: what was `measured`, and what the study `asked` for."""
 
     rule: str
     step: int
@@ -44,7 +44,7 @@ class Refusal(Part):
 
 
 class Curve(Part):
-    """Predicted chances of an action in bins, what was observed, and how many rows each bin has."""
+    """Calibration of one action in bins: predicted chance, observed share, and number of rows."""
 
     predicted: Steps
     observed: Steps
@@ -52,7 +52,7 @@ class Curve(Part):
 
 
 class Past(Part):
-    """What the step before adds to the prediction of an outcome (held-out R²), with its standard error."""
+    """What the previous step adds to the prediction of an outcome (held-out R²), with its standard error."""
 
     outcome: str
     r_squared: Number
@@ -62,10 +62,11 @@ class Past(Part):
 
 
 class Trust(Part):
-    """What stands beside a site's value of FDTR, by step unless said otherwise.
+    """Diagnostics of FDTR's value at one site; lists are by step unless said otherwise.
 
-    `odds`, `odds_low` and `odds_high` bound the value under unmeasured confounding; `tipping_odds` is NaN where no odds
-    ratio up to 100 turns the difference from clinicians, or where a `confounding_doubt` says why nothing can be said.
+    `odds_low` and `odds_high` bound the value under unmeasured confounding with odds ratios up to `odds`.
+    `tipping_odds` is the odds ratio at which the difference from clinicians can change its sign. It is NaN where no
+    ratio up to 100 does that, and where the bounds are not reliable; then `confounding_doubt` has the reason.
     """
 
     present: list[int]
@@ -100,7 +101,8 @@ class Site(Part):
     """One site: its data, its policy beside practice, and how far its value can be trusted.
 
     `actions` counts patients and `given` and `recommended` are shares, all by step and action. `not_valued` says why
-    `trust` is missing. `near_ties` are shares of patients by step; `withheld` what follows from them.
+    `trust` is missing. `near_ties` has the share of patients with nearly tied actions by step, and `withheld` what is
+    not shown because of them.
     """
 
     patients: int
@@ -124,7 +126,7 @@ class Site(Part):
 
 
 class Value(Part):
-    """What a method is worth to one site's patients, by one estimator, on the mapped scale.
+    """Value of a method for one site's patients by one estimator, on the mapped scale.
 
     `n_clusters` is None where errors are by patient.
     """
@@ -151,7 +153,7 @@ class Span(Part):
 
 
 class Pooled(Part):
-    """The sites' values of a method as one; with `over`, the paired differences from another method."""
+    """Value of a method pooled over sites; with `over`, of its paired difference from another method."""
 
     method: str
     over: str
@@ -199,10 +201,10 @@ class Difference(Part):
 
 
 class Gain(Part):
-    """What sharing gains one site for one feature; medians over steps.
+    """Gain from sharing for one site and feature; medians over steps.
 
-    `alone` and `together` are standard errors. `worth` is how many patients of its own the site would need instead; NaN
-    where no number of them would do (`only_together`) or where nobody knows the effect.
+    `alone` and `together` are standard errors. `worth` is the number of its own patients that the site would
+    need for the same precision. It is NaN where no number suffices (`only_together`) or no site identifies the effect.
     """
 
     site: str
@@ -222,7 +224,7 @@ class Coefficient(Part):
 
 
 class KnownValue(Part):
-    """What a method is worth where the truth is known, and by site."""
+    """True value of a method, known for simulated data: over all sites and by site."""
 
     method: str
     value: Number
@@ -244,7 +246,7 @@ class Choice(Part):
 
 
 class Example(Part):
-    """One made-up patient: a `state` in raw units at a `step`, and what each site's policy says of it."""
+    """A made-up patient: a `state` in raw units at a `step`, and how each site's policy judges every action."""
 
     state: dict[str, float]
     step: int
@@ -252,10 +254,10 @@ class Example(Part):
 
 
 class Record(Part):
-    """A whole study.
+    """The findings of a whole study.
 
     `definition` is its study file. `theorem3_bound` bounds ‖θ̂⁰ − θ⁰‖ of every step with the c and λ of messages.
-    `split` is how patients were held out to be valued. `known_values` and `example` exist for simulated data alone.
+    `split` says how patients were held out for evaluation. Only simulated data have `known_values` and an `example`.
     """
 
     format: Literal[1] = 1
