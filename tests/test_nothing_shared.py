@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from fdtr.algebra.normal_equations import minimum_norm
 from fdtr.cli.app import app
-from fdtr.cli.show_checks import why_alone
+from fdtr.cli.study_output import why_alone
 from fdtr.errors import NoSharedEffect
 from fdtr.exchange.folder import open_folder
 from fdtr.hub import combine_messages

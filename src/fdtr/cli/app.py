@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fdtr import __version__
-from fdtr.cli import show, show_checks, show_results, studies
+from fdtr.cli import show, study_output
 from fdtr.cli.extract import extract_app
 from fdtr.cli.folder import status
 from fdtr.cli.keys import keys_app, roster_app
@@ -74,7 +74,7 @@ def demo(
 
     with show.progress() as progress:
         made = run_demo(out, fresh=fresh, progress=progress)
-    studies.demo(made, json)
+    study_output.show_demo(made, json)
 
 
 site_app.command()(package)
@@ -121,7 +121,7 @@ def check(
 
     loaded = Study.load(study)
     rows = read_trajectories(data, loaded, site).by_site()
-    show_checks.checks(
+    study_output.show_checks(
         loaded, [check_site(loaded, part, ledger=ledger(), n_sites=sites) for part in rows.values()], json
     )
 
@@ -150,7 +150,7 @@ def tune(
     rows = read_trajectories(data, loaded, site if total else None)
     answer = read_total(total, loaded, round_of(loaded, round_number)) if total else None
     curves = tuning_curves(loaded, rows, answer, find_kept(answer, rows.site, loaded) if answer else None)
-    show_results.curves({name: found for name, found in curves.items() if site in (None, name)}, json)
+    study_output.show_tuning({name: of_site for name, of_site in curves.items() if site in (None, name)}, json)
 
 
 @app.command()
@@ -181,7 +181,7 @@ def run(
         progress("policies, tables and report", 90, 100)
         results.save(out)
         progress("done", 100, 100)
-    studies.results(results, out, json)
+    study_output.show_results(results, out, json)
 
 
 @app.command()

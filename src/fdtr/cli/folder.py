@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fdtr.cli import show, show_results
+from fdtr.cli import show
 from fdtr.cli.options import Json, agreed, spare_inputs
 from fdtr.cli.roles import hub_app, site_app
 from fdtr.cli.signed import KeyPath, load_key
@@ -125,6 +125,7 @@ def site_next(
     this site's policy.
     """
     from fdtr.exchange.folder import find_home, require_apart, take_site_turn
+    from fdtr.exchange.release import describe_message
 
     home = find_home(folder, site)
     require_apart(home.folder, ("The policy", out))
@@ -132,8 +133,8 @@ def site_next(
         spare_inputs(out, home.data, home.key)
 
     def agree(message: Message) -> bool:
-        if not json:
-            show_results.message(home.study, message)
+        for sentence in () if json else describe_message(home.study, message):
+            show.line(sentence)
         how = "masked, so that nobody can read it" if home.study.disclosure.secure_sum else "where all parties read it"
         return yes or agreed(f"Post this in {home.folder}, {how}?")
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fdtr.cli import show_results
+from fdtr.cli import message_output
 from fdtr.cli.options import Json
 from fdtr.errors import InvalidStates
 
@@ -26,7 +26,9 @@ def recommend(
     from fdtr.policy import Policy
 
     loaded = Policy.load(policy)
-    show_results.recommendation(loaded, loaded.explain(_parse_state(state, loaded.features.covariates), step), json)
+    message_output.show_recommendation(
+        loaded, loaded.explain(_parse_state(state, loaded.features.covariates), step), json
+    )
 
 
 def _parse_state(pairs: list[str], known: tuple[str, ...]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from fdtr.cli import show, show_results
+from fdtr.cli import message_output, show
 from fdtr.cli.options import HeldOut, Json, Split, StudyPath, agreed, spare_inputs
 from fdtr.cli.signed import KeyPath, RoundNumber, load_key, round_of
 from fdtr.errors import FdtrError
@@ -84,7 +84,7 @@ def ask_and_release(
     round_of(loaded, round_number)
     signer, rows = load_key(key), read_trajectories(data, loaded, site)
     released = release_message(loaded, rows, out, confirm=confirm, round_number=round_number, key=signer, n_sites=sites)
-    show_results.message_written(released.summary, out, released.copy, released.cost, json, again=released.again)
+    message_output.show_message_written(released.summary, out, released.copy, released.cost, json, again=released.again)
 
 
 def _digest_of(path: Path) -> str:
@@ -172,7 +172,7 @@ def fit(
     given = _answered(study, data, total, site, own, round_number)
     fitted = fit_federated(given.study, given.rows, given.total, given.sent)
     fitted.policy.save(out)
-    show_results.policy_written(fitted.policy, given.total, out, json)
+    message_output.show_policy_written(fitted.policy, given.total, out, json)
 
 
 @site_app.command()
@@ -196,7 +196,7 @@ def evaluate(
     Writes nothing, unless --out names a file for the hub; then disclosure decides which values may leave, and the
     ledger refuses those of almost the same patients as before.
     """
-    from fdtr.cli import valued
+    from fdtr.cli import evaluation_output
     from fdtr.disclosure import ValueMessage
     from fdtr.exchange.release import release_values
     from fdtr.signing import require_own
@@ -205,7 +205,7 @@ def evaluate(
 
     def confirm(message: ValueMessage) -> bool:
         if not json:
-            valued.leaving(message)
+            evaluation_output.show_released_values(message)
         return yes or agreed(f"Write this to {out}?")
 
     if out is not None:
@@ -218,14 +218,14 @@ def evaluate(
     with show.progress() as progress:
         found = evaluate_site(given.study, given.rows, given.total, given.sent, split=split.value, progress=progress)
     if not json:
-        valued.evaluation(given.study, found)
+        evaluation_output.show_evaluation(given.study, found)
     message = None
     if out is not None:
         message = release_values(
             given.study, given.rows, found, out, confirm=confirm, round_number=round_number, key=signer
         )
     if json:
-        valued.evaluation_json(given.study, found, message, out)
+        evaluation_output.show_evaluation_json(given.study, found, message, out)
     else:
         show.line(
             f"Wrote {out}. Give it to the hub." if out else "Nothing was written. Add --out FILE to tell the hub."
@@ -258,7 +258,7 @@ def combine(
     read = [read_message(path, loaded, within) for path in messages]
     total = combine_messages(loaded, read)
     write_total(total, out, within, signer)
-    show_results.total(loaded, total, pooled_coefficients(total), doubtful_messages(read), out, json)
+    message_output.show_total(loaded, total, pooled_coefficients(total), doubtful_messages(read), out, json)
 
 
 @hub_app.command()
@@ -269,11 +269,13 @@ def pool(
     json: Json = False,
 ) -> None:
     """Show the sites' values of each method as one: their mean, fixed and random effects. Writes nothing."""
-    from fdtr.cli import valued
+    from fdtr.cli import evaluation_output
     from fdtr.exchange.wire import read_values
     from fdtr.hub import pool_values
     from fdtr.study import Study
 
     loaded = Study.load(study)
     within = round_of(loaded, round_number)
-    valued.pooled(loaded, pool_values(loaded, [read_values(path, within) for path in values]), json)
+    evaluation_output.show_pooled_values(
+        loaded, pool_values(loaded, [read_values(path, within) for path in values]), json
+    )

@@ -9,7 +9,7 @@ from fdtr.errors import FdtrError
 from fdtr.inference import near_ties
 from fdtr.learners.baselines import MajorityVote
 from fdtr.pipeline.results import Results, Rule
-from fdtr.pipeline.study_record import Practice, SiteValues, site_record, study_record, value_site
+from fdtr.pipeline.study_record import Practice, SiteEstimates, site_record, study_record, value_site
 from fdtr.policy import Policy
 from fdtr.progress import Progress, Steps, ignore_progress
 from fdtr.site import (
@@ -127,10 +127,10 @@ def _value_sites(
     baselines: Mapping[str, Mapping[str, Rule]],
     split: Split,
     steps: Steps,
-) -> tuple[dict[str, SiteEvaluation], dict[str, SiteValues], dict[str, str]]:
+) -> tuple[dict[str, SiteEvaluation], dict[str, SiteEstimates], dict[str, str]]:
     """Every site's evaluation and all its values; or, in the last mapping, why it has none."""
     evaluations: dict[str, SiteEvaluation] = {}
-    values: dict[str, SiteValues] = {}
+    values: dict[str, SiteEstimates] = {}
     reasons: dict[str, str] = {}
     if split == "half":
         halves, local = _fit_halves(study, sites, reasons, steps)

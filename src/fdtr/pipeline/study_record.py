@@ -52,7 +52,7 @@ class Practice:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SiteValues:
+class SiteEstimates:
     """Everything that is estimated at one site.
 
     `estimates` are those of every way of treating by every estimator; `gains` are those of FDTR over clinicians and
@@ -65,10 +65,10 @@ class SiteValues:
     trust: record.Trust
 
 
-def value_site(evaluation: SiteEvaluation, labels: Sequence[str]) -> SiteValues:
+def value_site(evaluation: SiteEvaluation, labels: Sequence[str]) -> SiteEstimates:
     """Compute all estimates at one site; `labels` name the actions."""
     estimates = estimate_all(evaluation.evaluator, evaluation.targets, ESTIMATORS)
-    return SiteValues(
+    return SiteEstimates(
         estimates=estimates,
         gains={over: {estimator: evaluation.gain(over, estimator) for estimator in POOLED} for over in RIVALS},
         clustered=evaluation.clustered,
@@ -82,7 +82,7 @@ def study_record(
     local: Mapping[str, LocalFit],
     federated: Mapping[str, FederatedFit],
     sites: dict[str, record.Site],
-    values: Mapping[str, SiteValues],
+    values: Mapping[str, SiteEstimates],
     split: Split,
 ) -> record.Record:
     """Everything that a study found, as plain values."""
@@ -191,7 +191,7 @@ def _trust(evaluation: SiteEvaluation, estimates: Iterable[Estimate], labels: Se
     )
 
 
-def _pooled_values(values: Mapping[str, SiteValues], horizon: int) -> list[record.Pooled]:
+def _pooled_values(values: Mapping[str, SiteEstimates], horizon: int) -> list[record.Pooled]:
     """Every way of treating over sites, and FDTR's paired difference from clinicians and from LDTR."""
     methods = list(dict.fromkeys(method for site_values in values.values() for method in site_values.estimates))
     return [

@@ -1,0 +1,309 @@
+"""What the commands on a whole table print: `fdtr check`, `fdtr tune`, `fdtr run` and `fdtr demo`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fdtr.cli.evaluation_output import DOUBT, NAMES, values_table
+from fdtr.cli.message_output import coefficients_table
+from fdtr.cli.show import as_json, line, privacy, program, table
+
+if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
+    from fdtr.pipeline.demo import Demo
+    from fdtr.pipeline.results import Results
+    from fdtr.pipeline.tuning_curves import JudgedCandidate, TuningCurves
+    from fdtr.report.record import Record
+    from fdtr.site import SiteCheck
+    from fdtr.study import Study
+
+
+def show_checks(study: Study, checks: Sequence[SiteCheck], machine: bool) -> None:
+    """Print what a table holds, what it can identify, and what disclosure would say."""
+    if machine:
+        as_json({check.site: _check_json(study, check) for check in checks})
+        return
+    labels = study.actions.labels
+    table(
+        f"{study.name}: {study.horizon} steps, {study.feature_map.n_features} features "
+        f"({study.feature_map.n_shared} shared), fingerprint {study.fingerprint[:12]}…",
+        ["site", "patients", *(["clusters"] if checks[0].n_clusters is not None else []), "rows", "clipped", "filled"],
+        [[c.site, *_sizes(c), _counts(c.clipped), _counts(c.filled)] for c in checks],
+    )
+    table(
+        "Patients by action",
+        ["site", "step", *labels],
+        [[c.site, str(h), *(f"{n:,}" for n in row)] for c in checks for h, row in enumerate(c.action_counts.tolist())],
+    )
+    _identified(study, checks)
+    _transitions(checks)
+    _disclosure(checks)
+    _privacy_costs(checks)
+    alone = why_alone(study, checks)
+    if alone:
+        line()
+        line(alone)
+
+
+def show_tuning(by_site: Mapping[str, TuningCurves], machine: bool) -> None:
+    """Print how each site's held-out patients judge the settings."""
+    if machine:
+        as_json(
+            {
+                site: {
+                    "chosen": curves.chosen,
+                    "ridge": curves.by_ridge,
+                    "sharing": curves.by_sharing,
+                    "pessimism": curves.by_pessimism,
+                }
+                for site, curves in by_site.items()
+            }
+        )
+        return
+    columns = ["shares", "ridge λ", "sharing w", "held-out error", "± se", "contrast", "± se"]
+    for site, curves in by_site.items():
+        chosen = curves.chosen
+        words = f"λ = {chosen.ridge:g}, w = {chosen.sharing:g}, sharing {chosen.share if chosen.sharing else 'nothing'}"
+        line(f"{site} chose {words}. Both criteria, as excess over the chosen setting, whose sum is least:")
+        for title, judged in (("By ridge", curves.by_ridge), ("By sharing", curves.by_sharing)):
+            if len(judged) > 1:
+                table(title, columns, [_judged(j) for j in judged])
+        if curves.by_pessimism:
+            gains = [
+                [f"{other.pessimism:g}", f"{other.gain:.3g}", f"{other.standard_error:.3g}"]
+                for other in curves.by_pessimism
+            ]
+            table("By c: gain over 0.0005 in fitted-Q value; more than 2 se moves c", ["c", "gain", "± se"], gains)
+
+
+def _judged(judged: JudgedCandidate) -> list[str]:
+    c = judged.candidate
+    numbers = (judged.error, judged.error_se, judged.contrast, judged.contrast_se)
+    return [c.share if c.sharing else "nothing", f"{c.ridge:g}", f"{c.sharing:g}", *(f"{x:.3g}" for x in numbers)]
+
+
+def show_results(results: Results, folder: Path, machine: bool) -> None:
+    """Print what `fdtr run` found and where it is."""
+    if machine:
+        as_json(results.record)
+        return
+    rows = []
+    for site, check in results.checks.items():
+        site_record = results.record.sites[site]
+        refused = sorted({v.rule.rule for v in check.verdicts if v.refuses})
+        shares = (site_record.agreement_with_practice, *site_record.agreement_with_baselines.values())
+        same = [f"{share:.0%}" for share in shares]
+        rows.append([site, f"{check.n_patients:,}", *same, ", ".join(refused) or "may release"])
+    baselines = [method for method in results.methods if method != "FDTR"]
+    title = f"{results.study.name}: in how many decisions FDTR would do the same as practice and as each baseline"
+    table(title, ["site", "patients", "practice", *baselines, "disclosure"], rows)
+    chosen = [(site, fit.chosen) for site, fit in results.federated.items()]
+    if "auto" in (results.study.learning.ridge, results.study.learning.sharing, results.study.learning.share):
+        rows = [[site, f"{c.ridge:g}", f"{c.sharing:g}", c.share if c.sharing else "nothing"] for site, c in chosen]
+        table("Chosen by each site's own held-out patients", ["site", "ridge λ", "sharing w", "shares"], rows)
+    _values(results.study, results.record)
+    coefficients_table(
+        "Shared coefficients, averaged over sites",
+        results.shared_names,
+        results.shared_coefficients,
+        results.identified,
+    )
+    checks = list(results.checks.values())
+    _privacy_costs(checks)
+    alone = why_alone(results.study, checks)
+    if alone:
+        line(alone)
+    line(f"Policies, values, coefficients and report are in {folder}/.")
+
+
+def show_demo(demo: Demo, machine: bool) -> None:
+    """Print what `fdtr demo` found and where it is."""
+    if machine:
+        as_json({"folder": str(demo.folder), "values": demo.values})
+        return
+    study, checks = demo.results.study, demo.results.checks
+    patients = sum(check.n_patients for check in checks.values())
+    line(f"{len(checks)} simulated hospitals, {patients:,} patients, {study.horizon} decisions each.")
+    line("Each hospital fits a rule alone, sends one message of sums, and finishes with everybody's totals.")
+    line()
+    sites = list(checks)
+    table(
+        f"Value on fresh simulated patients: sum of {study.horizon} rewards, at most {study.horizon}, ± 95%",
+        ["method", "value", *sites],
+        [
+            [v.method, f"{v.value:.3f} ± {(v.high - v.low) / 2:.3f}", *(f"{v.by_site[s]:.2f}" for s in sites)]
+            for v in demo.values
+        ],
+    )
+    line(
+        "Clinicians: what was done. FDTR: learnt together. LDTR and Q-learn: each hospital alone; MV: a majority vote."
+    )
+    line()
+    line("One made-up patient: " + ", ".join(f"{name} {value:g}" for name, value in demo.example.state.items()))
+    rows = []
+    for site, choices in demo.example.by_site.items():
+        bounds = "  ".join(f"{a.label} {a.bound:.2f}" for a in choices)
+        rows.append([site, next(a.label for a in choices if a.chosen), bounds])
+    table("What each hospital would do", ["hospital", "fluids", "lower bound of each dose's value"], rows)
+    line(f"Study, table, policies and report are in {demo.folder}/. Open report.html there; edit and re-run:")
+    line(f"  {program()} run {demo.folder}/study.toml {demo.folder}/table.csv --out {demo.folder}-mine")
+
+
+def why_alone(study: Study, checks: Sequence[SiteCheck]) -> str:
+    """Say why this study learns nothing together from these tables: each site's policy is its own. Else empty."""
+    nothing = "NOTHING IS LEARNT TOGETHER, and FDTR is LDTR:"
+    if not study.feature_map.n_shared:
+        return f'{nothing} no covariate is shared. Set effect = "shared" for those that do the same at every site.'
+    begin = nothing if len(checks) > 1 else "THIS SITE TEACHES THE OTHERS NOTHING:"
+    if all(i.reason for check in checks for i in check.identified):
+        return (
+            f"{begin} a site's own effects absorb every shared one. Share covariates that differ between the patients "
+            'of a site, or set [features] intercept = "none".'
+        )
+    withheld = [{v.step for v in check.verdicts if v.withholds} | _empty(check) for check in checks]
+    if all(steps.issuperset(range(study.horizon)) for steps in withheld):
+        return f"{begin} the disclosure rules withhold every step. Use fewer features, or larger sites."
+    return ""
+
+
+def _empty(check: SiteCheck) -> set[int | None]:
+    """The steps that no patient reached."""
+    return {h for h, row in enumerate(check.action_counts.tolist()) if not sum(row)}
+
+
+def _disclosure(checks: Sequence[SiteCheck]) -> None:
+    verdicts = [(check.site, verdict) for check in checks for verdict in check.verdicts]
+    for title, chosen in (
+        ("Disclosure would refuse", [(site, v) for site, v in verdicts if v.refuses]),
+        ("Disclosure would withhold the step", [(site, v) for site, v in verdicts if v.withholds]),
+        ("Disclosure warns", [(site, v) for site, v in verdicts if v.warns]),
+    ):
+        if chosen:
+            table(title, ["site", "why"], [[site, verdict.sentence] for site, verdict in chosen])
+    if any(not verdict.holds for _, verdict in verdicts):
+        line("This table is for the site's own eyes. Do not forward it.")
+    if not any(verdict.refuses for _, verdict in verdicts):
+        line("Disclosure: every site may release its sums.")
+
+
+def _privacy_costs(checks: Sequence[SiteCheck]) -> None:
+    """Print what differential privacy costs each site, where the study asks for it."""
+    costs = [(check.site, check.cost) for check in checks if check.cost is not None]
+    if costs:
+        line()
+        line(costs[0][1].sentences[0])
+        table("What the noise costs (experimental)", ["site", "expected"], [[s, c.sentences[1]] for s, c in costs])
+        line("This comes from exact sums, for the site's own eyes. Do not forward it.")
+
+
+def _sizes(check: SiteCheck) -> list[str]:
+    sizes = (check.n_patients, check.n_clusters, check.n_rows)
+    return [f"{size:,}" for size in sizes if size is not None]
+
+
+def _identified(study: Study, checks: Sequence[SiteCheck]) -> None:
+    if not study.feature_map.n_shared:
+        return
+    rows = [
+        [feature, *(f"{check.identified[j].retained:.0%}" for check in checks)]
+        for j, feature in enumerate(i.feature for i in checks[0].identified)
+    ]
+    table("Share of each shared feature that a site's own effects leave", ["feature", *(c.site for c in checks)], rows)
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for check in checks:
+        for i in check.identified:
+            if i.reason:
+                reasons.setdefault((i.feature, i.reason), []).append(check.site)
+    for (feature, reason), sites in reasons.items():
+        where = "every site" if len(sites) == len(checks) else ", ".join(sites)
+        line(f"{feature} carries no information at {where}: {reason}.")
+    if reasons:
+        line()
+
+
+def _transitions(checks: Sequence[SiteCheck]) -> None:
+    from fdtr.inference import SMALL_P, rejected
+
+    tests = [test for check in checks for test in check.transitions]
+    p_values = [test.p_value for test in tests if math.isfinite(test.p_value)]
+    if not p_values:
+        return
+    rows = [
+        [str(h), *(_marked(check.transitions[h].p_value, SMALL_P) for check in checks)]
+        for h in range(len(checks[0].transitions))
+    ]
+    table(
+        "Do shared features predict the next value, given the site's own? p of an F test",
+        ["step", *(check.site for check in checks)],
+        rows,
+    )
+    small, n = sum(p < SMALL_P for p in p_values), len(p_values)
+    line(f"* below {SMALL_P:g}: {small} of {n}; by chance alone about {n * SMALL_P:.2g} would be.")
+    if any(rejected(tests)):
+        line("They do, and this breaks the model's transitions (1), as a static covariate does. Consider")
+        line('share = "reward", or make the covariate specific. Common effects on the reward are another question.')
+    line()
+
+
+def _marked(p: float, small: float) -> str:
+    if not math.isfinite(p):
+        return "–"
+    return f"{'<0.001' if p < 0.001 else f'{p:.3f}'}{' *' if p < small else ''}"
+
+
+def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:
+    return {
+        "patients": check.n_patients,
+        "clusters": check.n_clusters,
+        "rows": check.n_rows,
+        "clipped": check.clipped,
+        "filled": check.filled,
+        "actions": {
+            str(h): dict(zip(study.actions.labels, row, strict=True))
+            for h, row in enumerate(check.action_counts.tolist())
+        },
+        "shared_features": {i.feature: {"retained": i.retained, "reason": i.reason} for i in check.identified},
+        "transitions": [
+            {"step": h, "F": t.statistic, "df": [t.df_model, t.df_residual], "p": t.p_value}
+            for h, t in enumerate(check.transitions)
+        ],
+        "disclosure": [
+            {
+                "rule": v.rule.rule,
+                "step": v.step,
+                "holds": v.holds,
+                "measured": v.measured,
+                "asked": v.asked,
+                "otherwise": v.otherwise,
+            }
+            for v in check.verdicts
+        ],
+        **({"differential_privacy": privacy(check.cost)} if check.cost else {}),
+    }
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {n:,}" for name, n in counts.items() if n) or "none"
+
+
+def _values(study: Study, record: Record) -> None:
+    """Print the mean over sites of every method by both estimators, and which sites are in doubt or not valued."""
+    means = {(p.method, p.estimator): p for p in record.pooled if not p.over}
+    intervals = {
+        method: [(p.plain.value, p.plain.low, p.plain.high, p.believable) for p in (means[method, e] for e in NAMES)]
+        for method, _ in means
+    }
+    if intervals:
+        values_table("Value on held-out patients, mean over sites", study, intervals)
+    doubtful = [v for v in record.values if v.method == "FDTR" and v.estimator == "wdr" and not v.believable]
+    if doubtful:
+        line(f"{DOUBT} not to be believed; values.csv has every reason. Of FDTR:")
+        for value in doubtful:
+            line(f"  {value.site}: {value.reason}")
+        line()
+    for site, site_record in record.sites.items():
+        if site_record.not_valued:
+            line(f"{site} is not valued: {site_record.not_valued}")
+            line()
