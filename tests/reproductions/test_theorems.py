@@ -42,8 +42,8 @@ def world_of(seed: int = 0) -> World:
 
 
 def truth_of(world: World, site: int, draws: int = 4000, seed: int = 1) -> SiteTruth:
-    features = Study.model_validate(world.study()).feature_map
-    return draw_truth(world, site, features, draws, 30, np.random.default_rng(seed))
+    study = Study.model_validate(world.study())
+    return draw_truth(world, site, study, draws, 30, np.random.default_rng(seed))
 
 
 @cache

@@ -144,7 +144,7 @@ def test_what_cannot_be_an_environment_is_refused():
         with pytest.raises(ValueError, match=r"0 … 2, not"):
             environment.step(np.int64(code))
 
-    with pytest.raises(TypeError, match="step by step is needed, not str"):
+    with pytest.raises(TypeError, match="A simulated world is needed, not str"):
         make_environment("linear", 0)
 
 
