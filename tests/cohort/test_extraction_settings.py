@@ -107,7 +107,7 @@ def test_printed_settings_load_again_and_explain_themselves(settings, tmp_path):
     assert type(settings).load(tmp_path / "s.toml") == settings
     text = settings.as_toml()
     assert "step_hours = 4.0  # The length of a step, in hours." in text
-    assert "\n# unmeasured = …  # Taken for the value where none was measured." in text
+    assert "\n# unmeasured = …  # Value to use where none was measured." in text
     assert max(map(len, text.splitlines())) < 200
 
 

@@ -52,7 +52,7 @@ class Clif(Setting):
         Literal["location_name", "location_type", "location_category", "hospital_id"],
         Field(description="The column of the ADT table that names a stay's site."),
     ] = "location_name"
-    gap_hours: Annotated[Hours, Field(description="Between two units of one stay, at most.")] = 1.0
+    gap_hours: Annotated[Hours, Field(description="Longest gap between two units of one stay.")] = 1.0
     trips: Annotated[
         tuple[Text, ...], Field(description="location_category of trips from a unit and back, which end no stay.")
     ] = TRIPS
@@ -60,9 +60,9 @@ class Clif(Setting):
         Literal["unit", "hospital"], Field(description='With time_zero = "admission": to the unit, or to the hospital.')
     ] = "unit"
     delay_hours: Annotated[
-        Number, Field(ge=0, le=100_000, description="Step 0 begins so long after admission, or after the onset.")
+        Number, Field(ge=0, le=100_000, description="Hours from admission, or from the onset, to step 0.")
     ] = 0.0
-    youngest: Annotated[Whole, Field(ge=0, description="Years at admission.")] = 18
+    youngest: Annotated[Whole, Field(ge=0, description="Smallest age at admission, in years.")] = 18
     first_stay: Annotated[Flag, Field(description="Only the first stay of each person.")] = True
     smallest_site: Annotated[Whole, Field(ge=1, description="Sites with fewer stays leave the cohort.")] = 1
     diagnoses: Annotated[
@@ -72,7 +72,7 @@ class Clif(Setting):
     labs: Annotated[dict[Name, Text], Field(description="lab_category of each covariate, or of the outcome.")] = LABS
     conversions: Annotated[
         dict[Text, dict[Text, Annotated[Number, Field(gt=0)]]],
-        Field(description="What a lab_category's result in another unit than the covariate's is multiplied by."),
+        Field(description="Factors from other units of a lab_category to the covariate's unit."),
     ] = CONVERSIONS
     fluids: Annotated[
         dict[Text, Name],
@@ -83,7 +83,7 @@ class Clif(Setting):
     carriers: Annotated[
         tuple[Text, ...], Field(description="A fluid whose med_route_name contains this carries a drug: not counted.")
     ] = ("mixed solution",)
-    longest_hours: Annotated[Hours, Field(description="A rate that is not charted anew for longer is not held.")] = 24.0
+    longest_hours: Annotated[Hours, Field(description="Longest time that a rate holds without a new entry.")] = 24.0
 
     @model_validator(mode="before")
     @classmethod
@@ -120,7 +120,7 @@ class ClifSettings(ExtractionSettings):
 
     SOURCE: ClassVar[SourceName] = "clif"
 
-    name: Annotated[Text, Field(description="Of the drafted study.")] = "icu-fluids"
+    name: Annotated[Text, Field(description="Name of the drafted study.")] = "icu-fluids"
     # CLIF has no onset of sepsis: the user has to list it.
     time_zero: Annotated[
         Literal["onset", "admission"],

@@ -120,6 +120,10 @@ def open_database(address: str, *, memory: str | None = None) -> Database:
 
     A password belongs into ~/.pgpass or PGPASSWORD. It works in `address` too, and no message shows `address`.
     `memory`, such as "2GB", is the most that DuckDB takes before it goes on in temporary files.
+
+    >>> with open_database("duckdb:") as db:
+    ...     db.number("SELECT 1 + 1")
+    2
     """
     scheme, _, rest = address.partition(":")
     if scheme == "duckdb":

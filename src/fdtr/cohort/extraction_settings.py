@@ -69,11 +69,11 @@ class Charted(Setting):
 
     name: Annotated[Name, Field(description="Its column: small letters, digits and underscores.")]
     meaning: Annotated[Text, Field(description="For the dictionary.")]
-    unit: Annotated[Text, Field(description="Into which sources convert.")]
+    unit: Annotated[Text, Field(description="Unit of the column; sources convert into it.")]
     plausible: Annotated[Bounds, Field(description="Values outside are errors of charting: counted and dropped.")]
     range: Annotated[Bounds, Field(description="Public bounds for the study; values outside are clipped there.")]
     look_back_hours: Annotated[
-        Hours | None, Field(description="Hours, at most, that a value is old when a step begins; left out: as for all.")
+        Hours | None, Field(description="Largest age of a value, in hours, when a step begins; left out: that of all.")
     ] = None
 
     @field_validator("plausible", "range")
@@ -85,7 +85,7 @@ class Charted(Setting):
 class StateCovariate(Charted):
     """A charted covariate of the state."""
 
-    effect: Annotated[Literal["shared", "specific"], Field(description="In the drafted study.")] = "shared"
+    effect: Annotated[Literal["shared", "specific"], Field(description="Effect in the drafted study.")] = "shared"
 
 
 class SiteCovariate(Setting):
@@ -111,7 +111,9 @@ class Outcome(Charted):
     better: Annotated[Literal["low", "high"], Field(description="Which end of the range is worth 1.")] = "low"
     unmeasured: Annotated[
         Number | None,
-        Field(description="Taken for the value where none was measured. Left out: who has none at time zero leaves."),
+        Field(
+            description="Value to use where none was measured. Left out: stays without one at time zero are removed."
+        ),
     ] = None
 
 
@@ -172,12 +174,12 @@ class Options(Setting):
     """Options of the command, recorded so that the file alone makes the table again. A new option overrides them."""
 
     source: Annotated[SourceName | None, Field(description="The command: fdtr extract SOURCE.")] = None
-    version: Annotated[Text | None, Field(description="Of fdtr, when the table was made.")] = None
+    version: Annotated[Text | None, Field(description="Version of fdtr that made the table.")] = None
     site: Annotated[Text | None, Field(description="--site: all stays are this one site's.")] = None
     one_site: Annotated[Flag, Field(description="--one-site: the table may be of one site.")] = False
     sepsis: Annotated[Sepsis | None, Field(description="--sepsis, or --stays FILE: listed (MIMIC-IV).")] = None
     file_type: Annotated[Text | None, Field(description="--file-type (CLIF).")] = None
-    time_zone: Annotated[Text | None, Field(description="--time-zone: of times that state none (CLIF).")] = None
+    time_zone: Annotated[Text | None, Field(description="--time-zone: zone of times that state none (CLIF).")] = None
 
 
 WEIGHT = StateCovariate(
@@ -213,16 +215,14 @@ class ExtractionSettings(Setting):
 
     SOURCE: ClassVar[SourceName] = "mimic-iv"
 
-    name: Annotated[Text, Field(description="Of the drafted study.")] = "sepsis-fluids"
+    name: Annotated[Text, Field(description="Name of the drafted study.")] = "sepsis-fluids"
     time_zero: Annotated[
         Literal["onset", "admission"],
         Field(description="When step 0 begins: the onset of sepsis, if that is later than admission, or admission."),
     ] = "onset"
     steps: Annotated[Whole, Field(ge=1, le=MOST_STEPS, description="How many steps a stay has at most.")] = 5
     step_hours: Annotated[Hours, Field(description="The length of a step, in hours.")] = 4.0
-    look_back_hours: Annotated[Hours, Field(description="Hours, at most, that a value is old when a step begins.")] = (
-        24.0
-    )
+    look_back_hours: Annotated[Hours, Field(description="Largest age of a value, in hours, when a step begins.")] = 24.0
     may_be_absent: Annotated[
         tuple[Name, ...],
         Field(description="Covariates, the outcome or kinds of dose that may have no usable value at all."),
@@ -239,9 +239,7 @@ class ExtractionSettings(Setting):
         dict[str, Annotated[Number, Field(ge=0, le=1)]],
         Field(description="What each missing step is worth on [0, 1], after death and after discharge."),
     ] = Field(default_factory=lambda: dict(ENDS))
-    options: Annotated[
-        Options, Field(description="What came by options of the command; one that is given again wins.")
-    ] = Options()
+    options: Annotated[Options, Field(description="Options of the command; a new option overrides these.")] = Options()
 
     @model_validator(mode="before")
     @classmethod

@@ -39,8 +39,8 @@ class ChartedCodes(Setting):
 
     name: Annotated[Name, Field(description="The covariate, or the outcome.")]
     codes: Codes
-    factor: Annotated[Number, Field(description="What the number is multiplied by, …")] = 1.0
-    shift: Annotated[Number, Field(description="… and what is added then, to have the unit of the settings.")] = 0.0
+    factor: Annotated[Number, Field(description="The number is multiplied by this, …")] = 1.0
+    shift: Annotated[Number, Field(description="… and this is added, to get the unit of the settings.")] = 0.0
 
 
 class DoseCodes(Setting):
@@ -51,9 +51,7 @@ class DoseCodes(Setting):
     kind: Annotated[Literal["bolus", "rate"], Field(description="ml at once, or ml an hour until the next event.")] = (
         "bolus"
     )
-    factor: Annotated[Number, Field(gt=0, description="What the number is multiplied by, to be ml or ml an hour.")] = (
-        1.0
-    )
+    factor: Annotated[Number, Field(gt=0, description="Factor from the number to ml, or to ml an hour.")] = 1.0
     stop: Annotated[tuple[Text, ...], Field(description="Codes that stop a rate.")] = ()
 
     @model_validator(mode="after")
@@ -67,17 +65,19 @@ class Meds(Setting):
     """What the codes of a MEDS dataset mean."""
 
     begin: Annotated[Codes, Field(description="Events that begin a stay: time zero.")]
-    leave: Annotated[tuple[Text, ...], Field(description="Events that end one.")] = ()
+    leave: Annotated[tuple[Text, ...], Field(description="Events that end a stay.")] = ()
     birth: Annotated[tuple[Text, ...], Field(description="Events that tell when a person was born.")] = ("MEDS_BIRTH",)
     death: Annotated[tuple[Text, ...], Field(description="Events that tell when a person died.")] = ("MEDS_DEATH",)
     site_part: Annotated[
-        Whole | None, Field(ge=1, description="The part of a beginning's code, between //, that names the site.")
+        Whole | None, Field(ge=1, description="Number of the part of a begin code, between //, that names the site.")
     ] = None
     site_column: Annotated[Text | None, Field(description="The column of the shards that names the site.")] = None
-    youngest: Annotated[Whole, Field(ge=0, description="Years at time zero; 0: of any age, known or not.")] = 18
+    youngest: Annotated[
+        Whole, Field(ge=0, description="Smallest age at time zero, in years; 0: any age, known or not.")
+    ] = 18
     first_stay: Annotated[Flag, Field(description="Only the first stay of each person.")] = True
     smallest_site: Annotated[Whole, Field(ge=1, description="Sites with fewer stays leave the cohort.")] = 1
-    longest_hours: Annotated[Hours, Field(description="A rate that is not charted anew for longer is not held.")] = 24.0
+    longest_hours: Annotated[Hours, Field(description="Longest time that a rate holds without a new event.")] = 24.0
     charted: Annotated[
         tuple[ChartedCodes, ...], Field(min_length=1, description="Events that chart a covariate, or the outcome.")
     ]
@@ -95,7 +95,7 @@ class MedsSettings(ExtractionSettings):
 
     SOURCE: ClassVar[SourceName] = "meds"
 
-    name: Annotated[Text, Field(description="Of the drafted study.")] = "meds-fluids"
+    name: Annotated[Text, Field(description="Name of the drafted study.")] = "meds-fluids"
     # The map decides what begins a stay: an admission or an onset.
     time_zero: Annotated[
         Literal["onset", "admission"], Field(description="For the dictionary: what [meds] begin stands for.")

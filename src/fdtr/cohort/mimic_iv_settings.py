@@ -46,9 +46,9 @@ class ChartedItems(Setting):
 
     name: Annotated[Name, Field(description="The covariate. Several lines may have the same one, for several units.")]
     table: Annotated[Literal["chartevents", "labevents"], Field(description="Where the items are charted.")]
-    items: Annotated[tuple[ItemId, ...], Field(min_length=1, description="Their itemid.")]
-    factor: Annotated[Number, Field(description="What the number is multiplied by, …")] = 1.0
-    shift: Annotated[Number, Field(description="… and what is added then, to have the unit of the settings.")] = 0.0
+    items: Annotated[tuple[ItemId, ...], Field(min_length=1, description="itemid of each.")]
+    factor: Annotated[Number, Field(description="The number is multiplied by this, …")] = 1.0
+    shift: Annotated[Number, Field(description="… and this is added, to get the unit of the settings.")] = 0.0
 
     @property
     def origin(self) -> str:
@@ -67,7 +67,8 @@ class MimicIv(Setting):
     """What is read from MIMIC-IV, and where."""
 
     schemas: Annotated[
-        tuple[Text, ...], Field(min_length=1, description="Where tables are looked for; of several the first counts.")
+        tuple[Text, ...],
+        Field(min_length=1, description="Schemas to search for tables; the first that has a table counts."),
     ] = SCHEMAS
     # None and not empty: TOML lets nobody add [[mimic_iv.charted]] to a printed `charted = []`.
     charted: Annotated[

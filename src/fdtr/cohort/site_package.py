@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -18,7 +17,6 @@ from fdtr.study import Study, read_study_bytes
 from fdtr.study.sections import Section, Text
 from fdtr.study.validation_messages import readable
 
-NEW, OLD = ".private-new", ".private-old"
 TEXTS = ("run.sh", "run.bat", "README.md")
 MOST_BYTES = 2**16
 TO_FILL_IN = {
@@ -81,41 +79,18 @@ class Config(Section):
         return json.dumps(TO_FILL_IN, indent=2) + "\n"
 
 
-@dataclass(frozen=True)
 class Package:
     """Paths in a folder that `write_package` made, and the replacement of its private table."""
 
-    folder: Path
-
-    @property
-    def config(self) -> Path:
-        """The file with four fields to fill in."""
-        return self.folder / "config.json"
-
-    @property
-    def study(self) -> Path:
-        """The study file, the same at every site."""
-        return self.folder / "study.toml"
-
-    @property
-    def settings(self) -> Path:
-        """The settings of the extraction, the same at every site."""
-        return self.folder / "settings.toml"
-
-    @property
-    def private(self) -> Path:
-        """Folder of patients' rows, which stay at the site."""
-        return self.folder / "private"
-
-    @property
-    def output(self) -> Path:
-        """Folder of files that may leave, and no others."""
-        return self.folder / "output"
-
-    @property
-    def new(self) -> Path:
-        """Folder of the table of the current run. It replaces `private` once the run is accepted."""
-        return self.folder / NEW
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "config.json"  # four fields that the site fills in
+        self.study = folder / "study.toml"  # the same at every site
+        self.settings = folder / "settings.toml"  # of the extraction, the same at every site
+        self.private = folder / "private"  # patients' rows, which stay at the site
+        self.output = folder / "output"  # files that may leave, and no others
+        self.new = folder / ".private-new"  # the table of this run, which replaces `private` once it is accepted
+        self._old = folder / ".private-old"
 
     def prepare(self) -> None:
         """Check the folder before a run, and clean up after a run that was killed."""
@@ -128,8 +103,8 @@ class Package:
                 f"{self.output} is a file, and should be the folder of what may leave. Nothing was written. Move it "
                 "away."
             )
-        if _is_ours(self.folder / OLD) and not self.private.exists():
-            (self.folder / OLD).rename(self.private)  # a run was killed between its two renames
+        if _is_ours(self._old) and not self.private.exists():
+            self._old.rename(self.private)  # a run was killed between its two renames
         self.discard()
         try:
             self.output.mkdir(exist_ok=True)
@@ -139,15 +114,15 @@ class Package:
     def accept(self) -> None:
         """Replace the table of an earlier run by the new one."""
         if self.private.exists():
-            self.private.rename(self.folder / OLD)
+            self.private.rename(self._old)
         self.new.rename(self.private)
         self.discard()
 
     def discard(self) -> None:
         """Remove a new table that was refused, and an old one that was replaced."""
-        for name in (NEW, OLD):
-            if _is_ours(self.folder / name):
-                shutil.rmtree(self.folder / name)
+        for folder in (self.new, self._old):
+            if _is_ours(folder):
+                shutil.rmtree(folder)
 
 
 def _is_ours(folder: Path) -> bool:

@@ -17,6 +17,9 @@ def draft_study(
 
     Effects of a patient's state are shared by all sites. Each site has an intercept of its own for every action. A
     covariate that is constant within a site cannot be told from that intercept: it is named in a comment, not drafted.
+
+    >>> draft_study(ExtractionSettings(steps=3)).splitlines()[4]
+    'horizon = 3  # steps of 4 hours from time zero'
     """
     dose = settings.dose
     levels = list(range(len(dose.labels)))

@@ -1,4 +1,4 @@
--- One row per entry of an infusion: its rate, and until when it held, NULL where nothing of the order follows.
+-- One row per entry of an infusion: its rate, and when that ended; NULL if no entry of the order follows.
 --
 -- CLIF charts when a rate was set, not what flowed: a rate holds until the next entry of the same order, and no longer
 -- than the settings say. An entry that only confirms the infusion goes on with the rate. Where an order was stopped and

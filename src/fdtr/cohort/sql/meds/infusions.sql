@@ -1,4 +1,4 @@
--- One row per event that set a rate: until when it held, NULL where nothing follows.
+-- One row per event that set a rate: the rate, and when it ended; NULL if no event of the line follows.
 --
 -- A rate holds until the next event of the same line of the map, or one that the line says stops it, and no longer than
 -- the settings say. A stop at the same instant came first. MEDS has no orders: infusions that may run beside each other

@@ -1,7 +1,7 @@
 -- One row per stay of the cohort, whose rules stand in mimic_iv.py.
 --
--- Time zero is the onset of sepsis where it is asked for and known and came after admission to the unit: what is given
--- before that is not charted here. Otherwise it is admission.
+-- Time zero is the onset of sepsis if the settings say so, the onset is known and it came after admission to the unit:
+-- what is given before admission is not charted here. Otherwise time zero is admission.
 SELECT
     c.stay_id,
     c.patient_id,
