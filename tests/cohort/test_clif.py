@@ -527,7 +527,7 @@ class TestFiles:
 
     @pytest.mark.parametrize(
         ("options", "says"),
-        [({"file_type": "fst"}, "parquet and csv can"), ({"zone": "Chicago'; DROP"}, "no time zone")],
+        [({"file_type": "fst"}, "parquet and csv can"), ({"time_zone": "Chicago'; DROP"}, "no time zone")],
     )
     def test_options_that_cannot_be_are_refused(self, tmp_path, options, says):
         with pytest.raises(InvalidSettings, match=says):
