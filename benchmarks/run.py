@@ -31,9 +31,10 @@ from fdtr import masking
 from fdtr.algebra.normal_equations import factor
 from fdtr.algebra.pessimism import LowerBound, Penalty, penalty_roots
 from fdtr.algebra.threads import one_blas_thread, thread_count
-from fdtr.disclosure import Ledger, Release, judge
+from fdtr.disclosure import Release, judge
 from fdtr.disclosure.facts import measure
 from fdtr.evaluation.intervals import bootstrap, weighted_means
+from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.exchange.wire import message_size, total_size
 from fdtr.learners.accumulate import accumulate
 from fdtr.learners.local import fit_local as fit_alone

@@ -8,7 +8,7 @@ from fdtr.algebra.normal_equations import minimum_norm
 from fdtr.cli.app import app
 from fdtr.cli.study_output import why_alone
 from fdtr.errors import NoSharedEffect
-from fdtr.exchange.folder import open_folder
+from fdtr.exchange.folder.hub_steps import open_folder
 from fdtr.hub import combine_messages
 from fdtr.pipeline.run import run
 from fdtr.report.render import render

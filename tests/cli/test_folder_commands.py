@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from fdtr.cli.app import app
 from fdtr.errors import AlreadyPosted, FdtrError
-from fdtr.exchange.kept import ledger
+from fdtr.exchange.site_state.ledger import site_ledger
 from folder_parties import Parties, study_of
 
 
@@ -99,7 +99,7 @@ def test_a_message_that_waits_is_taken_back_and_one_that_was_posted_is_not(parti
     with pytest.raises(FdtrError, match="could not be written"):
         said(parties, "a", "site", "next", "--yes")
     with parties.at_home("a"):
-        [recorded] = ledger().recorded()
+        [recorded] = site_ledger().recorded()
     told = said(parties, "a", "site", "withdraw", recorded.message[:12], "--yes")
     assert told.startswith(f"Struck {recorded.message[:12]}")
     in_the_way.unlink()

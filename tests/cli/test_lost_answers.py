@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from fdtr.cli.app import app
 from fdtr.errors import PerhapsWritten, UnwritableFile
-from fdtr.exchange.kept import find_copy, ledger
+from fdtr.exchange.site_state.ledger import site_ledger
+from fdtr.exchange.site_state.sent_copies import find_copy
 from folder_parties import Parties, study_of
 
 
@@ -49,16 +50,16 @@ def test_a_message_whose_answer_was_lost_keeps_its_record_and_its_copy(place, mo
         failing(patched, renamed=True)
         with pytest.raises(PerhapsWritten, match="The ledger keeps its record"):
             summarize()
-    [recorded] = ledger().recorded()
+    [recorded] = site_ledger().recorded()
     assert (place / "m.fdtr").exists()
     assert find_copy(recorded.message) is not None
     summarize()
-    assert {one.message for one in ledger().recorded()} == {recorded.message}
+    assert {one.message for one in site_ledger().recorded()} == {recorded.message}
 
 
 def test_a_message_that_was_surely_not_written_leaves_neither(place, monkeypatch):
     failing(monkeypatch, renamed=False)
     with pytest.raises(UnwritableFile, match="Nothing was written"):
         summarize()
-    assert ledger().recorded() == []
+    assert site_ledger().recorded() == []
     assert not list(place.rglob("*.fdtr"))

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fdtr.disclosure import Ledger
 from fdtr.errors import ReleasedBefore, SmallCell, SmallPair, TooFewPerAction
+from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.site import fit_local, read_trajectories, release_of, summarize
 from worlds import make_study, make_table
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fdtr.disclosure import Ledger
 from fdtr.errors import (
     ChangedSummary,
     OtherPayload,
@@ -15,6 +14,7 @@ from fdtr.errors import (
     TooFewPatients,
     TooFewSites,
 )
+from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.hub import combine_messages
 from fdtr.inference import gain_from_sharing, heterogeneity, infer_effects, theorem3_bound_from_total
 from fdtr.pipeline.run import run

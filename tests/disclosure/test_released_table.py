@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdtr.disclosure import Ledger, TableOne, release_table
+from fdtr.disclosure import TableOne, release_table
 from fdtr.disclosure.released_table import Groups, Measured, hidden_cells
 from fdtr.errors import NotNoised, OtherPayload, ReleasedBefore, TooFewPatients
-from fdtr.exchange.table_one import write_table
+from fdtr.exchange.site_state.ledger import Ledger
+from fdtr.exchange.wire import write_table
 from fdtr.site import read_trajectories, release_of_table, summarize_table
 from worlds import make_sites, make_study, make_table
 
@@ -179,7 +180,8 @@ def test_two_tables_of_nearly_the_same_patients_are_refused(tmp_path):
     parts = [read_trajectories(source, study) for source in sources]
     tables = [summarize_table(study, part, source) for part, source in zip(parts, sources, strict=True)]
     first, second = (release_of_table(study, part, told) for part, told in zip(parts, tables, strict=True))
-    ledger.record(first)
+    with ledger.recording(first):
+        pass
     ledger.require(first)
     with pytest.raises(ReleasedBefore, match="1 patient differs"):
         ledger.require(second)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fdtr import container
 from fdtr.errors import FdtrError, InvalidSums, NotFinite, NotPositive, OtherArrays, TooLarge, WrongLength
 from fdtr.exchange import wire
-from fdtr.exchange.kept import find_kept, keep
+from fdtr.exchange.site_state.sent_copies import find_kept, keep
 from fdtr.exchange.wire import (
     decode_message,
     encode_message,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fdtr.errors import ChangedSummary, DamagedFile, NotPositive, OtherKind, OtherPayload
-from fdtr.exchange.kept import find_copy, find_kept, keep, keep_rounded, read_own
+from fdtr.exchange.site_state.sent_copies import find_copy, find_kept, keep, keep_rounded, read_own
 from fdtr.exchange.wire import encode_total, read_message, read_total, total_size, write_total
 from fdtr.masking import FixedPoint, as_sent
 from fdtr.site import fit_federated, summarize

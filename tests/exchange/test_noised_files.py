@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fdtr.errors import DamagedFile, OtherKey, OtherRound, OtherStudy
-from fdtr.exchange.kept import find_kept, keep, write_again
+from fdtr.exchange.site_state.sent_copies import find_kept, keep, write_again
 from fdtr.exchange.wire import open_message, read_message, read_total, write_message, write_total
 from fdtr.hub import combine_messages
 from fdtr.masking import FixedPoint, as_sent

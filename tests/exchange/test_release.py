@@ -18,8 +18,6 @@ from fdtr.errors import (
     TooFewPatients,
     UnwritableFile,
 )
-from fdtr.exchange.folder.memory import history_locked, save_history
-from fdtr.exchange.kept import find_copy, ledger
 from fdtr.exchange.release import (
     AGREED_BEFOREHAND,
     Proposal,
@@ -27,8 +25,10 @@ from fdtr.exchange.release import (
     release_table,
     release_values,
 )
-from fdtr.exchange.table_one import HEADINGS
-from fdtr.exchange.wire import open_message, read_message, read_values
+from fdtr.exchange.site_state.ledger import site_ledger
+from fdtr.exchange.site_state.release_guard import history_locked, save_history
+from fdtr.exchange.site_state.sent_copies import find_copy
+from fdtr.exchange.wire import TABLE_HEADINGS, open_message, read_message, read_values
 from fdtr.signing import Key
 from fdtr.site import evaluate_site, fit_local, fit_message, summarize_table
 from fdtr.summary import combine
@@ -55,7 +55,7 @@ def rows(study):
 
 
 def standing() -> list[str]:
-    return [release.message for release in ledger().recorded() if not release.withdrawn]
+    return [release.message for release in site_ledger().recorded() if not release.withdrawn]
 
 
 def left_files(place: Path) -> list[Path]:
@@ -236,7 +236,7 @@ def test_a_table_leaves_by_the_same_transaction(study, tmp_path):
         release_table(study, rows, table, tmp_path / "a.csv", confirm=lambda _: False)
     assert not (tmp_path / "a.csv").exists()
     release_table(study, rows, table, tmp_path / "a.csv", confirm=AGREED_BEFOREHAND)
-    assert (tmp_path / "a.csv").read_text().splitlines()[0] == ",".join(HEADINGS)
+    assert (tmp_path / "a.csv").read_text().splitlines()[0] == ",".join(TABLE_HEADINGS)
     assert standing() == [table.digest]
     almost = rows.select([True] * 397 + [False] * 3)
     with pytest.raises(ReleasedBefore):

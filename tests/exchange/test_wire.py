@@ -6,8 +6,16 @@ from safetensors.numpy import load_file
 
 from fdtr import container
 from fdtr.errors import OtherKind, OtherStudy, SiteTwice, TooFewSites, UnwritableFile
-from fdtr.exchange.kept import find_kept, keep, state_folder
-from fdtr.exchange.wire import message_size, payload_size, read_message, read_total, write_message, write_total
+from fdtr.exchange.site_state import state_folder
+from fdtr.exchange.site_state.sent_copies import find_kept, keep
+from fdtr.exchange.wire import (
+    message_size,
+    payload_size,
+    read_message,
+    read_total,
+    write_message,
+    write_total,
+)
 from fdtr.hub import combine_messages, pooled_coefficients
 from fdtr.site import fit_federated, fit_local, summarize
 from fdtr.summary import SiteSummary, Total, combine

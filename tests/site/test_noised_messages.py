@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from fdtr.disclosure import Ledger, SiteValues, judge, release
+from fdtr.disclosure import SiteValues, judge, release
 from fdtr.disclosure.facts import measure
 from fdtr.errors import InvalidStudy, NotNoised, NotRepeatable, ReleasedBefore
+from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.hub import combine_messages
 from fdtr.learners.private_fit import Noise
 from fdtr.site import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fdtr.exchange.kept import ledger
+from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.policy import Policy
 from fdtr.signing import HUB
 from folder_parties import SITES, Parties
@@ -63,7 +63,7 @@ class Disk:
     def recorded(self, turn: str) -> list[str]:
         """The messages in the ledger of the turn's party, and which of them were struck."""
         with self.parties.at_home(self.party(turn)):
-            return sorted({f"{one.message} {one.withdrawn}" for one in ledger().recorded()})
+            return sorted({f"{one.message} {one.withdrawn}" for one in site_ledger().recorded()})
 
     def condition(self, turn: str) -> int:
         """The same for two disks that differ only in the names of what is half-written."""

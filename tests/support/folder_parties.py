@@ -15,20 +15,15 @@ import pyarrow as pa
 import pyarrow.csv
 
 from fdtr.errors import UnwritableFile
-from fdtr.exchange.folder import (
-    Board,
-    Turn,
-    find_home,
-    join,
-    new_round,
-    open_folder,
-    player,
-    read_board,
-    take_hub_turn,
-    take_site_turn,
-    withdraw,
-)
-from fdtr.exchange.kept import ledger
+from fdtr.exchange.folder import site_session
+from fdtr.exchange.folder.hub_steps import new_round, open_folder, take_hub_steps
+from fdtr.exchange.folder.round_snapshot import RoundSnapshot, read_round
+from fdtr.exchange.folder.round_status import StepsTaken
+from fdtr.exchange.folder.site_session import join
+from fdtr.exchange.folder.site_steps import take_site_steps
+from fdtr.exchange.release import withdraw
+from fdtr.exchange.site_state.joined_folders import find_joined
+from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.policy import Policy
 from fdtr.signing import HUB, Key
 from fdtr.study import Study
@@ -70,8 +65,8 @@ class Parties:
         return self.root / "shared"
 
     @property
-    def board(self) -> Board:
-        return read_board(self.folder)
+    def board(self) -> RoundSnapshot:
+        return read_round(self.folder)
 
     def set_up(self, study: Study, n: int = 120) -> Parties:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -100,7 +95,7 @@ class Parties:
             else:
                 os.environ["FDTR_STATE"] = before
 
-    def open(self) -> Turn:
+    def open(self) -> StepsTaken:
         with self.at_home(HUB):
             return open_folder(self.folder, self.root / "study.toml", self.key(HUB))
 
@@ -114,15 +109,15 @@ class Parties:
             self.join(site)
         return self
 
-    def hub(self, **options: Any) -> Turn:
+    def hub(self, **options: Any) -> StepsTaken:
         with self.at_home(HUB):
-            return take_hub_turn(self.folder, self.key(HUB), **options)
+            return take_hub_steps(self.folder, self.key(HUB), **options)
 
-    def site(self, site: str, *, says: bool = True, out: Path | None = None) -> Turn:
+    def site(self, site: str, *, says: bool = True, out: Path | None = None) -> StepsTaken:
         with self.at_home(site):
-            return take_site_turn(find_home(self.folder, site), self.key(site), lambda _: says, out)
+            return take_site_steps(find_joined(self.folder, site), self.key(site), lambda _: says, out)
 
-    def new_round(self) -> Turn:
+    def new_round(self) -> StepsTaken:
         with self.at_home(HUB):
             return new_round(self.folder, self.key(HUB))
 
@@ -132,16 +127,16 @@ class Parties:
         def unreachable(*_: object) -> bool:
             raise UnwritableFile("The share is not there.")
 
-        with patch.object(player, "post", unreachable), suppress(UnwritableFile):
+        with patch.object(site_session, "post", unreachable), suppress(UnwritableFile):
             self.site(site)
 
     def withdraw(self, site: str) -> None:
         """Take back whatever the site's ledger holds."""
         with self.at_home(site):
-            for message in {one.message for one in ledger().recorded() if not one.withdrawn}:
+            for message in {one.message for one in site_ledger().recorded() if not one.withdrawn}:
                 withdraw(message)
 
-    def turn(self, what: str) -> Turn | None:
+    def turn(self, what: str) -> StepsTaken | None:
         """One act of one party: "open", "join a", "a", "hub", "prepare a", "withdraw a", "new-round"."""
         act, _, site = what.partition(" ")
         alone = {"open": self.open, "new-round": self.new_round, HUB: self.hub}
@@ -151,7 +146,7 @@ class Parties:
             return self.site(act)
         return {"join": self.join, "prepare": self.prepare, "withdraw": self.withdraw}[act](site)
 
-    def all(self, *sites: str) -> list[Turn]:
+    def all(self, *sites: str) -> list[StepsTaken]:
         return [self.site(site) for site in sites or self.sites]
 
     def play(self, *sites: str) -> None:
@@ -171,4 +166,4 @@ class Parties:
 
     def home_of(self, site: str) -> Path:
         with self.at_home(site):
-            return find_home(self.folder, site).place
+            return find_joined(self.folder, site).place

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fdtr.exchange.folder import find_home, take_site_turn, withdraw
-from fdtr.exchange.folder.layout import SUMS
-from fdtr.exchange.folder.parts import MASKED
-from fdtr.exchange.kept import ledger
+from fdtr.exchange.folder.site_steps import take_site_steps
+from fdtr.exchange.folder_layout import MASKED, SUMS
+from fdtr.exchange.release import withdraw
+from fdtr.exchange.site_state.joined_folders import find_joined
+from fdtr.exchange.site_state.ledger import site_ledger
 from folder_parties import Parties, study_of
 
 BOTH = pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
@@ -39,7 +40,7 @@ def crash(parties: Parties, site: str = "a") -> None:
         raise Died
 
     with parties.at_home(site), pytest.raises(Died):
-        take_site_turn(find_home(), parties.key(site), dies)
+        take_site_steps(find_joined(), parties.key(site), dies)
     shutil.rmtree(home)  # an exception tidies up, and a death does not
     left.rename(home)
 
@@ -68,7 +69,7 @@ def at_home(parties: Parties, part: str, site: str = "a") -> list[Path]:
 
 def standing(parties: Parties, site: str = "a") -> list[str]:
     with parties.at_home(site):
-        return [one.message for one in ledger().recorded() if not one.withdrawn]
+        return [one.message for one in site_ledger().recorded() if not one.withdrawn]
 
 
 def taken_back(parties: Parties, message: str, site: str = "a") -> int:

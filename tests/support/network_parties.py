@@ -25,7 +25,7 @@ import tomli_w
 from fdtr.exchange.flower.certificates import make_certificates
 from fdtr.exchange.flower.node_keys import new_node_key
 from fdtr.exchange.flower.processes import exits_with_parent
-from fdtr.exchange.folder.parts import sites_of
+from fdtr.exchange.folder_layout import sites_of
 from fdtr.policy import Policy
 from fdtr.signing import HUB
 from fdtr.study import Study

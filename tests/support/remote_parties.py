@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fdtr.exchange.folder import Board
-from fdtr.exchange.kept import staying_in
+from fdtr.exchange.folder.round_snapshot import RoundSnapshot
 from fdtr.exchange.remote.audit import Audit
 from fdtr.exchange.remote.collection import DeliveryFailure
 from fdtr.exchange.remote.hub_rounds import run_federation
 from fdtr.exchange.remote.jobs import Job, Result
 from fdtr.exchange.remote.request_handler import RequestHandler, ServedStudy
 from fdtr.exchange.remote.requests import Answer, Phase, Request
+from fdtr.exchange.site_state import use_state_folder
 from fdtr.policy import Policy
 from fdtr.signing import HUB
 from fdtr.study import Study
@@ -38,7 +38,7 @@ class Network:
         return self.parties.root
 
     @property
-    def board(self) -> Board:
+    def board(self) -> RoundSnapshot:
         return self.parties.board
 
     def job(self, **changes) -> Job:
@@ -56,7 +56,7 @@ class Network:
         return found
 
     def run(self, **changes) -> Result:
-        with staying_in(self.root / "homes" / HUB):
+        with use_state_folder(self.root / "homes" / HUB):
             result = run_federation(self.job(**changes), key_of(HUB), self.ask)
         assert Result.from_json((self.root / "result.json").read_bytes()) == result
         return result

@@ -114,7 +114,7 @@ def check(
     json: Json = False,
 ) -> None:
     """What the table holds, what it can identify, and what disclosure would say. Writes and sends nothing."""
-    from fdtr.exchange.kept import ledger
+    from fdtr.exchange.site_state.ledger import site_ledger
     from fdtr.site import check as check_site
     from fdtr.site import read_trajectories
     from fdtr.study import Study
@@ -122,7 +122,7 @@ def check(
     loaded = Study.load(study)
     rows = read_trajectories(data, loaded, site).by_site()
     study_output.show_checks(
-        loaded, [check_site(loaded, part, ledger=ledger(), n_sites=sites) for part in rows.values()], json
+        loaded, [check_site(loaded, part, ledger=site_ledger(), n_sites=sites) for part in rows.values()], json
     )
 
 
@@ -140,7 +140,7 @@ def tune(
     Shown are held-out errors, and those of the contrasts between actions; they choose settings and are no estimate of
     what a policy is worth.
     """
-    from fdtr.exchange.kept import find_kept
+    from fdtr.exchange.site_state.sent_copies import find_kept
     from fdtr.exchange.wire import read_total
     from fdtr.pipeline.tuning_curves import tuning_curves
     from fdtr.site import read_trajectories

@@ -15,7 +15,8 @@ from fdtr.errors import FdtrError
 
 if TYPE_CHECKING:
     from fdtr.disclosure import Message
-    from fdtr.exchange.folder import Home, Progress, Turn
+    from fdtr.exchange.folder.round_status import RoundStatus, StepsTaken
+    from fdtr.exchange.site_state.joined_folders import JoinedFolder
 
 FolderPath = Annotated[Path, typer.Argument(metavar="FOLDER", help="The study's folder, which all parties share.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before anything is posted.")]
@@ -29,8 +30,8 @@ def open_folder(
     json: Json = False,
 ) -> None:
     """Make a folder through which hub and sites run the study, and open its first round."""
-    from fdtr.exchange.folder import open_folder as make
-    from fdtr.exchange.folder import require_apart
+    from fdtr.exchange.folder.hub_steps import open_folder as make
+    from fdtr.exchange.folder_layout import require_apart
 
     require_apart(folder, ("The key", key))
     _told(make(folder, study, load_key(key)), json)
@@ -45,10 +46,11 @@ def hub_next(
     json: Json = False,
 ) -> None:
     """Do the hub's next step: list the survivors of a masked round, add up, post the total. Says what it waits for."""
-    from fdtr.exchange.folder import require_apart, take_hub_turn
+    from fdtr.exchange.folder.hub_steps import take_hub_steps
+    from fdtr.exchange.folder_layout import require_apart
 
     require_apart(folder, ("The key", key))
-    _told(take_hub_turn(folder, load_key(key), close, without or ()), json)
+    _told(take_hub_steps(folder, load_key(key), close, without or ()), json)
 
 
 @hub_app.command("new-round")
@@ -57,7 +59,7 @@ def new_round(folder: FolderPath, key: KeyPath = None, yes: Yes = False, json: J
 
     What was posted before counts no more, and sites destroy their masks of the round that is given up.
     """
-    from fdtr.exchange.folder import new_round as begin
+    from fdtr.exchange.folder.hub_steps import new_round as begin
 
     if not yes and not agreed(f"Give the present round in {folder} up, for all sites?"):
         raise FdtrError("Nothing was written.")
@@ -79,7 +81,7 @@ def join(
 
     Compare the fingerprints that it prints by telephone: from here on, another roster in the folder is refused.
     """
-    from fdtr.exchange.folder import join as remember
+    from fdtr.exchange.folder.site_session import join as remember
     from fdtr.study import Study
 
     home = remember(folder, site, data, key, load_key(key), Study.load(study) if study else None)
@@ -91,8 +93,8 @@ def join(
     show.line(f"Next: {show.program()} site next {folder} --site {site}")
 
 
-def _accepted(home: Home) -> None:
-    from fdtr.exchange.folder import cautions
+def _accepted(home: JoinedFolder) -> None:
+    from fdtr.exchange.folder.round_snapshot import cautions
     from fdtr.signing import fingerprint_of
 
     study = home.study
@@ -124,10 +126,12 @@ def site_next(
     Sums leave only after the disclosure rules, the ledger, and you agreed. The last step checks the total and writes
     this site's policy.
     """
-    from fdtr.exchange.folder import find_home, require_apart, take_site_turn
+    from fdtr.exchange.folder.site_steps import take_site_steps
+    from fdtr.exchange.folder_layout import require_apart
     from fdtr.exchange.release import describe_message
+    from fdtr.exchange.site_state.joined_folders import find_joined
 
-    home = find_home(folder, site)
+    home = find_joined(folder, site)
     require_apart(home.folder, ("The policy", out))
     if out is not None:
         spare_inputs(out, home.data, home.key)
@@ -138,10 +142,10 @@ def site_next(
         how = "masked, so that nobody can read it" if home.study.disclosure.secure_sum else "where all parties read it"
         return yes or agreed(f"Post this in {home.folder}, {how}?")
 
-    _told(take_site_turn(home, load_key(home.key), agree, out), json)
+    _told(take_site_steps(home, load_key(home.key), agree, out), json)
 
 
-def _told(turn: Turn, machine: bool) -> None:
+def _told(turn: StepsTaken, machine: bool) -> None:
     if machine:
         show.as_json(
             {
@@ -165,16 +169,17 @@ def _told(turn: Turn, machine: bool) -> None:
 
 def status(folder: FolderPath, json: Json = False) -> None:
     """Who is where in a study's folder, with every signature checked. Anybody may look; nothing is written."""
-    from fdtr.exchange.folder import progress_of, read_board
+    from fdtr.exchange.folder.round_snapshot import read_round
+    from fdtr.exchange.folder.round_status import status_of
 
-    found = progress_of(read_board(folder))
+    found = status_of(read_round(folder))
     if json:
         show.as_json({**vars(found), "faults": list(found.faults)})
     else:
         _shown(found)
 
 
-def _shown(found: Progress) -> None:
+def _shown(found: RoundStatus) -> None:
     for fault in found.faults:
         show.note(fault)
     kind = "masked" if found.masked else "open"

@@ -11,7 +11,7 @@ from fdtr.cli import show
 from fdtr.errors import OutputExists
 
 if TYPE_CHECKING:
-    from fdtr.exchange.letters import Letter
+    from fdtr.exchange.envelopes import Received
     from fdtr.report.message_page import OpenedFile
     from fdtr.study import Study
 
@@ -65,7 +65,7 @@ def show_message(
                 show.table(grid.caption, grid.columns, grid.rows)
 
 
-def _opened(letter: Letter[Any], study: Study | None, size: int) -> OpenedFile:
+def _opened(letter: Received[Any], study: Study | None, size: int) -> OpenedFile:
     from fdtr.report.message_page import OpenedFile
     from fdtr.summary import SiteSummary
 
@@ -87,7 +87,7 @@ def _opened(letter: Letter[Any], study: Study | None, size: int) -> OpenedFile:
     return OpenedFile(letter.kind, envelope.site, letter.body, facts, features)
 
 
-def _signature(letter: Letter[Any]) -> str:
+def _signature(letter: Received[Any]) -> str:
     from fdtr.container import UNSIGNED
 
     if letter.verified:

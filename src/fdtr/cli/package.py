@@ -115,8 +115,8 @@ class _Told(NamedTuple):
 def _judged_table(study: Study, here: Package, path: Path) -> _Told | None:
     """Table 1, held to rule ONCE and shown; None where the study promises noise, or that no site's numbers are seen."""
     from fdtr.cohort import ClifSettings
-    from fdtr.exchange.kept import ledger
-    from fdtr.exchange.table_one import HEADINGS, lines_of
+    from fdtr.exchange.site_state.ledger import site_ledger
+    from fdtr.exchange.wire import TABLE_HEADINGS, table_lines
     from fdtr.site import read_trajectories, release_of_table, summarize_table
 
     if study.disclosure.secure_sum:
@@ -130,6 +130,6 @@ def _judged_table(study: Study, here: Package, path: Path) -> _Told | None:
     table = summarize_table(
         study, rows, path, {one.name: units.get(study.columns.of(one.name), "") for one in study.covariates}
     )
-    ledger().require(release_of_table(study, rows, table))  # before anybody is asked about the message
-    show.table("Table 1, as it would leave", HEADINGS, lines_of(table))
+    site_ledger().require(release_of_table(study, rows, table))  # before anybody is asked about the message
+    show.table("Table 1, as it would leave", TABLE_HEADINGS, table_lines(table))
     return _Told(table, rows)

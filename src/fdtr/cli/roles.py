@@ -108,7 +108,7 @@ def withdraw(
     Only for messages that nobody else ever had: two messages of almost the same patients give away those in which they
     differ. Where it waits to be posted in a joined folder, it is deleted at home, and a masked round is given up.
     """
-    from fdtr.exchange.folder import withdraw as take_back
+    from fdtr.exchange.release import withdraw as take_back
 
     digest = _digest_of(Path(message)) if Path(message).is_file() else message
     if not yes and not agreed(f"Was {message} never given to anybody, the hub included, in any round?"):
@@ -131,7 +131,7 @@ class _Answered(NamedTuple):
 
 def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path | None, number: int) -> _Answered:
     """Read everything, and find the message as it was sent: given, kept at home, or computed again."""
-    from fdtr.exchange.kept import find_kept, read_own
+    from fdtr.exchange.site_state.sent_copies import find_kept, read_own
     from fdtr.exchange.wire import read_total
     from fdtr.site import read_trajectories, recomputed
     from fdtr.study import Study

@@ -4,20 +4,18 @@ The hub imports this package too. What needs a site's fit is imported from its o
 what the rules judge, and `disclosure.noise` holds the noise of differential privacy.
 """
 
-from fdtr.disclosure.ledger import Ledger, Recorded
 from fdtr.disclosure.message import Message, lost_to_noise, release
 from fdtr.disclosure.released_table import TableOne, release_table
 from fdtr.disclosure.released_values import MethodValue, SiteValues, ValueFacts, ValueMessage, Withheld, release_values
-from fdtr.disclosure.rule_once import VALUES, Release
+from fdtr.disclosure.rule_once import VALUES, EarlierReleases, Release
 from fdtr.disclosure.rules import Payload, Rules, Smallest, StepFacts, Verdict, judge, require_sites, withheld_steps
 
 __all__ = [
     "VALUES",
-    "Ledger",
+    "EarlierReleases",
     "Message",
     "MethodValue",
     "Payload",
-    "Recorded",
     "Release",
     "Rules",
     "SiteValues",

@@ -15,6 +15,7 @@ another total, split or study changes the policies, but only a limited number of
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,6 +125,18 @@ class Earlier:
     site: str
     content: str
     margin: int
+
+
+class EarlierReleases(Protocol):
+    """What a site released before: its ledger, which is kept with the rest of the site's state."""
+
+    def judge(self, release: Release) -> Verdict:
+        """Rule ONCE for a release."""
+        ...
+
+    def repeated(self, release: Release) -> str | None:
+        """The latest message by which a site released these very patients for this study; None where none did."""
+        ...
 
 
 def judge_once(release: Release, patients: Patients, earlier: Iterable[Earlier]) -> Verdict:

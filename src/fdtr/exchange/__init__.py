@@ -1,1 +1,1 @@
-"""How messages travel: their wire format, and the copies a site keeps of what it sent."""
+"""How messages travel: files, a shared folder, a network; and what a site keeps of what it sent."""

@@ -12,6 +12,7 @@ Whatever fails or dies in between, nothing is ever in the world without its reco
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -20,11 +21,14 @@ from typing import Final, Literal, TypeVar
 from fdtr import container
 from fdtr.disclosure import Message, Release, TableOne, ValueMessage, lost_to_noise
 from fdtr.disclosure.noise import Cost
-from fdtr.errors import FdtrError, OutputExists, PerhapsWritten
-from fdtr.exchange.folder.one_way import require_never_summed
-from fdtr.exchange.kept import copy_path, find_copy, keep, ledger, read_own, write_again
-from fdtr.exchange.table_one import write_table
-from fdtr.exchange.wire import write_message, write_values
+from fdtr.errors import AlreadyPosted, FdtrError, OutputExists, PerhapsWritten, UnreadableFile
+from fdtr.exchange.folder_layout import MASKED, SUMS, file_name, round_folder
+from fdtr.exchange.site_state.joined_folders import JoinedFolder, RoundState, all_joined
+from fdtr.exchange.site_state.ledger import FEWEST_DIGITS, Recorded, site_ledger
+from fdtr.exchange.site_state.noised_messages import forget_drawn
+from fdtr.exchange.site_state.release_guard import require_never_summed
+from fdtr.exchange.site_state.sent_copies import copy_path, find_copy, keep, read_own, write_again
+from fdtr.exchange.wire import read_message, write_message, write_table, write_values
 from fdtr.signing import Key, Round, check_site_name, numbered_round, require_own
 from fdtr.site import (
     SiteEvaluation,
@@ -122,7 +126,7 @@ def carry_out(
     the hub will read these sums: they must not be part of an opened secure sum. Without `write` the release is recorded
     for good, and the caller posts it later. A copy is removed again where it was made here and nothing left.
     """
-    releases = ledger()
+    releases = site_ledger()
     releases.require(entry)
     if open_sums:
         require_never_summed(entry.content)
@@ -178,7 +182,7 @@ def release_message(
         _require_agreed(confirm, Proposal(study, read_own(before, study), None))
         return ReleasedMessage(write_again(before, out, study, within, key), out, before, None, again=True)
     fitted = fit_message(study, rows)
-    message = summarize(study, rows, ledger(), fitted)
+    message = summarize(study, rows, site_ledger(), fitted)
     cost = cost_of(study, fitted.fit, n_sites)
     carry_out(
         release_of(study, rows, message.summary),
@@ -235,6 +239,32 @@ def release_table(
     )
 
 
+def withdraw(message: str) -> list[Recorded]:
+    """Strike a release from the ledger, by its digest or the first digits of it; the entries that were struck.
+
+    Only for what nobody else ever had: two messages of almost the same patients give away those in which they differ.
+    Where a joined folder holds the message, it is deleted there, and the masks of its round with it, so that no later
+    step posts what the ledger lacks. Refused once its posting began.
+    """
+    releases, folders = site_ledger(), all_joined() if len(message) >= FEWEST_DIGITS else []
+    with ExitStack() as locks:
+        for joined in folders:
+            locks.enter_context(joined.locked())
+        held = [
+            (joined, state)
+            for joined in folders
+            for state in joined.rounds()
+            if _digest_of(joined, state).startswith(message)
+        ]
+        for joined, state in held:
+            _require_unposted(joined, state)
+        for joined, state in held:  # before it is struck: a record without its message does no harm, the reverse would
+            forget_drawn(joined)
+            state.forget()
+        standing = any(entry.message.startswith(message) and not entry.withdrawn for entry in releases.recorded())
+        return releases.withdraw(message) if standing or not held else []
+
+
 def require_open(study: Study) -> None:
     """Refuse a message that the hub could read, where the study asks for a secure sum."""
     if study.disclosure.secure_sum:
@@ -282,5 +312,29 @@ def _released_before(study: Study, rows: Trajectories) -> Path | None:
     """The copy of the noised message by which these very patients were released for the study."""
     if study.disclosure.epsilon is None:
         return None
-    digest = ledger().repeated(release_of(study, rows, None))
+    digest = site_ledger().repeated(release_of(study, rows, None))
     return find_copy(digest) if digest else None
+
+
+def _digest_of(joined: JoinedFolder, state: RoundState) -> str:
+    """The digest of the message of a round; empty where there is none."""
+    if state.sent is not None:
+        return state.sent.message
+    return read_message(state.path(SUMS), joined.study).digest if state.path(SUMS).exists() else ""
+
+
+def _require_unposted(joined: JoinedFolder, state: RoundState) -> None:
+    sent = state.sent
+    if sent is None:  # nothing is posted before it is agreed to and recorded
+        return
+    if not joined.folder.is_dir():
+        raise UnreadableFile(
+            f"Whether the message lies in {joined.folder} cannot be told: the folder is not there. Nothing was struck. "
+            "Connect it, and run the same command again."
+        )
+    place = round_folder(joined.folder, sent.number)
+    if sent.posted or any((place / part / file_name(joined.site)).exists() for part in (SUMS, MASKED)):
+        raise AlreadyPosted(
+            f"The message was posted in round {sent.number} of {joined.folder}, or its posting began and failed, and "
+            "others may have read it. Nothing was struck: what nobody remembers could be given away a second time."
+        )

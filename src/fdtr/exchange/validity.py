@@ -1,14 +1,14 @@
-"""What sums must satisfy, whatever the patients were. Whoever receives them has nothing else to judge them by.
+"""What sums must satisfy, whatever the patients were: the receiver has nothing else to judge them by.
 
 For step h of a horizon H, counted from 0, with features of norm at most B, n patients, and ω = 1/σ̂² of the site:
 
     S ⪰ 0,  tr S ≤ n B²,    s and s_r in the range of S,  sᵀS⁺s ≤ n (H − h)²,  s_rᵀS⁺s_r ≤ n
     W = ω S,  v = ω s_r,  u = ω s_rᵀS⁺s_r,  g = rank S  with 0 ≤ ω ≤ 1000;    n whole, and zeros where n = 0
 
-A total of several sites is a sum of different multiples, so that of all this only S ⪰ 0 and W ⪰ 0 are left of it. Where
-a study adds noise (differential privacy) one patient counts for as little, and no more than that is asked of a site.
+A total of several sites is a sum of different multiples, so only S ⪰ 0 and W ⪰ 0 can be checked of it. The same holds
+for a site where a study adds noise (differential privacy).
 
-Of a site that sends Grams, with Λ = ΦᵀΦ,
+For a site that sends Grams, with Λ = ΦᵀΦ:
 
     Λ ⪰ 0,  tr Λ ≤ n B²,    ΦᵀY and Φᵀr in the range of Λ,  (ΦᵀY)ᵀΛ⁺ΦᵀY ≤ n (H − h)²,  (Φᵀr)ᵀΛ⁺Φᵀr ≤ rᵀr ≤ n
 
@@ -42,23 +42,23 @@ _MOST, _LEAST = 1e100, 1e-100  # far beyond any study; inside, nothing below ove
 _MOST_DERIVED = 1e30  # the same for Grams, whose squares are scaled and inverted
 
 
-def check_sound(found: Sums | Grams, slack: float = 0.0) -> None:
+def check_sound(sums: Sums | Grams, slack: float = 0.0) -> None:
     """Refuse sums, of a site or of many, with numbers that are not finite or matrices that are no sums of squares.
 
     `slack` is how far below zero an eigenvalue may lie beside rounding: K · d0 · resolution in a masked total.
     """
-    for field in fields(found):
-        array = getattr(found, field.name)
+    for field in fields(sums):
+        array = getattr(sums, field.name)
         if not np.isfinite(array).all():
             raise NotFinite(f"{field.name} holds a number that is not finite")
         if np.abs(array).max(initial=0.0) > _MOST:
             raise TooLarge(f"{field.name} holds a number beyond any count of patients")
-    if isinstance(found, Grams):
-        _check_derivable(found)
-        _check_positive("gram", found.gram, found.n_features, 0.0)
+    if isinstance(sums, Grams):
+        _check_derivable(sums)
+        _check_positive("gram", sums.gram, sums.n_features, 0.0)
         return
-    _check_positive("schur", found.schur, found.n_shared, slack)
-    _check_positive("information", found.information, found.n_shared, INFORMATION_COARSENESS * slack)
+    _check_positive("schur", sums.schur, sums.n_shared, slack)
+    _check_positive("information", sums.information, sums.n_shared, INFORMATION_COARSENESS * slack)
 
 
 def _check_derivable(grams: Grams) -> None:
@@ -219,5 +219,5 @@ def _scaled_range(schur: Array, name: str, nothing: float) -> tuple[_Range, int]
     if schur[~some].any() or np.abs(correlations).max() > 1 + _OUTSIDE:
         raise NotPositive(f"{name} has products larger than its squares allow")
     values, vectors = eigh(correlations)
-    kept = values > nothing
-    return _Range(scale, vectors[:, kept], values[kept]), int(kept.sum())
+    above = values > nothing
+    return _Range(scale, vectors[:, above], values[above]), int(above.sum())

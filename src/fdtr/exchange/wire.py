@@ -1,4 +1,4 @@
-"""Messages, totals and values as files.
+"""Messages, totals, values and tables as files.
 
 A message has exactly 2,048 + 8·H·(d0(d0+1) + 3·d0 + 3) bytes, a total of K sites 256·K more: everybody knows from the
 study how long a file has to be, and one of another length is not read. Where the study asks for Grams, for an audit, a
@@ -6,7 +6,9 @@ message has 2,048 + 8·H·(d(d+1)/2 + 2·d + 2); totals stay as they are. Every 
 and a signature where the study has a roster.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from math import frexp
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 
 from fdtr import container
 from fdtr.container import Container, Source
-from fdtr.disclosure import Message, MethodValue, SiteValues, ValueMessage
+from fdtr.disclosure import Message, MethodValue, SiteValues, TableOne, ValueMessage
 from fdtr.errors import (
     DamagedFile,
     InvalidSums,
@@ -30,7 +32,7 @@ from fdtr.errors import (
     UnreadableFile,
     WrongLength,
 )
-from fdtr.exchange.letters import AGAIN, HEX, Letter, seal, unseal
+from fdtr.exchange.envelopes import AGAIN, HEX, Received, seal, unseal
 from fdtr.exchange.validity import check_grams, check_site, check_sound
 from fdtr.masking import FEWEST_BITS
 from fdtr.signing import HUB, Envelope, Key, Round, check_site_name
@@ -42,13 +44,14 @@ MEMBER_BYTES = 256
 MOST_SITES = 10_000
 MOST_VALUES_BYTES = 2**16
 MOST_BYTES_UNKNOWN = 2**26
-"""Of a file that is looked at without its study."""
+"""Largest file that is looked at without its study."""
 MESSAGE, TOTAL, VALUES = "message", "total", "valuation"
 SUMS_PHASE, TOTAL_PHASE, VALUES_PHASE = "sums", "total", "values"
+TABLE_HEADINGS = ("site", "variable", "unit", "level", "patients", "percent", "mean", "standard_deviation")
 
 
 def sums_layout(horizon: int, n_shared: int) -> dict[str, tuple[int, ...]]:
-    """The arrays of sums by name, with their shapes: symmetric matrices as their upper triangles."""
+    """Array names and shapes of sums; symmetric matrices are stored as their upper triangles."""
     matrix, vector, number = (horizon, n_shared * (n_shared + 1) // 2), (horizon, n_shared), (horizon,)
     return {
         **dict.fromkeys(("schur", "information"), matrix),
@@ -58,7 +61,7 @@ def sums_layout(horizon: int, n_shared: int) -> dict[str, tuple[int, ...]]:
 
 
 def grams_layout(horizon: int, n_features: int) -> dict[str, tuple[int, ...]]:
-    """The same of Grams."""
+    """Array names and shapes of a Gram message."""
     vector, number = (horizon, n_features), (horizon,)
     return {
         "gram": (horizon, n_features * (n_features + 1) // 2),
@@ -121,8 +124,8 @@ def rewrite_message(
     return summary
 
 
-def open_message(source: Source, study: Study, expected: Round | None) -> Letter[SiteSummary]:
-    """Read a site's message with all that it says of itself; refuses what no patients of the study could give."""
+def open_message(source: Source, study: Study, expected: Round | None) -> Received[SiteSummary]:
+    """Read a site's message with its envelope; refuses sums that no patients of the study could give."""
     size = message_size(study)
     words = f"a message of this study has {size:,}"
     file = container.read_exactly(source, MESSAGE, size, words, header_bytes=HEADER_BYTES)
@@ -131,8 +134,8 @@ def open_message(source: Source, study: Study, expected: Round | None) -> Letter
 
 def decode_message(
     content: bytes, study: Study, expected: Round | None, source: str = "The message"
-) -> Letter[SiteSummary]:
-    """The same from bytes; `source` is what a refusal calls them."""
+) -> Received[SiteSummary]:
+    """Read a site's message from bytes; `source` is how a refusal names them."""
     if len(content) != message_size(study):
         raise WrongLength(f"{source} has {len(content):,} bytes; a message of this study has {message_size(study):,}.")
     return _message(
@@ -160,50 +163,67 @@ def write_total(total: Total, path: str | Path, within: Round | None = None, key
     container.write_atomically(path, encode_total(total, within, key))
 
 
-def open_total(source: Source, study: Study, expected: Round | None) -> Letter[Total]:
-    """Read the hub's answer with all that it says of itself."""
+def open_total(source: Source, study: Study, expected: Round | None) -> Received[Total]:
+    """Read the hub's total with its envelope."""
     words = f"a total of this study has {total_size(study, 0):,} and {MEMBER_BYTES} for each site"
     with container.opened(source) as open_file:
         n_sites = max((open_file.size - total_size(study, 0)) // MEMBER_BYTES, 1)
         size = total_size(study, min(n_sites, MOST_SITES))
         header_bytes = HEADER_BYTES + MEMBER_BYTES * n_sites
         file = container.read_exactly(open_file, TOTAL, size, words, header_bytes=header_bytes)
-    letter = _total(file, str(source), study, expected)
-    if len(letter.body.members) != n_sites:
-        raise DamagedFile(f"{source} has room for {n_sites} sites and names {len(letter.body.members)}. {AGAIN}")
-    return letter
+    received = _total(file, str(source), study, expected)
+    if len(received.body.members) != n_sites:
+        raise DamagedFile(f"{source} has room for {n_sites} sites and names {len(received.body.members)}. {AGAIN}")
+    return received
 
 
 def read_total(path: str | Path, study: Study, expected: Round | None = None) -> Total:
-    """Read the hub's answer."""
+    """Read the hub's total."""
     return open_total(path, study, expected).body
 
 
 def write_values(message: ValueMessage, path: str | Path, within: Round | None = None, key: Key | None = None) -> None:
-    """Write what a site tells of its methods. Takes only what `disclosure.release_values` made."""
-    told = message.values
-    check_site_name(told.site)
-    within = within or Round(told.fingerprint)
-    content = seal(VALUES, VALUES_PHASE, told.site, told.header, told.packed(), within, key, None)
+    """Write the values of a site's methods. Takes only what `disclosure.release_values` made."""
+    values = message.values
+    check_site_name(values.site)
+    within = within or Round(values.fingerprint)
+    content = seal(VALUES, VALUES_PHASE, values.site, values.header, values.packed(), within, key, None)
     container.write_atomically(path, content)
 
 
-def open_values(source: Source, expected: Round | None) -> Letter[SiteValues]:
-    """Read what a site tells of its methods, with all that the file says of itself."""
+def open_values(source: Source, expected: Round | None) -> Received[SiteValues]:
+    """Read the values of a site's methods with their envelope."""
     file = container.read(source, VALUES, most=MOST_VALUES_BYTES, signed=True)
-    own, name = frozenset({"n", "methods", "estimators"}), str(source)
-    return unseal(file, name, VALUES_PHASE, own, expected, lambda envelope: _values(file, name, envelope))
+    fields, name = frozenset({"n", "methods", "estimators"}), str(source)
+    return unseal(file, name, VALUES_PHASE, fields, expected, lambda envelope: _values(file, name, envelope))
 
 
 def read_values(path: str | Path, expected: Round | None = None) -> SiteValues:
-    """Read what a site tells of its methods."""
+    """Read the values of a site's methods."""
     return open_values(path, expected).body
+
+
+def write_table(table: TableOne, path: str | Path) -> None:
+    """Write a Table 1 as CSV, with the site in every line, so that those of many sites can be put into one.
+
+    Takes only what `disclosure.release_table` made.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(TABLE_HEADINGS)
+    writer.writerows(table_lines(table))
+    container.write_atomically(path, text.getvalue().encode())
+
+
+def table_lines(table: TableOne) -> list[list[str]]:
+    """The lines of a Table 1 under `TABLE_HEADINGS`."""
+    return [[table.site, *row.cells] for row in table.rows]
 
 
 def inspect(
     path: str | Path, study: Study | None, expected: Round | None
-) -> Letter[SiteSummary] | Letter[Total] | Letter[SiteValues]:
-    """Read a file of any kind that travels. Without its study nobody can say who sent it, only what it holds."""
+) -> Received[SiteSummary] | Received[Total] | Received[SiteValues]:
+    """Read a message, a total or values. Without the study its content is read, and its sender is not verified."""
     with container.opened(path) as source:
         kind = container.kind_of(source)
         if kind == VALUES:
@@ -217,41 +237,41 @@ def inspect(
     return _message(file, path, None, None) if kind == MESSAGE else _total(file, path, None, None)
 
 
-def _message(file: Container, source: str | Path, study: Study | None, expected: Round | None) -> Letter[SiteSummary]:
+def _message(file: Container, source: str | Path, study: Study | None, expected: Round | None) -> Received[SiteSummary]:
     def body(envelope: Envelope) -> SiteSummary:
         check_site_name(envelope.site)
         what = f"the sums of site {envelope.site!r}"
         if (study.disclosure.payload == "gram") if study else ("gram" in file.arrays):
             grams = _grams(file, source, study, what)
-            # Which features are shared only the study tells; without it nothing is derived.
+            # Only the study says which features are shared; without it nothing is derived.
             n_shared = study.feature_map.n_shared if study else 0
             return SiteSummary.of_grams(envelope.site, envelope.fingerprint, grams, n_shared)
-        sums = _sums(file, source, study, what, lambda found: _check_one(found, study))
+        sums = _sums(file, source, study, what, lambda sums: _check_possible(sums, study))
         return SiteSummary(envelope.site, envelope.fingerprint, sums)
 
     return unseal(file, source, SUMS_PHASE, frozenset(), expected, body)
 
 
-def _check_one(found: Sums | Grams, study: Study | None) -> None:
-    """Whether patients of one site could give these; after noise, which only the study tells of, whether sound."""
+def _check_possible(sums: Sums | Grams, study: Study | None) -> None:
+    """Refuse sums that patients of one site could not give; with noise, or without a study, only unsound ones."""
     if study is None or study.disclosure.epsilon is not None:
-        check_sound(found)
+        check_sound(sums)
         return
     bound = study.rules.norm_bound
-    if isinstance(found, Grams):
-        check_grams(found, bound)
+    if isinstance(sums, Grams):
+        check_grams(sums, bound)
     else:
-        check_site(found, bound)
+        check_site(sums, bound)
 
 
-def _total(file: Container, source: str | Path, study: Study | None, expected: Round | None) -> Letter[Total]:
+def _total(file: Container, source: str | Path, study: Study | None, expected: Round | None) -> Received[Total]:
     def body(envelope: Envelope) -> Total:
         members = _members(file, source)
         resolution = _resolution(file, source, study)
         # Rounding each of K matrices moves an eigenvalue of their sum by at most K·d0·resolution.
         sums = _sums(
             file, source, study, "the total",
-            lambda found: check_sound(found, len(members) * found.n_shared * resolution),
+            lambda sums: check_sound(sums, len(members) * sums.n_shared * resolution),
         )  # fmt: skip
         return Total(envelope.fingerprint, members, sums, resolution)
 
@@ -260,33 +280,33 @@ def _total(file: Container, source: str | Path, study: Study | None, expected: R
 
 
 def _resolution(file: Container, source: str | Path, study: Study | None) -> float:
-    """To what unit a secure sum rounded; 0 where none did, and then the header has no word of it.
+    """The unit to which a secure sum rounded; 0 without a secure sum, where the header has no such field.
 
-    A power of two that leaves enough digits: a coarser one would excuse eigenvalues below zero and let whatever is
-    smaller count as nothing.
+    It is a power of two that leaves enough digits. A coarser one would excuse negative eigenvalues, and hide whatever
+    is smaller.
     """
-    given = file.header.get("resolution", 0.0)
-    whole = isinstance(given, float) and frexp(given)[0] == 0.5 and given <= 2.0**-FEWEST_BITS
-    if "resolution" in file.header and not whole:
+    resolution = file.header.get("resolution", 0.0)
+    valid = isinstance(resolution, float) and frexp(resolution)[0] == 0.5 and resolution <= 2.0**-FEWEST_BITS
+    if "resolution" in file.header and not valid:
         raise DamagedFile(f"{source} does not say to what unit its sums were rounded. Ask the hub for it again.")
-    if study is not None and study.disclosure.secure_sum != bool(given):
-        was, asked = ("a secure sum", "none") if given else ("no secure sum", "one")
+    if study is not None and study.disclosure.secure_sum != bool(resolution):
+        was, asked = ("a secure sum", "none") if resolution else ("no secure sum", "one")
         raise OtherPayload(
             f"{source} was made by {was}, and the study asks for {asked}. Nothing of it was used. Ask the hub how the "
             "total came about."
         )
-    return float(given)
+    return float(resolution)
 
 
 def _members(file: Container, source: str | Path) -> tuple[tuple[str, str], ...]:
-    given = file.header["members"]
-    pairs = given if isinstance(given, list) and all(isinstance(m, list) and len(m) == 2 for m in given) else []
+    field = file.header["members"]
+    pairs = field if isinstance(field, list) and all(isinstance(m, list) and len(m) == 2 for m in field) else []
     members = tuple((site, digest) for site, digest in pairs if isinstance(site, str) and isinstance(digest, str))
     for site, _ in members:
         check_site_name(site)
     if (
         not members
-        or len(members) != len(given)
+        or len(members) != len(field)
         or any(a[0] >= b[0] for a, b in pairwise(members))
         or not all(HEX.fullmatch(digest) for _, digest in members)
     ):
@@ -295,27 +315,27 @@ def _members(file: Container, source: str | Path) -> tuple[tuple[str, str], ...]
 
 
 def _sums(file: Container, source: str | Path, study: Study | None, what: str, check: Callable[[Sums], None]) -> Sums:
-    """The sums of a file, checked: names and shapes, finite, and what `check` asks."""
-    given = _shape(file, "schur_moment") if study is None else (study.horizon, study.feature_map.n_shared)
-    _require_arrays(file, source, sums_layout(*given))
-    with _told(source, what):
+    """The sums of a file: names and shapes of arrays are checked, finite numbers, and what `check` asks."""
+    shape = _shape(file, "schur_moment") if study is None else (study.horizon, study.feature_map.n_shared)
+    _require_arrays(file, source, sums_layout(*shape))
+    with _naming(source, what):
         sums = Sums.unpacked(file.arrays)
         check(sums)
     return sums
 
 
 def _grams(file: Container, source: str | Path, study: Study | None, what: str) -> Grams:
-    """The same for Grams."""
-    given = _shape(file, "moment") if study is None else (study.horizon, study.feature_map.n_features)
-    _require_arrays(file, source, grams_layout(*given))
-    with _told(source, what):
+    """The Grams of a file, checked like its sums."""
+    shape = _shape(file, "moment") if study is None else (study.horizon, study.feature_map.n_features)
+    _require_arrays(file, source, grams_layout(*shape))
+    with _naming(source, what):
         grams = Grams.unpacked(file.arrays)
-        _check_one(grams, study)
+        _check_possible(grams, study)
     return grams
 
 
 def _shape(file: Container, name: str) -> tuple[int, int]:
-    """Steps and features, as an array of a file that comes without its study has them."""
+    """Number of steps and features by an array of a file, where the study is not known."""
     shape = file.arrays[name].shape if name in file.arrays else ()
     return (shape[0], shape[1]) if len(shape) == 2 else (0, 0)
 
@@ -327,8 +347,8 @@ def _require_arrays(file: Container, source: str | Path, expected: dict[str, tup
 
 
 @contextmanager
-def _told(source: str | Path, what: str) -> Iterator[None]:
-    """Say of which file and of whose numbers a check speaks."""
+def _naming(source: str | Path, what: str) -> Iterator[None]:
+    """Name the file, and whose numbers they are, in the refusal of a check."""
     try:
         yield
     except InvalidSums as error:
@@ -338,30 +358,30 @@ def _told(source: str | Path, what: str) -> Iterator[None]:
         ) from None
 
 
-def _require_floats(arrays: Any, source: str | Path) -> None:
-    given: Sequence[NDArray[Any]] = list(arrays)
-    if any(array.dtype != np.float64 for array in given):
+def _require_floats(arrays: Iterable[NDArray[Any]], source: str | Path) -> None:
+    arrays = list(arrays)
+    if any(array.dtype != np.float64 for array in arrays):
         raise OtherArrays(f"{source} holds numbers of another type than this kind of file has. {AGAIN}")
-    if not all(np.isfinite(array).all() for array in given):
+    if not all(np.isfinite(array).all() for array in arrays):
         raise NotFinite(f"{source} holds numbers that are not finite (NaN or infinite). {AGAIN}")
 
 
 def _values(file: Container, source: str | Path, envelope: Envelope) -> SiteValues:
     check_site_name(envelope.site)
     names = [file.header["methods"], file.header["estimators"]]
-    columns = [file.arrays.get("value"), file.arrays.get("standard_error")]
+    columns = [file.arrays[name] for name in ("value", "standard_error") if name in file.arrays]
     n = file.header["n"]
     if (
         not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in names)
         or len({len(part) for part in names}) != 1
-        or len(file.arrays) != 2
-        or any(c is None or c.shape != (len(names[0]),) for c in columns)
+        or not len(file.arrays) == len(columns) == 2
+        or any(column.shape != (len(names[0]),) for column in columns)
         or type(n) is not int
         or n < 1
     ):
         raise UnreadableFile(f"{source} holds no values that can be read. {AGAIN}")
     _require_floats(columns, source)
-    rows = zip(*names, *(column.tolist() for column in columns), strict=True)  # type: ignore[union-attr]
+    rows = zip(*names, *(column.tolist() for column in columns), strict=True)
     values = tuple(MethodValue(*row) for row in rows)
     if len({(v.method, v.estimator) for v in values}) < len(values) or not all(v.standard_error > 0 for v in values):
         raise UnreadableFile(f"{source} tells of a method twice, or without an error. {AGAIN}")

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import tuning
-from fdtr.disclosure import Ledger, Verdict, judge, withheld_steps
+from fdtr.disclosure import EarlierReleases, Verdict, judge, withheld_steps
 from fdtr.disclosure.facts import measure
 from fdtr.disclosure.noise import Cost
 from fdtr.errors import ReleasedBefore
@@ -49,7 +49,7 @@ def check(
     study: Study,
     rows: Trajectories,
     fitted: LocalFit | MessageFit | None = None,
-    ledger: Ledger | None = None,
+    ledger: EarlierReleases | None = None,
     n_sites: int | None = None,
 ) -> SiteCheck:
     """Check a site's table before it takes part; with a `ledger`, check rule ONCE too.
@@ -90,7 +90,7 @@ def check(
 
 
 def _judge_once(
-    study: Study, rows: Trajectories, fitted: LocalFit | MessageFit, ledger: Ledger, withheld: list[int]
+    study: Study, rows: Trajectories, fitted: LocalFit | MessageFit, ledger: EarlierReleases, withheld: list[int]
 ) -> Verdict:
     """Rule ONCE. A noised message is never made twice: one that was made before must be used again."""
     if study.disclosure.epsilon is None:

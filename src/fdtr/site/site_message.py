@@ -5,7 +5,7 @@ from collections.abc import Collection
 import numpy as np
 
 from fdtr import container
-from fdtr.disclosure import VALUES, Ledger, Message, Release, SiteValues, release
+from fdtr.disclosure import VALUES, EarlierReleases, Message, Release, SiteValues, release
 from fdtr.disclosure.facts import measure
 from fdtr.errors import ReleasedBefore
 from fdtr.site.fitting import LocalFit, MessageFit, fit_message
@@ -15,12 +15,12 @@ from fdtr.trajectories import Trajectories
 
 
 def summarize(
-    study: Study, rows: Trajectories, ledger: Ledger | None = None, fitted: LocalFit | MessageFit | None = None
+    study: Study, rows: Trajectories, ledger: EarlierReleases | None = None, fitted: LocalFit | MessageFit | None = None
 ) -> Message:
     """Make one site's message and check it by the disclosure rules; a refusal gives every reason.
 
-    `ledger` holds the site's earlier releases. It is only read here; the caller records the message when writing it
-    (`Ledger.recording`). `fitted` is the fit behind the message, if there is one already. With differential privacy
+    `ledger` holds the site's earlier releases. It is only read here: `fdtr.exchange.release` writes the message
+    and records it. `fitted` is the fit behind the message, if there is one already. With differential privacy
     another fit would draw other noise and spend ε again, which the ledger refuses for the same patients.
     """
     study.require_shared()
@@ -34,7 +34,7 @@ def summarize(
     return release(fitted.summary, facts, study.rules, once)
 
 
-def _refuse_repeated(study: Study, rows: Trajectories, ledger: Ledger, fitted: LocalFit | MessageFit) -> None:
+def _refuse_repeated(study: Study, rows: Trajectories, ledger: EarlierReleases, fitted: LocalFit | MessageFit) -> None:
     before = ledger.repeated(release_of(study, rows, None))
     if before is not None and before != fitted.summary.digest:  # the same digest is the message that was sent
         raise ReleasedBefore(

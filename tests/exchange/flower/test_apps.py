@@ -19,9 +19,9 @@ from fdtr.errors import FdtrError, UnreadableFile
 from fdtr.exchange.flower.hub_app import JOB, JOBS, _matched, app, job_path
 from fdtr.exchange.flower.records import answer_record, read_answer, request_record
 from fdtr.exchange.flower.site_worker import SiteApp, Worker
-from fdtr.exchange.kept import staying_in
 from fdtr.exchange.remote.jobs import Absence, Ending, Reason, Result
 from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Request
+from fdtr.exchange.site_state import use_state_folder
 from fdtr.signing import HUB
 from folder_parties import Parties, study_of
 from in_process_grid import HUB_NODE, InProcessGrid
@@ -58,7 +58,7 @@ def federate(net: Network, grid: InProcessGrid, monkeypatch, **changes) -> Resul
     job.save(jobs / f"{name}.json")
     monkeypatch.setenv(JOBS, str(jobs))
     context = Context(run_id=1, node_id=HUB_NODE, node_config={}, state=RecordDict(), run_config={JOB: name})
-    with staying_in(net.root / "homes" / HUB):
+    with use_state_folder(net.root / "homes" / HUB):
         app(grid, context)
     return Result.from_json(job.result.read_bytes())
 

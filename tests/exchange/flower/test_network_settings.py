@@ -20,11 +20,11 @@ from fdtr.errors import (
     OtherUser,
     UnreadableKey,
 )
+from fdtr.exchange.atomic_files import locked
 from fdtr.exchange.flower.certificates import make_certificates
 from fdtr.exchange.flower.network_settings import HubSettings, SiteSettings, private_folder, require_private
 from fdtr.exchange.flower.node_keys import new_node_key
 from fdtr.exchange.flower.processes import free_port
-from fdtr.exchange.folder.durable import locked
 from fdtr.signing import HUB
 from fdtr.study import Study
 from folder_parties import Parties, key_of, study_of

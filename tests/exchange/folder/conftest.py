@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from numpy.random import default_rng
 
-from fdtr.exchange.folder import home, masked_site, player
+from fdtr.exchange.folder import site_session, site_steps
 from fdtr.learners.private_fit import Noise
 from fdtr.masking import start
 from fdtr.site import fitting
@@ -24,21 +24,20 @@ _MEMORY = Path("/dev/shm")
 def repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are read once, and nobody waits for the disk, which survives a process; the same keys are drawn again."""
     seen: dict[str, Any] = {}
-    read = player.read_trajectories
+    read = site_session.read_trajectories
 
     def once(path: Path, *arguments: Any) -> Any:
         if str(path) not in seen:
             seen[str(path)] = read(path, *arguments)
         return seen[str(path)]
 
-    monkeypatch.setattr(player, "read_trajectories", once)
-    monkeypatch.setattr(home, "read_trajectories", once)
+    monkeypatch.setattr(site_session, "read_trajectories", once)
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(
         fitting, "noise_of", lambda _: Noise(2.0, lambda sums: sums + 2.0 * default_rng(0).normal(size=len(sums)))
     )
     monkeypatch.setattr(
-        masked_site, "start", lambda agreed, site, history: start(agreed, site, history, entropy(site, agreed.context))
+        site_steps, "start", lambda agreed, site, history: start(agreed, site, history, entropy(site, agreed.context))
     )
 
 

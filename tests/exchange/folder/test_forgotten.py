@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fdtr.errors import Forgotten, MalformedPart
-from fdtr.exchange.folder.memory import history_locked, read_history, save_history
+from fdtr.exchange.site_state.release_guard import history_locked, read_history, save_history
 from fdtr.signing import HUB
 from fdtr.study import set_roster
 from folder_parties import Parties, key_of, study_of

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from fdtr.errors import BadAnnouncement, Linked, NoStudyFolder, OtherPosting, UnwritableFile, WrongLength
-from fdtr.exchange.folder import durable, read_board, reader
-from fdtr.exchange.folder.layout import SUMS, file_name
-from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED, seal_begun, seal_part
+from fdtr.exchange import atomic_files
+from fdtr.exchange.folder import posted_files
+from fdtr.exchange.folder.round_files import seal_begun, seal_part
+from fdtr.exchange.folder.round_snapshot import read_round
+from fdtr.exchange.folder_layout import CONFIRMED, KEYS, MASKED, OPENED, SUMS, file_name
 from fdtr.masking import Announcement
 from fdtr.signing import HUB, Key, numbered_round
 from folder_parties import Parties, key_of, study_of
@@ -89,7 +91,7 @@ def test_huge_files_links_pipes_and_folders_are_not_read(tmp_path):
     with (parties.folder / "study.toml").open("r+b") as file:
         file.truncate(2**30)
     with pytest.raises(WrongLength, match="too long for a study file"):
-        read_board(parties.folder)
+        read_round(parties.folder)
 
 
 def linked(place: Path, elsewhere: Path) -> Path:
@@ -116,7 +118,7 @@ def test_no_link_among_the_folders_is_followed(tmp_path, place):
             parties.site("b")
     else:
         with pytest.raises(NoStudyFolder, match=f"{place} is a link"):
-            read_board(parties.folder)
+            read_round(parties.folder)
     assert sorted(elsewhere.rglob("*")) == before
 
 
@@ -128,9 +130,9 @@ def test_nothing_is_swept_or_posted_behind_a_link_of_the_hub_folder(tmp_path):
     half = put(elsewhere / ".total.fdtr.0123abcd.part", b"not the hub's")
     with pytest.raises(NoStudyFolder, match="hub is a link"):
         parties.hub()
-    durable.sweep(place / "total.fdtr")
+    atomic_files.clean_up(place / "total.fdtr")
     with pytest.raises(UnwritableFile, match="hub is a link"):
-        durable.post(place / "total.fdtr", b"x")
+        atomic_files.post(place / "total.fdtr", b"x")
     assert half.exists()
     assert not (elsewhere / "total.fdtr").exists()
 
@@ -139,12 +141,12 @@ def test_the_way_to_the_folder_may_be_a_link_and_its_study_may_not(tmp_path):
     parties = begun(tmp_path, masked=False)
     parties.all()
     (tmp_path / "way").symlink_to(parties.folder)
-    assert sorted(read_board(tmp_path / "way").sums) == ["a", "b", "c"]
+    assert sorted(read_round(tmp_path / "way").sums) == ["a", "b", "c"]
     study = parties.folder / "study.toml"
     study.rename(tmp_path / "elsewhere.toml")
     study.symlink_to(tmp_path / "elsewhere.toml")
     with pytest.raises(Linked, match=r"study\.toml is a link"):
-        read_board(parties.folder)
+        read_round(parties.folder)
     with pytest.raises(Linked, match=r"study\.toml is a link"):
         parties.open()
 
@@ -157,7 +159,7 @@ def plant(place: Path, number: int) -> None:
 
 @pytest.mark.parametrize("roster", [True, False])
 def test_planted_files_hide_no_site_however_many(tmp_path, monkeypatch, roster):
-    monkeypatch.setattr(reader, "_MOST_COUNTED", 50)
+    monkeypatch.setattr(posted_files, "_MOST_COUNTED", 50)
     parties = Parties(tmp_path).set_up(study_of(masked=False, roster=roster))
     parties.open()
     parties.join_all()
@@ -255,7 +257,7 @@ def test_a_folder_without_a_round_says_so(tmp_path):
     begun_file = parties.folder / "rounds/1/hub/begun.fdtr"
     put(begun_file, b"x" * 2048)
     with pytest.raises(NoStudyFolder, match="has no round that the hub opened"):
-        read_board(parties.folder)
+        read_round(parties.folder)
 
 
 def test_an_opening_or_confirmation_that_is_damaged_counts_as_absent(tmp_path):

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from fdtr.errors import NoStudyFolder
-from fdtr.exchange.folder import board
-from fdtr.exchange.folder.board import Board
-from fdtr.exchange.folder.durable import post
-from fdtr.exchange.folder.parts import SURVIVORS, seal_part
+from fdtr.exchange.atomic_files import post
+from fdtr.exchange.folder import round_snapshot
+from fdtr.exchange.folder.round_files import seal_part
+from fdtr.exchange.folder.round_snapshot import RoundSnapshot
+from fdtr.exchange.folder_layout import SURVIVORS
 from fdtr.masking import SurvivorList
 from fdtr.signing import HUB
 from fdtr.study import Study
@@ -36,15 +37,15 @@ def masked_by_all(root: Path, study: Study) -> Parties:
     return parties
 
 
-def outsiders_list(found: Board) -> None:
+def outsiders_list(found: RoundSnapshot) -> None:
     """Three of five, as the list of survivors, by somebody who can write into the folder and has no key."""
-    listed = SurvivorList(tuple((site, found.masked[site].digest(found.agreed)) for site in "abc"))
+    listed = SurvivorList(tuple((site, found.masked[site].digest(found.masked_round)) for site in "abc"))
     post(found.hub_path(SURVIVORS), seal_part(SURVIVORS, HUB, listed, found.within, None))
 
 
 def test_without_it_an_outsider_chooses_whom_a_secure_sum_is_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(board, "require_keys", lambda _: None)
-    monkeypatch.setattr("fdtr.exchange.folder.hub_turns.require_keys", lambda _: None)
+    monkeypatch.setattr(round_snapshot, "require_keys", lambda _: None)
+    monkeypatch.setattr("fdtr.exchange.folder.hub_steps.require_keys", lambda _: None)
     parties = masked_by_all(tmp_path, without_hub(study_of(FIVE, masked=True)))
     outsiders_list(parties.board)
     parties.all("a", "b", "c")
@@ -68,7 +69,7 @@ def test_so_a_secure_sum_without_it_is_refused_by_hub_and_sites(tmp_path, roster
 def test_with_it_an_outsiders_list_counts_as_absent(tmp_path, monkeypatch):
     parties = masked_by_all(tmp_path, study_of(FIVE, masked=True))
     with monkeypatch.context() as patched:
-        patched.setattr("fdtr.exchange.letters.require_own", lambda *_: None)  # an outsider's program is their own
+        patched.setattr("fdtr.exchange.envelopes.require_own", lambda *_: None)  # an outsider's program is their own
         outsiders_list(parties.board)
     [fault] = parties.board.faults
     assert "survivors.fdtr is not signed, and the roster has a key of the hub" in fault

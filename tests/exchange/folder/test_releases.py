@@ -11,11 +11,12 @@ import pytest
 from numpy.random import default_rng
 
 from fdtr.errors import ChangedSummary, FdtrError
-from fdtr.exchange.folder import durable, find_home, take_site_turn
-from fdtr.exchange.folder.home import RoundHome
-from fdtr.exchange.folder.layout import SUMS
-from fdtr.exchange.folder.parts import MASKED
-from fdtr.exchange.kept import find_kept, ledger
+from fdtr.exchange import atomic_files
+from fdtr.exchange.folder.site_steps import take_site_steps
+from fdtr.exchange.folder_layout import MASKED, SUMS
+from fdtr.exchange.site_state.joined_folders import RoundState, find_joined
+from fdtr.exchange.site_state.ledger import site_ledger
+from fdtr.exchange.site_state.sent_copies import find_kept
 from fdtr.learners.private_fit import Noise
 from fdtr.site import fit_message, fitting, read_trajectories
 from folder_releases import BOTH, at_home, crash, due, reachable, shorter, standing, taken_back, unreachable
@@ -53,7 +54,7 @@ def test_a_message_that_was_saved_and_not_recorded_is_asked_about_and_goes_out_a
 
 def test_a_disk_that_fails_after_the_message_is_in_place_leaves_message_and_record_together(tmp_path, monkeypatch):
     parties = due(tmp_path, masked=False)
-    flush, failed = durable._flush, []
+    flush, failed = atomic_files._flush, []
 
     def fails_once(folder: int) -> None:
         if not failed and "sums.fdtr" in os.listdir(folder):
@@ -61,7 +62,7 @@ def test_a_disk_that_fails_after_the_message_is_in_place_leaves_message_and_reco
             raise OSError(errno.EIO, "Input/output error")
         flush(folder)
 
-    monkeypatch.setattr(durable, "_flush", fails_once)
+    monkeypatch.setattr(atomic_files, "_flush", fails_once)
     with pytest.raises(FdtrError, match="Input/output error"):
         parties.site("a")
     assert standing(parties) == []
@@ -83,7 +84,7 @@ def test_what_the_ledger_no_longer_holds_is_asked_about_before_it_is_posted(tmp_
     saved = path.read_bytes()
     [message] = standing(parties)
     with parties.at_home("a"):
-        ledger().withdraw(message)  # past the command, which would delete what waits
+        site_ledger().withdraw(message)  # past the command, which would delete what waits
     reachable(parties, place)
     with pytest.raises(FdtrError, match="Nothing was posted"):
         parties.site("a", says=False)
@@ -127,7 +128,7 @@ def test_who_cannot_be_asked_may_change_the_table(tmp_path, masked, why):
         raise why
 
     with parties.at_home("a"), pytest.raises(type(why)):
-        take_site_turn(find_home(), parties.key("a"), ask)
+        take_site_steps(find_joined(), parties.key("a"), ask)
     assert at_home(parties, SUMS) == []
     shorter(tmp_path / "a.csv")
     parties.play()
@@ -137,7 +138,7 @@ def test_who_cannot_be_asked_may_change_the_table(tmp_path, masked, why):
 def test_a_message_that_was_recorded_stays_whatever_is_said_then(tmp_path, monkeypatch):
     parties = due(tmp_path, masked=False)
     with monkeypatch.context() as patched:
-        patched.setattr(RoundHome, "save_sent", lambda *_: 1 / 0)  # it dies after it recorded
+        patched.setattr(RoundState, "save_sent", lambda *_: 1 / 0)  # it dies after it recorded
         with pytest.raises(ZeroDivisionError):
             parties.site("a")
     [path] = at_home(parties, SUMS)

@@ -30,11 +30,25 @@ from fdtr.errors import (
     UnknownSender,
     Unsigned,
 )
-from fdtr.exchange.folder import board, durable, find_home, hub_turns, join, progress_of, require_apart
-from fdtr.exchange.folder.board import begun_path
-from fdtr.exchange.folder.layout import TOTAL, file_name
-from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED, SURVIVORS, seal_begun, seal_part
-from fdtr.exchange.kept import find_kept, ledger
+from fdtr.exchange import atomic_files, folder_layout
+from fdtr.exchange.folder import hub_steps
+from fdtr.exchange.folder.round_files import seal_begun, seal_part
+from fdtr.exchange.folder.round_status import status_of
+from fdtr.exchange.folder.site_session import join
+from fdtr.exchange.folder_layout import (
+    CONFIRMED,
+    KEYS,
+    MASKED,
+    OPENED,
+    SURVIVORS,
+    TOTAL,
+    begun_path,
+    file_name,
+    require_apart,
+)
+from fdtr.exchange.site_state.joined_folders import find_joined
+from fdtr.exchange.site_state.ledger import site_ledger
+from fdtr.exchange.site_state.sent_copies import find_kept
 from fdtr.exchange.wire import encode_total, read_total
 from fdtr.masking import SiteRound, SurvivorList
 from fdtr.policy import Policy
@@ -102,7 +116,7 @@ def test_each_phase_is_resumed_by_a_fresh_home_and_the_round_remembers(tmp_path)
     seen = []
     for _ in range(5):
         for name in (*parties.sites, HUB):
-            seen.append(progress_of(parties.board).next)
+            seen.append(status_of(parties.board).next)
             turn = parties.turn(name)
             again = parties.turn(name)  # nothing is done twice
             assert again.done == ()
@@ -117,7 +131,7 @@ def test_a_site_that_says_no_posts_nothing(tmp_path):
         parties.site("a", says=False)
     assert parties.board.sums == {}
     with parties.at_home("a"):
-        assert ledger().recorded() == []
+        assert site_ledger().recorded() == []
 
 
 def test_a_posting_is_in_the_ledger_even_where_the_share_fails(tmp_path, monkeypatch):
@@ -127,7 +141,7 @@ def test_a_posting_is_in_the_ledger_even_where_the_share_fails(tmp_path, monkeyp
     with pytest.raises(FdtrError, match="could not be written"):
         parties.site("a")
     with parties.at_home("a"):
-        assert len(ledger().recorded()) == 1  # it is what goes out next, whatever the table is then
+        assert len(site_ledger().recorded()) == 1  # it is what goes out next, whatever the table is then
     place.unlink()
     (tmp_path / "a.csv").unlink()
     assert parties.site("a").done == ("Posted this site's message: sums over its patients, never a row.",)
@@ -172,8 +186,8 @@ def test_a_hub_that_jumps_ahead_is_not_followed_and_blocks_nothing(tmp_path):
 
 def test_the_last_round_that_can_be_numbered_is_the_last(tmp_path, monkeypatch):
     parties = ready(tmp_path, masked=False)
-    monkeypatch.setattr(board, "MOST_ROUNDS", 1)
-    monkeypatch.setattr(hub_turns, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(folder_layout, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(hub_steps, "MOST_ROUNDS", 1)
     parties.site("a")
     with pytest.raises(RoundClosed, match="no more numbers"):
         parties.new_round()
@@ -271,7 +285,7 @@ def test_a_hub_that_shows_two_lists_gets_nothing(tmp_path):
     parties.all()
     parties.all()
     board = parties.board
-    members = {site: message.digest(board.agreed) for site, message in board.masked.items()}
+    members = {site: message.digest(board.masked_round) for site, message in board.masked.items()}
     path = board.hub_path(SURVIVORS)
 
     def show(sites: str) -> None:
@@ -345,9 +359,9 @@ def test_a_total_is_not_taken_on_trust_where_the_hub_signs_nothing(tmp_path):
 def test_two_turns_at_once_do_it_once(tmp_path, monkeypatch):
     parties = ready(tmp_path, masked=False)
     with parties.at_home("a"):
-        home = find_home()
+        home = find_joined()
         with home.locked():
-            monkeypatch.setattr(durable, "_wait_for", _impatient(durable._wait_for))
+            monkeypatch.setattr(atomic_files, "_wait_for", _impatient(atomic_files._wait_for))
             with pytest.raises(Busy, match="at work for site 'a'"):
                 parties.site("a")
     assert parties.board.sums == {}
@@ -383,17 +397,17 @@ def test_a_share_without_links_is_written_by_renaming(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.link", no_links)
     path = tmp_path / "x" / "file"
-    assert durable.post(path, b"one")
-    assert not durable.post(path, b"one")
+    assert atomic_files.post(path, b"one")
+    assert not atomic_files.post(path, b"one")
     with pytest.raises(OtherPosting):
-        durable.post(path, b"two")
+        atomic_files.post(path, b"two")
     assert [p.name for p in path.parent.iterdir()] == ["file"]
 
 
 def test_joining_checks_site_key_and_study(tmp_path):
     parties = ready(tmp_path, masked=False)
     with parties.at_home("x"), pytest.raises(NotJoined, match="site join"):
-        find_home(parties.folder)
+        find_joined(parties.folder)
     with parties.at_home("x"):
         with pytest.raises(UnknownSender):
             join(parties.folder, "x", tmp_path / "a.csv", None, None)
@@ -427,7 +441,7 @@ def test_without_a_roster_the_hub_says_when_all_are_here(tmp_path):
 
 def test_progress_is_for_anybody(tmp_path):
     parties = listed(ready(tmp_path, masked=True))
-    found = progress_of(parties.board)
+    found = status_of(parties.board)
     assert found.sites["a"] == {"keys": True, "masked": True, "confirmed": False, "opened": False}
     assert found.survivors == ("a", "b", "c")
     assert found.next == "Signatures under the list of survivors of a, b and c: `fdtr site next`."

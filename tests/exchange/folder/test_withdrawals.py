@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from fdtr.errors import AlreadyPosted, FdtrError, OutOfTurn, UnknownRelease, UnreadableFile
-from fdtr.exchange.folder.home import RoundHome
-from fdtr.exchange.folder.layout import SUMS
-from fdtr.exchange.folder.parts import MASKED
-from fdtr.exchange.kept import ledger
+from fdtr.exchange.folder_layout import MASKED, SUMS
+from fdtr.exchange.site_state.joined_folders import RoundState
+from fdtr.exchange.site_state.ledger import site_ledger
 from folder_releases import BOTH, at_home, due, reachable, shorter, standing, taken_back, unreachable
 
 pytestmark = pytest.mark.slow
@@ -88,7 +87,7 @@ def test_that_a_message_was_posted_is_remembered_when_it_is_released_again(tmp_p
     parties.site("a")
     [message] = standing(parties)
     with parties.at_home("a"):
-        ledger().withdraw(message)  # past the command
+        site_ledger().withdraw(message)  # past the command
     place = unreachable(parties, masked=masked)
     with pytest.raises(FdtrError, match="could not be written"):
         parties.site("a")
@@ -114,7 +113,7 @@ def test_whoever_dies_while_taking_a_masked_message_back_posts_nothing_under_its
         raise Died
 
     with monkeypatch.context() as patched:
-        patched.setattr(RoundHome, "_remove", dies)  # the masks are destroyed, and all else is still there
+        patched.setattr(RoundState, "_remove", dies)  # the masks are destroyed, and all else is still there
         with pytest.raises(Died):
             taken_back(parties, message)
     shorter(tmp_path / "a.csv")

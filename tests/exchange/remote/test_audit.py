@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fdtr.errors import BrokenChain, UnreadableFile, UnwritableFile
-from fdtr.exchange.folder.durable import locked
+from fdtr.exchange.atomic_files import locked
 from fdtr.exchange.remote import audit
 from fdtr.exchange.remote.audit import FIRST, Audit, verify
 

@@ -12,14 +12,15 @@ import pytest
 
 from fdtr import __version__
 from fdtr.errors import Busy, NoHubKey, UnwritableFile
-from fdtr.exchange.folder import durable, masked_site
-from fdtr.exchange.kept import staying_in
+from fdtr.exchange import atomic_files
+from fdtr.exchange.folder import site_steps
 from fdtr.exchange.remote import collection
 from fdtr.exchange.remote.audit import verify
 from fdtr.exchange.remote.collection import DeliveryFailure, collect
 from fdtr.exchange.remote.hub_rounds import run_federation
 from fdtr.exchange.remote.jobs import Absence, Ending, Reason
 from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting
+from fdtr.exchange.site_state import use_state_folder
 from fdtr.exchange.wire import encode_message
 from fdtr.masking import start
 from fdtr.pipeline.run import run
@@ -51,7 +52,7 @@ def same_policies(left, right, sites) -> None:
 def same_masks(monkeypatch):
     """The same keys for a site and round, however they travel."""
     monkeypatch.setattr(
-        masked_site, "start", lambda agreed, site, history: start(agreed, site, history, entropy(site, agreed.context))
+        site_steps, "start", lambda agreed, site, history: start(agreed, site, history, entropy(site, agreed.context))
     )
 
 
@@ -445,7 +446,7 @@ def test_every_site_has_a_log_whose_chain_holds(tmp_path):
 
 def test_one_federation_at_a_time_is_at_work_in_a_folder(tmp_path, monkeypatch):
     net = network(tmp_path, masked=False)
-    waits = durable.locked
+    waits = atomic_files.locked
     monkeypatch.setattr("fdtr.exchange.remote.hub_rounds.locked", lambda path, who: waits(path, who, patience=0.1))
     asked: list[Phase] = []
 
@@ -455,7 +456,7 @@ def test_one_federation_at_a_time_is_at_work_in_a_folder(tmp_path, monkeypatch):
             net.run()
         return dict.fromkeys(requests, DeliveryFailure.NO_ANSWER)
 
-    with staying_in(tmp_path / "homes" / HUB):
+    with use_state_folder(tmp_path / "homes" / HUB):
         assert run_federation(net.job(), key_of(HUB), during).ending is Ending.REFUSED
     assert (asked, net.answers) == ([Phase.SUMS], [])
     assert net.run().ending is Ending.COMPLETE

@@ -14,8 +14,8 @@ import pyarrow.csv
 import pytest
 
 from fdtr.errors import Busy, Exposed, FdtrError, NotJoined, OtherKey, TooFewPatients
-from fdtr.exchange.folder.layout import file_name
-from fdtr.exchange.folder.parts import seal_begun
+from fdtr.exchange.folder.round_files import seal_begun
+from fdtr.exchange.folder_layout import file_name
 from fdtr.exchange.remote import request_handler
 from fdtr.exchange.remote.audit import Audit, verify
 from fdtr.exchange.remote.request_handler import LocalCopy, RequestHandler, ServedStudy, outcome_of
@@ -96,7 +96,7 @@ def test_nothing_of_an_exception_crosses(tmp_path, monkeypatch, error):
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(request_handler, "take_site_turn", fail)
+    monkeypatch.setattr(request_handler, "take_site_steps", fail)
     said = net.handlers["a"].answer(first(net))
     assert said == Answer("a", said.outcome)
     crossed = repr(said).encode()
@@ -218,7 +218,8 @@ def test_a_hub_that_asks_out_of_turn_gets_nothing(tmp_path):
 @pytest.mark.slow
 def test_a_hub_that_shows_two_lists_gets_no_opening(tmp_path):
     """Two lists of survivors, each verified by its signature: a site signs one, and opens nothing under another."""
-    from fdtr.exchange.folder.parts import SURVIVORS, seal_part
+    from fdtr.exchange.folder.round_files import seal_part
+    from fdtr.exchange.folder_layout import SURVIVORS
     from fdtr.masking import SurvivorList
 
     net = network(tmp_path, "abcd", masked=True)

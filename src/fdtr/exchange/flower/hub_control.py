@@ -25,13 +25,13 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from fdtr import __version__
 from fdtr.container import write_atomically
 from fdtr.errors import InvalidSettings, NotServed, ServiceEnded
+from fdtr.exchange.atomic_files import locked
 from fdtr.exchange.flower.certificates import ServerFiles
 from fdtr.exchange.flower.health import reachable
 from fdtr.exchange.flower.hub_app import JOB
 from fdtr.exchange.flower.network_settings import LEAST_DEADLINE, MOST_DEADLINE, HubSettings, require_owner
 from fdtr.exchange.flower.node_keys import public_pem
 from fdtr.exchange.flower.processes import LOOPBACK, bypass_proxy_for_loopback
-from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.remote.jobs import Job, Result
 
 _FINISHED = "finished"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fdtr.errors import InvalidSettings, ServiceEnded
+from fdtr.exchange.atomic_files import locked
 from fdtr.exchange.flower.certificates import ServerFiles, make_certificates, require_server_certificate
 from fdtr.exchange.flower.hub_app import JOBS
 from fdtr.exchange.flower.hub_control import Control, Serving
@@ -28,9 +29,8 @@ from fdtr.exchange.flower.processes import (
     stopping,
 )
 from fdtr.exchange.flower.reverse_proxy import ReverseProxy, write_configuration
-from fdtr.exchange.folder.board import read_study
-from fdtr.exchange.folder.durable import locked
-from fdtr.exchange.folder.parts import sites_of
+from fdtr.exchange.folder.round_snapshot import read_study
+from fdtr.exchange.folder_layout import sites_of
 from fdtr.exchange.remote.requests import longest_to_hub, require_hub_key
 from fdtr.signing import HUB, Key, require_own
 from fdtr.study import Study

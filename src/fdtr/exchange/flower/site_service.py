@@ -19,6 +19,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fdtr.container import write_atomically
 from fdtr.errors import FdtrError, InvalidSettings, OtherStudy, ServiceEnded
+from fdtr.exchange.atomic_files import locked
 from fdtr.exchange.flower import supernode
 from fdtr.exchange.flower.certificates import require_authority
 from fdtr.exchange.flower.health import Health, health_endpoint, reachable, resolved
@@ -40,7 +41,6 @@ from fdtr.exchange.flower.processes import (
     stopping,
 )
 from fdtr.exchange.flower.site_worker import SiteApp, Worker
-from fdtr.exchange.folder.durable import locked
 from fdtr.exchange.remote.audit import Audit
 from fdtr.exchange.remote.request_handler import RequestHandler, ServedStudy
 from fdtr.exchange.remote.requests import longest_to_site, require_hub_key

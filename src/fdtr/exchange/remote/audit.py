@@ -22,7 +22,7 @@ from typing import Any
 
 from fdtr.container import canonical_json, write_atomically
 from fdtr.errors import BrokenChain, FdtrError, UnreadableFile, UnwritableFile
-from fdtr.exchange.folder.durable import locked
+from fdtr.exchange.atomic_files import locked
 
 FIRST = "0" * 64
 """`before` of the first line."""

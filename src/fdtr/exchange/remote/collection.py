@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fdtr.errors import FdtrError, OtherKey, UnknownSender, Unsigned, UnwritableFile, WrongSignature
-from fdtr.exchange.folder.board import Board
-from fdtr.exchange.folder.durable import post
-from fdtr.exchange.folder.parts import CONFIRMED, KEYS, MASKED, OPENED
+from fdtr.exchange.atomic_files import post
+from fdtr.exchange.folder.round_snapshot import RoundSnapshot
+from fdtr.exchange.folder_layout import CONFIRMED, KEYS, MASKED, OPENED
 from fdtr.exchange.remote.jobs import Reason
 from fdtr.exchange.remote.requests import (
     Answer,
@@ -43,7 +43,7 @@ class Collected:
     absent: dict[str, Reason]
 
 
-def collect(board: Board, phase: Phase, sites: Iterable[str], listed: Iterable[str], ask: Ask) -> Collected:
+def collect(board: RoundSnapshot, phase: Phase, sites: Iterable[str], listed: Iterable[str], ask: Ask) -> Collected:
     """Ask `sites` for their part, and store it in the hub's folder. A site that is not `listed` is not asked."""
     wanted, connectable = list(sites), set(listed)
     postings = _postings_for(board, phase)
@@ -68,7 +68,7 @@ def collect(board: Board, phase: Phase, sites: Iterable[str], listed: Iterable[s
     return Collected(tuple(site for site in wanted if site not in absent), absent)
 
 
-def _postings_for(board: Board, phase: Phase) -> list[Posting]:
+def _postings_for(board: RoundSnapshot, phase: Phase) -> list[Posting]:
     """The verified postings in the hub's folder that sites need for a phase."""
     verified: dict[str, Mapping[str, object]] = {
         KEYS: board.keys,
@@ -84,7 +84,7 @@ def _postings_for(board: Board, phase: Phase) -> list[Posting]:
     return postings
 
 
-def _store(board: Board, phase: Phase, site: str, answer: Answer | DeliveryFailure) -> Reason | None:
+def _store(board: RoundSnapshot, phase: Phase, site: str, answer: Answer | DeliveryFailure) -> Reason | None:
     """Store a site's part; otherwise the reason why it is missing."""
     if isinstance(answer, DeliveryFailure):
         late = phase in (Phase.CONFIRMED, Phase.OPENED) and answer is not DeliveryFailure.UNREADABLE

@@ -13,11 +13,11 @@ from hashlib import sha256
 
 from fdtr import __version__
 from fdtr.errors import FdtrError
-from fdtr.exchange.folder.board import Board, read_board, read_study
-from fdtr.exchange.folder.durable import locked
-from fdtr.exchange.folder.hub_turns import new_round, take_hub_turn
-from fdtr.exchange.folder.layout import STUDY, TOTAL
-from fdtr.exchange.folder.turns import names
+from fdtr.exchange.atomic_files import locked
+from fdtr.exchange.folder.hub_steps import new_round, take_hub_steps
+from fdtr.exchange.folder.round_snapshot import RoundSnapshot, read_round, read_study
+from fdtr.exchange.folder.round_status import names
+from fdtr.exchange.folder_layout import STUDY, TOTAL
 from fdtr.exchange.remote.collection import Ask, Collected, collect
 from fdtr.exchange.remote.jobs import Absence, Ending, Job, Reason, Result, timestamp
 from fdtr.exchange.remote.requests import Phase, require_hub_key
@@ -71,9 +71,9 @@ class _Federation:
     began: str = field(default_factory=timestamp)
 
     @property
-    def board(self) -> Board:
+    def board(self) -> RoundSnapshot:
         """The hub's folder as it is now."""
-        board = read_board(self.job.folder, self.study)
+        board = read_round(self.job.folder, self.study)
         self.number = board.number
         return board
 
@@ -145,7 +145,7 @@ class _Federation:
             "`fdtr hub new-round`."
         )
 
-    def _collect(self, board: Board, phase: Phase, sites: list[str]) -> Collected:
+    def _collect(self, board: RoundSnapshot, phase: Phase, sites: list[str]) -> Collected:
         collected = collect(board, phase, sites, self.job.nodes, self.ask)
         for site in collected.done:
             self.absent.pop((site, board.number), None)
@@ -160,7 +160,7 @@ class _Federation:
             )
 
     def _take_turn(self) -> None:
-        self.notes += take_hub_turn(self.job.folder, self.key, close=True).notes
+        self.notes += take_hub_steps(self.job.folder, self.key, close=True).notes
 
     def finish(self) -> Result:
         """Send the total to the sites that are in it, and report which have finished."""

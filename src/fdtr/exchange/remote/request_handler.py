@@ -26,13 +26,20 @@ from fdtr.errors import (
     OutOfRange,
     TooManyPatients,
 )
-from fdtr.exchange import kept
-from fdtr.exchange.folder import Home, find_home, join, take_site_turn
-from fdtr.exchange.folder.board import MOST_ROUNDS, begun_path, last_round
-from fdtr.exchange.folder.durable import locked, post
-from fdtr.exchange.folder.layout import STUDY, SUFFIX, file_name, round_folder
-from fdtr.exchange.folder.parts import BEGUN
-from fdtr.exchange.letters import HEX
+from fdtr.exchange.atomic_files import locked, post
+from fdtr.exchange.envelopes import HEX
+from fdtr.exchange.folder.site_session import join
+from fdtr.exchange.folder.site_steps import take_site_steps
+from fdtr.exchange.folder_layout import (
+    BEGUN,
+    MOST_ROUNDS,
+    STUDY,
+    SUFFIX,
+    begun_path,
+    file_name,
+    last_round,
+    round_folder,
+)
 from fdtr.exchange.remote.audit import Audit
 from fdtr.exchange.remote.requests import (
     Answer,
@@ -46,6 +53,9 @@ from fdtr.exchange.remote.requests import (
     require_hub_key,
     verify_postings,
 )
+from fdtr.exchange.site_state import state_folder, use_state_folder
+from fdtr.exchange.site_state.joined_folders import JoinedFolder, find_joined
+from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.signing import HUB, Key, Round, numbered_round, require_own, roster_hash
 from fdtr.site import check, read_trajectories
 from fdtr.study import Study
@@ -90,17 +100,17 @@ class LocalCopy:
         """The folder that holds the copy and the handler's lock."""
         site = file_name(self.site).removesuffix(SUFFIX)
         agreed = f"{self.study.fingerprint[:16]}-{roster_hash(self.study.roster)[:16]}"
-        return kept.state_folder() / "mirrors" / f"{agreed}-{site}"
+        return state_folder() / "mirrors" / f"{agreed}-{site}"
 
     @property
     def folder(self) -> Path:
         """The copy of the study's folder."""
         return self.place / "folder"
 
-    def home(self, data: Path, key: Key) -> Home:
+    def home(self, data: Path, key: Key) -> JoinedFolder:
         """The site's state. It joins at first use, and again when the administrator changed the study or the table."""
         try:
-            home = find_home(self.folder, self.site)
+            home = find_joined(self.folder, self.site)
             if home.study == self.study and home.data == data.absolute():
                 return home
         except NotJoined:
@@ -148,7 +158,7 @@ class _CheckResults:
         """Check the administrator's consent to one more message. The disclosure rules held, or there is no message."""
         self.add(message.verdicts)
         study, digest = served.study.fingerprint, message.summary.digest
-        released = {entry.message for entry in kept.ledger().recorded() if entry.study == study and not entry.withdrawn}
+        released = {entry.message for entry in site_ledger().recorded() if entry.study == study and not entry.withdrawn}
         if digest not in released and len(released) >= served.releases:
             self.rules[CONSENT] = "failed"
             raise _ConsentUsed(
@@ -183,7 +193,7 @@ class RequestHandler:
         self._key = key
         self._audit = audit
         self._state = state
-        self._homes: dict[str, Home] = {}
+        self._homes: dict[str, JoinedFolder] = {}
 
     def answer(self, request: Request | None) -> Answer:
         """Answer a request; None stands for one that could not be read. This method never raises.
@@ -192,7 +202,7 @@ class RequestHandler:
         """
         results = _CheckResults()
         try:
-            with kept.staying_in(self._state):
+            with use_state_folder(self._state):
                 postings = self._postings(request, results)
             answer = Answer(self.site, Outcome.DONE, postings)
         except Exception as error:  # of any kind: its text must not leave the site
@@ -233,16 +243,16 @@ class RequestHandler:
                 raise MalformedParcel("The hub says that the round is through, and it is not.")
             return ()
 
-    def _take_turn(self, results: _CheckResults, home: Home, served: ServedStudy, within: Round) -> bool:
+    def _take_turn(self, results: _CheckResults, home: JoinedFolder, served: ServedStudy, within: Round) -> bool:
         """Do all that the site can do in the round now; whether its policy is written."""
         out = served.out if home.round(within).policy is None else None  # the policy is written there once
         try:
-            turn = take_site_turn(home, self._key, partial(results.consent, served), out)
+            turn = take_site_steps(home, self._key, partial(results.consent, served), out)
         except _ConsentUsed:
             raise
         except DisclosureError:
             rows = read_trajectories(home.data, home.study, self.site)
-            results.add(check(home.study, rows, ledger=kept.ledger()).verdicts)
+            results.add(check(home.study, rows, ledger=site_ledger()).verdicts)
             raise
         for note in turn.notes:
             log.info("site %s: %s", self.site, note)

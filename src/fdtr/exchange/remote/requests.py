@@ -12,8 +12,9 @@ from tempfile import TemporaryFile
 
 from fdtr.container import OpenFile
 from fdtr.errors import MalformedParcel, NoHubKey, OtherSite
-from fdtr.exchange.folder import layout, parts
-from fdtr.exchange.folder.board import scale_of
+from fdtr.exchange import folder_layout
+from fdtr.exchange.folder import round_files
+from fdtr.exchange.folder.round_snapshot import scale_of
 from fdtr.exchange.wire import HEADER_BYTES, MEMBER_BYTES, message_size, open_message, open_total, total_size
 from fdtr.signing import HUB, Round
 from fdtr.study import Study
@@ -25,11 +26,11 @@ _LABEL_BYTES = 512  # part and sender of a posting
 class Phase(StrEnum):
     """What the hub asks a site for. Each phase but the last is named after the part that the site posts."""
 
-    SUMS = layout.SUMS
-    KEYS = parts.KEYS
-    MASKED = parts.MASKED
-    CONFIRMED = parts.CONFIRMED
-    OPENED = parts.OPENED
+    SUMS = folder_layout.SUMS
+    KEYS = folder_layout.KEYS
+    MASKED = folder_layout.MASKED
+    CONFIRMED = folder_layout.CONFIRMED
+    OPENED = folder_layout.OPENED
     FINISH = "finish"
 
 
@@ -94,19 +95,19 @@ def phases_of(study: Study) -> tuple[Phase, ...]:
     return (Phase.KEYS, Phase.MASKED, Phase.CONFIRMED, Phase.OPENED, Phase.FINISH)
 
 
-_FROM_HUB = {Phase.CONFIRMED: (parts.SURVIVORS,), Phase.FINISH: (layout.TOTAL,)}
+_FROM_HUB = {Phase.CONFIRMED: (folder_layout.SURVIVORS,), Phase.FINISH: (folder_layout.TOTAL,)}
 _FROM_SITES = {
-    Phase.MASKED: (parts.KEYS,),
-    Phase.OPENED: (parts.CONFIRMED,),
-    Phase.FINISH: (parts.MASKED, parts.OPENED),
+    Phase.MASKED: (folder_layout.KEYS,),
+    Phase.OPENED: (folder_layout.CONFIRMED,),
+    Phase.FINISH: (folder_layout.MASKED, folder_layout.OPENED),
 }
 
 
 def allowed_to_site(site: str, phase: Phase, study: Study) -> frozenset[tuple[str, str]]:
     """Part and sender of each posting that a site may receive in a phase: never its own, never others' open sums."""
-    others = [other for other in parts.sites_of(study.roster) if other != site]
+    others = [other for other in folder_layout.sites_of(study.roster) if other != site]
     shared = _FROM_SITES.get(phase, ()) if study.disclosure.secure_sum else ()
-    of_hub = {(part, HUB) for part in (parts.BEGUN, *_FROM_HUB.get(phase, ()))}
+    of_hub = {(part, HUB) for part in (folder_layout.BEGUN, *_FROM_HUB.get(phase, ()))}
     return frozenset(of_hub | {(part, other) for part in shared for other in others})
 
 
@@ -117,14 +118,14 @@ def allowed_from_site(site: str, phase: Phase) -> frozenset[tuple[str, str]]:
 
 def most_bytes(part: str, study: Study) -> int:
     """Largest size of a posting. The readers of each part check its exact size."""
-    n_sites = len(parts.sites_of(study.roster))
+    n_sites = len(folder_layout.sites_of(study.roster))
     named = HEADER_BYTES + MEMBER_BYTES * n_sites
     return {
-        layout.SUMS: message_size(study),
-        layout.TOTAL: total_size(study, n_sites),
-        parts.MASKED: HEADER_BYTES + 8 * scale_of(study).length,
-        parts.SURVIVORS: named,
-        parts.OPENED: named,
+        folder_layout.SUMS: message_size(study),
+        folder_layout.TOTAL: total_size(study, n_sites),
+        folder_layout.MASKED: HEADER_BYTES + 8 * scale_of(study).length,
+        folder_layout.SURVIVORS: named,
+        folder_layout.OPENED: named,
     }.get(part, HEADER_BYTES)
 
 
@@ -175,14 +176,14 @@ def verify_postings(postings: Iterable[Posting], study: Study, within: Round, pl
 def _verify(file: OpenFile, posting: Posting, study: Study, within: Round) -> None:
     sender = posting.sender
     readers: dict[str, Callable[[], object]] = {
-        parts.BEGUN: lambda: parts.read_begun(file, within),
-        parts.KEYS: lambda: parts.read_keys(file, sender, within),
-        parts.MASKED: lambda: parts.read_masked(file, sender, within, scale_of(study).length),
-        parts.SURVIVORS: lambda: parts.read_survivors(file, within),
-        parts.CONFIRMED: lambda: parts.read_confirmed(file, sender, within),
-        parts.OPENED: lambda: parts.read_opened(file, sender, within),
-        layout.SUMS: lambda: _require_sender(sender, open_message(file, study, within).body.site),
-        layout.TOTAL: lambda: open_total(file, study, within),
+        folder_layout.BEGUN: lambda: round_files.read_begun(file, within),
+        folder_layout.KEYS: lambda: round_files.read_keys(file, sender, within),
+        folder_layout.MASKED: lambda: round_files.read_masked(file, sender, within, scale_of(study).length),
+        folder_layout.SURVIVORS: lambda: round_files.read_survivors(file, within),
+        folder_layout.CONFIRMED: lambda: round_files.read_confirmed(file, sender, within),
+        folder_layout.OPENED: lambda: round_files.read_opened(file, sender, within),
+        folder_layout.SUMS: lambda: _require_sender(sender, open_message(file, study, within).body.site),
+        folder_layout.TOTAL: lambda: open_total(file, study, within),
     }
     readers[posting.part]()
 

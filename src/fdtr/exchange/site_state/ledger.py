@@ -1,10 +1,10 @@
-"""Rule ONCE: what this site released before, of which patients, for any study. It never leaves the site.
+"""The ledger: what this site released before, of which patients, for any study. It never leaves the site.
 
-`once` says what is refused; here is what it is compared with. The ledger holds no id: patients are HMAC-SHA256 of their
-ids under a secret of the site's own, cut to 16 bytes, sorted. Beside each stands how many steps it has.
+Rule ONCE (`fdtr.disclosure.rule_once`) compares a release with it. The ledger holds no id: patients are HMAC-SHA256 of
+their ids under a secret of the site's own, cut to 16 bytes, sorted. Beside each stands how many steps it has.
 
-SQLite, because judging and recording have to be one act when two processes release at once, and because a crash in
-between must leave either the whole record or none. Lines appended to a file would need locks and repairs of our own.
+The ledger is an SQLite file, because judging and recording have to be one transaction when two processes release at
+once, and because a crash in between must leave either the whole record or none.
 """
 
 import hmac
@@ -34,7 +34,10 @@ from fdtr.errors import (
     UnreadableFile,
     UnwritableFile,
 )
+from fdtr.exchange.site_state import state_folder
 
+FEWEST_DIGITS = 8
+"""Of a digest, to name a release by."""
 _WAIT_SECONDS = 30.0
 _FORMATS = (
     """
@@ -47,10 +50,10 @@ _FORMATS = (
     """,
     "ALTER TABLE releases ADD COLUMN steps BLOB; ALTER TABLE releases ADD COLUMN released TEXT",
 )
-"""What makes each format of the one before, and the first of an empty file.
+"""Statements that make each format from the one before it, and the first from an empty file.
 
-`steps` and `released`, a step's numbers by their digest, are NULL where whole tables are compared: for values, and for
-what format 1 recorded.
+`steps` and `released` (the digest of a step's numbers, by step) are NULL where whole tables are compared: for values,
+and for what format 1 recorded.
 """
 _STEPS = "<u2"
 _MADE = b"There was a ledger beside this file. Without releases.sqlite nothing is released: restore it from a copy.\n"
@@ -58,7 +61,7 @@ _MADE = b"There was a ledger beside this file. Without releases.sqlite nothing i
 
 @dataclass(frozen=True)
 class Recorded:
-    """A line of the ledger: when, for which study, as which site, which message and numbers, of how many patients."""
+    """An entry of the ledger: when, for which study, as which site, which message and numbers, of how many patients."""
 
     time: str
     study: str
@@ -69,11 +72,16 @@ class Recorded:
     withdrawn: bool
 
 
-class Ledger:
-    """The ledger in a `folder` of the site's own, made when something is first recorded.
+def site_ledger() -> "Ledger":
+    """The ledger in this site's state folder."""
+    return Ledger(state_folder() / "ledger")
 
-    A patient is an id, whatever the site was called: a hospital may have a name in each study, and one that is asked to
-    run under two names of one study must not be told apart by them.
+
+class Ledger:
+    """The ledger in a private `folder`, made when something is first recorded.
+
+    A patient is an id, whatever the site was called: a hospital may have another name in each study, and must not
+    release the same patients twice under two names of one study.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -90,7 +98,7 @@ class Ledger:
             return _judge(ledger, release, self._hashed(ledger, release))
 
     def require(self, release: Release) -> None:
-        """Refuse what rule ONCE refuses, before anybody is asked or anything written."""
+        """Refuse what rule ONCE refuses, before anybody is asked and anything is written."""
         verdict = self.judge(release)
         if not verdict.holds:
             raise ReleasedBefore(_refusal(release, verdict))
@@ -100,19 +108,20 @@ class Ledger:
         with self._open() as ledger:
             if ledger is None:
                 return None
-            found = ledger.execute(
+            row = ledger.execute(
                 "SELECT message FROM releases WHERE state = 'released' AND study = ? AND site = ? AND patients = ? "
                 "AND feature_map <> ? ORDER BY id DESC",
                 (release.study, release.site, self._hashed(ledger, release).hashes, VALUES),
             ).fetchone()
-            return None if found is None else str(found[0])
+            return None if row is None else str(row[0])
 
     @contextmanager
     def recording(self, release: Release) -> Iterator[None]:
         """Record a release before the body writes it, and take the record back where the body surely wrote nothing.
 
-        So no message is ever in the world without its record. An interruption leaves the record, and so does a disk
-        that cannot tell: the file may be there already, the same message may be made again, and `withdraw` strikes it.
+        So no message is ever in the world without its record. An interruption leaves the record, and so does
+        `PerhapsWritten`: the file may be there already. The same message may be released again, and `withdraw` strikes
+        the record.
         """
         number = self._record(release)
         try:
@@ -128,16 +137,16 @@ class Ledger:
             raise
 
     def withdraw(self, message: str) -> list[Recorded]:
-        """Strike a release that was never sent, by its message's digest or the beginning of it; what was struck."""
-        found = [one for one in self.recorded() if not one.withdrawn and one.message.startswith(message)]
-        if len(message) < 8 or len({one.message for one in found}) != 1:
+        """Strike a release that was never sent, by its message's digest or the first digits of it; what was struck."""
+        meant = [entry for entry in self.recorded() if not entry.withdrawn and entry.message.startswith(message)]
+        if len(message) < FEWEST_DIGITS or len({entry.message for entry in meant}) != 1:
             raise UnknownRelease(
-                f"The ledger holds {'several releases' if found else 'no release'} under {message[:12]!r}. "
+                f"The ledger holds {'several releases' if meant else 'no release'} under {message[:12]!r}. "
                 f"Nothing was struck. {self._known()}"
             )
         with self._connected() as ledger:
-            ledger.execute("UPDATE releases SET state = 'withdrawn' WHERE message = ?", (found[0].message,))
-        return found
+            ledger.execute("UPDATE releases SET state = 'withdrawn' WHERE message = ?", (meant[0].message,))
+        return meant
 
     def recorded(self) -> list[Recorded]:
         """Every release, oldest first."""
@@ -147,25 +156,20 @@ class Ledger:
             columns = "time, study, site, message, content, n, state = 'withdrawn'"
             return [Recorded(*row) for row in ledger.execute(f"SELECT {columns} FROM releases ORDER BY id")]  # noqa: S608
 
-    def record(self, release: Release) -> None:
-        """Record a release for good, where what is released is saved already and only `withdraw` may strike it."""
-        with self.recording(release):
-            pass
-
     def stands(self, message: str) -> bool:
         """Whether a message, by its whole digest, was recorded and not withdrawn."""
-        return any(one.message == message and not one.withdrawn for one in self.recorded())
+        return any(entry.message == message and not entry.withdrawn for entry in self.recorded())
 
     def _known(self) -> str:
-        standing = [one for one in self.recorded() if not one.withdrawn]
-        listed = "; ".join(f"{one.message[:12]} of {one.time}, site {one.site}" for one in standing)
+        standing = [entry for entry in self.recorded() if not entry.withdrawn]
+        listed = "; ".join(f"{entry.message[:12]} of {entry.time}, site {entry.site}" for entry in standing)
         return f"Give 8 or more characters of a digest, or the message's file. It holds: {listed or 'nothing'}."
 
     def _record(self, release: Release) -> int:
         self._make()
         with self._connected() as ledger:
             patients = self._hashed(ledger, release)
-            ledger.execute("BEGIN IMMEDIATE")  # from judging to recording nobody else may record
+            ledger.execute("BEGIN IMMEDIATE")  # from judging to recording, no other process may record
             verdict = _judge(ledger, release, patients)
             if not verdict.holds:
                 ledger.execute("ROLLBACK")
@@ -181,16 +185,16 @@ class Ledger:
             return int(done.lastrowid or 0)
 
     def _hashed(self, ledger: sqlite3.Connection, release: Release) -> Patients:
-        """The release's patients as the ledger knows them."""
+        """The patients of a release, hashed as the ledger stores them."""
         secret, steps = self._secret(ledger), release.steps or repeat(1, len(release.patients))
         pairs = zip(release.patients, steps, strict=True)
-        found = {hmac.digest(secret, _plain(patient), "sha256")[:WIDTH]: length for patient, length in pairs}
-        hashes = sorted(found)
-        lengths = np.array([found[one] for one in hashes], np.uint16)
+        steps_of = {hmac.digest(secret, _plain(patient), "sha256")[:WIDTH]: length for patient, length in pairs}
+        hashes = sorted(steps_of)
+        lengths = np.array([steps_of[patient] for patient in hashes], np.uint16)
         return Patients(b"".join(hashes), lengths, release.released)
 
     def _secret(self, ledger: sqlite3.Connection) -> bytes:
-        """The site's secret, if it is the one that the ledger was made with: under another, nobody would match."""
+        """The site's secret, if the ledger was made with it: under another, no patient would match."""
         try:
             secret = self._secret_file.read_bytes()
         except OSError:
@@ -205,7 +209,7 @@ class Ledger:
         return secret
 
     def _make(self) -> None:
-        """The folder, the secret and an empty ledger of the newest format, where they are missing or older."""
+        """Make the folder, the secret and an empty ledger, where they are missing; bring an older format up to date."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             made_before = self._made_file.exists()
@@ -217,27 +221,27 @@ class Ledger:
             raise _unwritable(self._folder, error) from None
         with self._connected() as ledger:
             ledger.execute("BEGIN IMMEDIATE")
-            made = _format(ledger)
-            self._refuse_forgotten(made_before and not made)
-            if made < len(_FORMATS):
-                for statement in ";".join(_FORMATS[made:]).split(";"):
+            format_ = _format(ledger)
+            self._refuse_forgotten(made_before and not format_)
+            if format_ < len(_FORMATS):
+                for statement in ";".join(_FORMATS[format_:]).split(";"):
                     ledger.execute(statement)
                 ledger.execute(f"PRAGMA user_version = {len(_FORMATS)}")
-            if not made:
+            if not format_:
                 ledger.execute("INSERT INTO secret VALUES (?)", (_proof(self._secret_file.read_bytes()),))
             ledger.execute("COMMIT")
         if not made_before:
             self._mark_made()
 
     def _mark_made(self) -> None:
-        """Last of all, so that whoever dies while the ledger is being made has forgotten nothing."""
+        """Mark the ledger as made. Last of all: whoever dies before has forgotten nothing."""
         try:
             _write_once(self._made_file, _MADE)
         except OSError as error:
             raise _unwritable(self._folder, error) from None
 
     def _refuse_forgotten(self, forgotten: bool) -> None:
-        """Refuse to begin anew: of the patients in a ledger that is gone, anybody would be released again."""
+        """Refuse to begin anew: every patient of a lost ledger could be released again."""
         if forgotten:
             raise Forgotten(
                 f"The ledger in {self._folder} was made, and its file {self._file.name!r} is gone or empty. Nothing "
@@ -248,7 +252,7 @@ class Ledger:
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection | None]:
         """The ledger to read; None where nothing was ever recorded."""
-        made = self._made_file.exists()  # looked for first: another process may be making both just now
+        made = self._made_file.exists()  # read first: another process may be making both just now
         if not self._file.exists():
             self._refuse_forgotten(made)
             yield None
@@ -259,7 +263,7 @@ class Ledger:
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
-        """A connection without implicit transactions; what SQLite reports becomes a sentence."""
+        """A connection without implicit transactions; SQLite's errors become sentences."""
         try:
             connection = sqlite3.connect(f"{self._file.absolute().as_uri()}?mode=rw", uri=True, timeout=_WAIT_SECONDS)
             with closing(connection):
@@ -275,14 +279,14 @@ class Ledger:
 
 
 def _judge(ledger: sqlite3.Connection, release: Release, patients: Patients) -> Verdict:
-    """Against every release of its kind that stands; the stricter of two margins counts."""
+    """Judge against every standing release of the same kind; the stricter of two margins counts."""
     by_step = "steps, released" if _format(ledger) > 1 else "NULL, NULL"
     standing = ledger.execute(
         f"SELECT patients, {by_step}, time, study, feature_map, site, content, MAX(margin, ?1) FROM releases "  # noqa: S608
         "WHERE state = 'released' AND MAX(margin, ?1) > 0 AND (feature_map = ?2) = ?3 ORDER BY id",
         (release.margin, VALUES, release.feature_map == VALUES),
     )
-    earlier = (Earlier(_patients(hashes, steps, released), *told) for hashes, steps, released, *told in standing)
+    earlier = (Earlier(_patients(hashes, steps, released), *rest) for hashes, steps, released, *rest in standing)
     return judge_once(release, patients, earlier)
 
 
@@ -294,14 +298,14 @@ def _patients(hashes: bytes, steps: bytes | None, released: str | None) -> Patie
 
 
 def _by_step(release: Release, patients: Patients) -> tuple[bytes, str] | tuple[None, None]:
-    """The reverse: the columns `steps` and `released`."""
+    """The columns `steps` and `released` of a release."""
     if not release.steps:
         return None, None
     return patients.steps.astype(_STEPS).tobytes(), json.dumps(dict(release.released))
 
 
 def _plain(patient: str) -> bytes:
-    """An id in one spelling: letters with accents have several."""
+    """An id in one spelling: accented letters have several."""
     return unicodedata.normalize("NFC", patient).strip().encode()
 
 

@@ -1,8 +1,7 @@
-"""The parts of a round as files: letters like messages, so that the same checks hold for all that travels."""
+"""The parts of a round as files. They have the envelope of messages, so the same checks hold for all that travels."""
 
 import json
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -10,12 +9,12 @@ import numpy as np
 from fdtr import container
 from fdtr.container import Container, OpenFile
 from fdtr.errors import MalformedPart, OtherArrays, OtherSite
-from fdtr.exchange.letters import AGAIN, seal, unseal
+from fdtr.exchange.envelopes import AGAIN, seal, unseal
+from fdtr.exchange.folder_layout import BEGUN, CONFIRMED, KEYS, MASKED, OPENED, SURVIVORS, sites_of
 from fdtr.exchange.wire import HEADER_BYTES, MEMBER_BYTES
 from fdtr.masking import Announcement, Confirmation, MaskedMessage, Opening, SurvivorList
 from fdtr.signing import HUB, Envelope, Key, Round
 
-BEGUN, KEYS, MASKED, SURVIVORS, CONFIRMED, OPENED = "begun", "keys", "masked", "survivors", "confirmed", "opened"
 _SIGNATURE = "proof"
 
 Body = TypeVar("Body")
@@ -25,16 +24,16 @@ class _Text(Protocol):
     def to_json(self) -> str: ...
 
 
-class _Sent(Protocol):
+class _OfSite(Protocol):
     @property
     def site(self) -> str: ...
 
 
-Sent = TypeVar("Sent", bound=_Sent)
+SitePart = TypeVar("SitePart", bound=_OfSite)
 
 
 def seal_begun(within: Round, key: Key | None) -> bytes:
-    """The hub's word that a round is open."""
+    """The hub's statement that a round is open."""
     return seal(BEGUN, BEGUN, HUB, {"part": {}}, {}, within, key, HEADER_BYTES)
 
 
@@ -51,27 +50,27 @@ def seal_masked(message: MaskedMessage, within: Round, key: Key | None) -> bytes
 
 
 def read_begun(source: OpenFile, within: Round) -> Round:
-    """The round, as the hub opened it."""
+    """The round that the hub opened."""
     return _read(source, BEGUN, HUB, within, 0, lambda _file, _part: within)
 
 
 def read_keys(source: OpenFile, site: str, within: Round) -> Announcement:
     """A site's key for the round."""
-    return _of(_read(source, KEYS, site, within, 0, lambda _, part: Announcement.from_json(part)), site, source)
+    return _read_site_part(source, KEYS, site, within, Announcement.from_json)
 
 
 def read_confirmed(source: OpenFile, site: str, within: Round) -> Confirmation:
     """A site's signature under a list of survivors."""
-    return _of(_read(source, CONFIRMED, site, within, 0, lambda _, part: Confirmation.from_json(part)), site, source)
+    return _read_site_part(source, CONFIRMED, site, within, Confirmation.from_json)
 
 
 def read_opened(source: OpenFile, site: str, within: Round) -> Opening:
-    """What takes a site's masks off the sum."""
-    return _of(_read(source, OPENED, site, within, 0, lambda _, part: Opening.from_json(part)), site, source)
+    """What removes a site's masks from the sum."""
+    return _read_site_part(source, OPENED, site, within, Opening.from_json)
 
 
 def read_survivors(source: OpenFile, within: Round) -> SurvivorList:
-    """The hub's list."""
+    """The hub's list of survivors."""
     return _read(source, SURVIVORS, HUB, within, 0, lambda _, part: SurvivorList.from_json(part))
 
 
@@ -87,18 +86,8 @@ def read_masked(source: OpenFile, site: str, within: Round, length: int) -> Mask
     return _read(source, MASKED, site, within, 8 * length, body)
 
 
-def sites_of(roster: Mapping[str, str]) -> tuple[str, ...]:
-    """Those of the roster who have patients."""
-    return _sites_among(tuple(roster))
-
-
-@lru_cache(maxsize=16)
-def _sites_among(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted(site for site in names if site != HUB))
-
-
 def _header_bytes(kind: str, within: Round) -> int:
-    """Lists and openings name sites; the roster tells how many there may be."""
+    """Length of the header. Lists and openings name sites; the roster bounds their number."""
     return HEADER_BYTES + MEMBER_BYTES * (len(sites_of(within.roster)) if kind in (SURVIVORS, OPENED) else 0)
 
 
@@ -124,8 +113,11 @@ def _read(
     return unseal(file, source.path, kind, frozenset({"part"}), within, body).body
 
 
-def _of(part: Sent, site: str, source: OpenFile) -> Sent:
-    """A part inside a letter must be of the letter's sender."""
+def _read_site_part(
+    source: OpenFile, kind: str, site: str, within: Round, parse: Callable[[str], SitePart]
+) -> SitePart:
+    """A part of a site, which has to name the sender of its file."""
+    part = _read(source, kind, site, within, 0, lambda _file, text: parse(text))
     if part.site != site:
         raise OtherSite(f"{source} holds a part of {part.site!r} and lies under the name of {site!r}.")
     return part

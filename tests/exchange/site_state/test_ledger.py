@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fdtr.disclosure import VALUES, Ledger, Release
+from fdtr.disclosure import VALUES, Release
 from fdtr.disclosure.rule_once import MOST_VALUES, Patients
 from fdtr.errors import (
     ForeignFile,
@@ -26,6 +26,7 @@ from fdtr.errors import (
     UnreadableFile,
     UnwritableFile,
 )
+from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.site import check, summarize
 from worlds import make_sites, make_study
 

@@ -1,4 +1,4 @@
-"""What every file between site and hub has in common: study, round, sender, part of the round, and a signature."""
+"""The envelope of every file between site and hub: study, round, sender, part of the round, and a signature."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -22,8 +22,8 @@ Body = TypeVar("Body")
 
 
 @dataclass(frozen=True)
-class Letter(Generic[Body]):
-    """A file that was read: its `body`, what it says of itself, and whether its signature was found to be right."""
+class Received(Generic[Body]):
+    """A file that was read: its `body`, its envelope, and whether its signature was verified."""
 
     body: Body
     kind: str
@@ -43,7 +43,7 @@ def seal(
     key: Key | None,
     header_bytes: int | None,
 ) -> bytes:
-    """The bytes of a letter, signed where a key is given. Refuses a sender whom nobody would believe."""
+    """The bytes of a file, signed where a key is given. Refuses a sender whose signature nobody would accept."""
     check_name(within.name, "round")
     require_own(key, site, within.roster)
     common = {
@@ -68,25 +68,25 @@ def unseal(
     file: Container,
     source: str | Path,
     phase: str,
-    own: frozenset[str],
+    own_fields: frozenset[str],
     expected: Round | None,
     read_body: Callable[[Envelope], Body],
-) -> Letter[Body]:
-    """Check what a file says of itself, then read its body.
+) -> Received[Body]:
+    """Check the envelope of a file, then read its body.
 
-    `own` are the fields that its kind has beside those of every letter. Without an `expected` round its study, round
-    and signature are not judged: that is for a site's own copies, and for looking at a file.
+    `own_fields` are the header fields that this kind of file has beside those of every file. Without an `expected`
+    round, study, round and signature are not checked: for a site's own copies, and for looking at a file.
     """
-    envelope = _envelope(file, source, own)
+    envelope = _envelope(file, source, own_fields)
     verified = verify(envelope, file.signature, expected, phase, source) if expected is not None else False
     header = file.header
-    return Letter(read_body(envelope), header["kind"], envelope, header["version"], file.signature, verified)
+    return Received(read_body(envelope), header["kind"], envelope, header["version"], file.signature, verified)
 
 
-def _envelope(file: Container, source: str | Path, own: frozenset[str]) -> Envelope:
+def _envelope(file: Container, source: str | Path, own_fields: frozenset[str]) -> Envelope:
     header = file.header
     texts = [header.get(key) for key in _COMMON - {"format"}]
-    if set(header) != _COMMON | own or not all(isinstance(text, str) and text for text in texts):
+    if set(header) != _COMMON | own_fields or not all(isinstance(text, str) and text for text in texts):
         raise DamagedFile(f"{source} lacks a field in its header, or has one that does not belong there. {AGAIN}")
     if not (HEX.fullmatch(header["fingerprint"]) and HEX.fullmatch(header["context"])):
         raise DamagedFile(f"{source} does not say to which study and round it belongs. {AGAIN}")

@@ -1,6 +1,5 @@
-"""What lies in a study's folder, as far as it can be believed."""
+"""A snapshot of the newest round in a study's folder: all that passes every check."""
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,9 +9,25 @@ from typing import TypeVar
 
 from fdtr.container import OpenFile
 from fdtr.errors import MissingFile, NoStudyFolder, OtherTotal, UnreadableFile
-from fdtr.exchange.folder import parts
-from fdtr.exchange.folder.layout import ROUNDS, STUDY, SUFFIX, SUMS, TOTAL, file_name, round_folder
-from fdtr.exchange.folder.reader import Reader
+from fdtr.exchange.folder import round_files
+from fdtr.exchange.folder.posted_files import PostedFiles
+from fdtr.exchange.folder_layout import (
+    CONFIRMED,
+    KEYS,
+    MASKED,
+    OPENED,
+    ROUNDS,
+    STUDY,
+    SUFFIX,
+    SUMS,
+    SURVIVORS,
+    TOTAL,
+    begun_path,
+    file_name,
+    last_round,
+    round_folder,
+    sites_of,
+)
 from fdtr.exchange.wire import open_message, open_total
 from fdtr.hub import combine_messages
 from fdtr.masking import (
@@ -30,19 +45,14 @@ from fdtr.signing import HUB, Round, is_signed, numbered_round
 from fdtr.study import Study, read_study_bytes
 from fdtr.summary import SiteSummary, Total
 
-MOST_ROUNDS = 9999
-"""Each is looked for, from the first on: more than anybody needs, and few enough to look."""
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
 Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
-class Board:
-    """One round of a study's folder: what everybody posted, verified. What fails is in `faults`, and counts as absent.
-
-    `number` is the round's; without a roster whoever posted sums is a site.
-    """
+class RoundSnapshot:
+    """Round `number` of a study's folder: what everybody posted, verified. What fails is in `faults`, and left out."""
 
     folder: Path
     study: Study
@@ -58,13 +68,13 @@ class Board:
 
     @property
     def within(self) -> Round:
-        """The round that everything here must be of."""
+        """The round to which everything in this snapshot belongs."""
         return numbered_round(self.study.fingerprint, self.study.roster, self.number)
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """Who takes part."""
-        return parts.sites_of(self.study.roster) or tuple(sorted(self.sums))
+        """The sites that take part; without a roster, those that posted sums."""
+        return sites_of(self.study.roster) or tuple(sorted(self.sums))
 
     @property
     def is_masked(self) -> bool:
@@ -77,8 +87,8 @@ class Board:
         return scale_of(self.study)
 
     @property
-    def agreed(self) -> MaskedRound:
-        """The round as the secure sum knows it."""
+    def masked_round(self) -> MaskedRound:
+        """The round of the secure sum."""
         return masked_round(self.study, self.within)
 
     def path(self, part: str, site: str) -> Path:
@@ -86,7 +96,7 @@ class Board:
         return round_folder(self.folder, self.number) / part / file_name(site)
 
     def hub_path(self, part: str) -> Path:
-        """Where the hub does."""
+        """Where the hub posts a part."""
         return round_folder(self.folder, self.number) / HUB / f"{part}{SUFFIX}"
 
     def verify(self, site: str, content: bytes, signature: bytes) -> bool:
@@ -94,65 +104,65 @@ class Board:
         public = self.study.roster.get(site)
         return public is not None and is_signed(public, content, signature.hex())
 
-    def lacking(self, given: Mapping[str, object], among: tuple[str, ...] | None = None) -> list[str]:
-        """The sites without such a part."""
-        return [site for site in (self.sites if among is None else among) if site not in given]
+    def lacking(self, parts: Mapping[str, object], among: tuple[str, ...] | None = None) -> list[str]:
+        """The sites, of all or `among` some, that are not in `parts`."""
+        return [site for site in (self.sites if among is None else among) if site not in parts]
 
     @cached_property
     def dissenters(self) -> list[str]:
-        """Sites that signed another list of survivors than the one that lies here."""
+        """Sites that signed another list of survivors than the hub's."""
         if self.survivors is None:
             return []
-        expected = self.survivors.digest(self.agreed)
-        return [site for site, one in self.confirmed.items() if one.list_digest != expected]
+        expected = self.survivors.digest(self.masked_round)
+        return [site for site, signed in self.confirmed.items() if signed.list_digest != expected]
 
     def add_up(self, members: tuple[str, ...]) -> Total:
-        """The total of `members`, from what lies here; anybody can."""
+        """The total of `members`. Anybody can compute it from what is posted."""
         if not self.is_masked:
             return combine_messages(self.study, [self.sums[site] for site in members])
         if self.survivors is None:
             raise NoStudyFolder(f"Round {self.number} has no list of survivors yet.")
-        numbers = unmask(self.agreed, self.survivors, self.masked.values(), self.opened.values(), self.verify)
+        numbers = unmask(self.masked_round, self.survivors, self.masked.values(), self.opened.values(), self.verify)
         return masked_total(self.survivors, numbers, self.scale, self.study.fingerprint)
 
     def checked_total(self) -> Total:
-        """The hub's total, once it is found to be the sum of what lies here."""
+        """The hub's total; refuses one that is not the sum of what the sites posted."""
         posted = self.total
         if posted is None:
             raise NoStudyFolder(f"Round {self.number} has no total yet.")
         gone = [site for site in posted.sites if site not in self.sums] if not self.is_masked else []
         if gone and HUB in self.study.roster:
-            return posted  # the hub's signature is what is left to go by
+            return posted  # only the hub's signature is left to check it by
         if gone:
             raise OtherTotal(
                 f"The message of {gone[0]!r} is no longer in the folder, and the hub signs nothing: whether the total "
                 "is the sum of the sites' messages cannot be told. Nothing was fitted. Restore the message."
             )
-        own = self.add_up(posted.sites)
-        if own != posted:
+        computed = self.add_up(posted.sites)
+        if computed != posted:
             raise OtherTotal(
                 f"{self.hub_path(TOTAL)} is not the sum of the sites' messages in this folder. Do not use it, and ask "
                 "the hub; nothing was fitted."
             )
-        return own
+        return computed
 
 
 def scale_of(study: Study) -> FixedPoint:
-    """How a study's sums become whole numbers; K is the whole roster, whoever drops out."""
+    """How a study's sums become whole numbers. K is the whole roster, whoever drops out."""
     most = study.disclosure.max_patients or 1
-    return FixedPoint(study.horizon, study.feature_map.n_shared, max(len(parts.sites_of(study.roster)), 1), most)
+    return FixedPoint(study.horizon, study.feature_map.n_shared, max(len(sites_of(study.roster)), 1), most)
 
 
 def masked_round(study: Study, within: Round) -> MaskedRound:
-    """The round as the secure sum knows it, with as many survivors as rule SITES asks for."""
+    """The round of the secure sum, with as many survivors as rule SITES asks for."""
     constant = sum(c.effect == "shared" and c.level == "site" for c in study.covariates)
     fewest = max(study.disclosure.min_sites, constant * (constant + 1) // 2 + 1)
-    sites = parts.sites_of(study.roster)
+    sites = sites_of(study.roster)
     return MaskedRound(bytes.fromhex(within.context), sites, scale_of(study).length, fewest, study.disclosure.colluding)
 
 
 def cautions(study: Study) -> tuple[str, ...]:
-    """What everybody should know of a secure sum's resolution, before anything is posted."""
+    """What everybody should know about a secure sum's resolution, before anything is posted."""
     caution = scale_of(study).caution if study.disclosure.secure_sum else ""
     return (caution,) if caution else ()
 
@@ -187,89 +197,74 @@ def require_keys(study: Study) -> None:
     )
 
 
-def read_board(folder: Path, study: Study | None = None) -> Board:
+def read_round(folder: Path, study: Study | None = None) -> RoundSnapshot:
     """Read and verify all of the newest round that the hub opened.
 
-    `study` is what the reader relies on, the folder's own where it is None.
+    `study` is the study that the reader accepted; None takes the one in the folder.
     """
     study = study or read_study(folder)
-    reader = Reader(folder)
-    number = _newest(reader, study)
+    files = PostedFiles(folder)
+    number = _newest(files, study)
     within = numbered_round(study.fingerprint, study.roster, number)
-    place, sites = round_folder(folder, number), parts.sites_of(study.roster)
+    place, sites = round_folder(folder, number), sites_of(study.roster)
     masked = study.disclosure.secure_sum
     length = scale_of(study).length if masked else 0
 
     def of_sites(part: str, read: Callable[[OpenFile, str], Part]) -> dict[str, Part]:
-        return reader.of_sites(place / part, sites, read) if masked else {}
+        return files.of_sites(place / part, sites, read) if masked else {}
 
     def sums() -> dict[str, SiteSummary]:
         if masked:
             return {}
         if not sites:
-            return reader.of_anybody(place / SUMS, lambda file: open_message(file, study, within).body)
-        return reader.of_sites(place / SUMS, sites, lambda file, site: _message(file, site, study, within))
+            return files.of_anybody(place / SUMS, lambda file: open_message(file, study, within).body)
+        return files.of_sites(place / SUMS, sites, lambda file, site: _message(file, site, study, within))
 
     def of_hub(part: str, read: Callable[[OpenFile], Part]) -> Part | None:
-        return reader.one(place / HUB / f"{part}{SUFFIX}", read)
+        return files.read_one(place / HUB / f"{part}{SUFFIX}", read)
 
-    return Board(
+    return RoundSnapshot(
         folder=folder,
         study=study,
         number=number,
         sums=sums(),
-        keys=of_sites(parts.KEYS, lambda f, s: parts.read_keys(f, s, within)),
-        masked=of_sites(parts.MASKED, lambda f, s: parts.read_masked(f, s, within, length)),
-        confirmed=of_sites(parts.CONFIRMED, lambda f, s: parts.read_confirmed(f, s, within)),
-        opened=of_sites(parts.OPENED, lambda f, s: parts.read_opened(f, s, within)),
-        survivors=of_hub(parts.SURVIVORS, lambda f: parts.read_survivors(f, within)) if masked else None,
-        total=of_hub(TOTAL, lambda f: open_total(f, study, within).body),
-        faults=reader.faults,
+        keys=of_sites(KEYS, lambda file, site: round_files.read_keys(file, site, within)),
+        masked=of_sites(MASKED, lambda file, site: round_files.read_masked(file, site, within, length)),
+        confirmed=of_sites(CONFIRMED, lambda file, site: round_files.read_confirmed(file, site, within)),
+        opened=of_sites(OPENED, lambda file, site: round_files.read_opened(file, site, within)),
+        survivors=of_hub(SURVIVORS, lambda file: round_files.read_survivors(file, within)) if masked else None,
+        total=of_hub(TOTAL, lambda file: open_total(file, study, within).body),
+        faults=files.faults,
     )
 
 
-def _newest(reader: Reader, study: Study) -> int:
-    """The newest round that the hub opened for this study; what is wrong with rounds beyond it is noted."""
-    last = last_round(reader.folder)
-    _note_beyond(reader, last)
+def _newest(files: PostedFiles, study: Study) -> int:
+    """The newest round that the hub opened for this study; notes rounds whose numbers leave a gap."""
+    last = last_round(files.folder)
+    _note_beyond(files, last)
     for number in range(last, 0, -1):
         within = numbered_round(study.fingerprint, study.roster, number)
-        if reader.one(begun_path(reader.folder, number), partial(parts.read_begun, within=within)) is not None:
+        begun = files.read_one(begun_path(files.folder, number), partial(round_files.read_begun, within=within))
+        if begun is not None:
             return number
-    reason = f" {reader.faults[0]}" if reader.faults else ""
+    reason = f" {files.faults[0]}" if files.faults else ""
     raise NoStudyFolder(
-        f"{reader.folder} has no round that the hub opened under this study and roster.{reason} The hub opens one with "
+        f"{files.folder} has no round that the hub opened under this study and roster.{reason} The hub opens one with "
         "`fdtr hub open` or, where the roster changed, `fdtr hub new-round`."
     )
 
 
-def begun_path(folder: Path, number: int) -> Path:
-    """Where the hub says that a round is open."""
-    return round_folder(folder, number) / HUB / f"{parts.BEGUN}{SUFFIX}"
-
-
-def last_round(folder: Path) -> int:
-    """How many rounds were begun, one after the other.
-
-    They count only without a hole: one that is numbered far ahead would keep every later one from being the newest.
-    """
-    number = 0
-    while number < MOST_ROUNDS and os.path.lexists(begun_path(folder, number + 1)):
-        number += 1
-    return number
-
-
-def _note_beyond(reader: Reader, last: int) -> None:
-    """Note rounds that do not follow on the last."""
-    names = reader.names(reader.folder / ROUNDS)
+def _note_beyond(files: PostedFiles, last: int) -> None:
+    """Note rounds that do not follow on the last one."""
+    names = files.names(files.folder / ROUNDS)
     ahead = min((int(name) for name in names if _NUMBER.fullmatch(name) and int(name) > last + 1), default=0)
     if ahead:
         skipped = f"leaves out round {last + 1}, which the hub has not begun. Rounds count up one by one."
-        reader.note(f"{round_folder(reader.folder, ahead)} {skipped}")
+        files.note(f"{round_folder(files.folder, ahead)} {skipped}")
 
 
 def _message(file: OpenFile, site: str, study: Study, within: Round) -> SiteSummary:
-    found = open_message(file, study, within).body
-    if found.site != site:
-        raise UnreadableFile(f"{file} is of {found.site!r} and lies under the name of {site!r}.")
-    return found
+    summary = open_message(file, study, within).body
+    if summary.site != site:
+        raise UnreadableFile(f"{file} is of {summary.site!r} and lies under the name of {site!r}.")
+    return summary

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from fdtr.errors import SummedBefore, ToldBefore
-from fdtr.exchange import kept
-from fdtr.exchange.folder import find_home, require_never_summed, take_site_turn, withdraw
-from fdtr.exchange.folder.memory import history_locked, save_history
+from fdtr.exchange.folder.site_steps import take_site_steps
+from fdtr.exchange.release import withdraw
+from fdtr.exchange.site_state.joined_folders import find_joined
+from fdtr.exchange.site_state.ledger import site_ledger
+from fdtr.exchange.site_state.release_guard import history_locked, require_never_summed, save_history
 from folder_pairs import beside, opened
 from folder_parties import Parties, study_of
 
@@ -36,7 +38,7 @@ def summarize(parties: Parties, site: str, study: Path) -> subprocess.CompletedP
 
 def standing(parties: Parties, site: str) -> int:
     with parties.at_home(site):
-        return sum(not one.withdrawn for one in kept.ledger().recorded())
+        return sum(not one.withdrawn for one in site_ledger().recorded())
 
 
 def test_an_open_clone_of_a_secure_sum_shows_nobody_who_stays_out_of_it(tmp_path):
@@ -71,7 +73,7 @@ def test_a_sum_that_is_opened_while_a_person_is_asked_counts(tmp_path):
 
     for _ in range(2):
         with clone.at_home("a"), pytest.raises(SummedBefore):
-            take_site_turn(find_home(clone.folder, "a"), clone.key("a"), agree)
+            take_site_steps(find_joined(clone.folder, "a"), clone.key("a"), agree)
     assert clone.board.sums == {}
 
 
@@ -109,7 +111,7 @@ def test_what_was_never_sent_is_hidden_as_ever(tmp_path):
     with pytest.raises(ToldBefore):
         parties.site("a")
     with parties.at_home("a"):
-        [written] = kept.ledger().recorded()
+        [written] = site_ledger().recorded()
         withdraw(written.message)
     parties.play()
     parties.new_round()

@@ -1,4 +1,4 @@
-"""The hub's turn: open a folder, list the survivors, add up, begin another round."""
+"""The hub's steps: open a folder, list the survivors, add up, begin another round."""
 
 import os
 import shlex
@@ -6,22 +6,28 @@ from collections.abc import Collection
 from pathlib import Path
 
 from fdtr.errors import NoStudyFolder, OtherStudy, OtherSurvivors, RoundClosed, UnknownSender
-from fdtr.exchange.folder.board import (
-    MOST_ROUNDS,
-    Board,
-    begun_path,
+from fdtr.exchange.atomic_files import clean_up, locked, post
+from fdtr.exchange.folder.round_files import seal_begun, seal_part
+from fdtr.exchange.folder.round_snapshot import (
+    RoundSnapshot,
     cautions,
-    last_round,
     masked_round,
-    read_board,
+    read_round,
     read_study,
     require_keys,
 )
-from fdtr.exchange.folder.durable import locked, post, sweep
-from fdtr.exchange.folder.home import hub_lock
-from fdtr.exchange.folder.layout import STUDY, TOTAL
-from fdtr.exchange.folder.parts import BEGUN, SURVIVORS, seal_begun, seal_part, sites_of
-from fdtr.exchange.folder.turns import Step, Turn, names
+from fdtr.exchange.folder.round_status import Step, StepsTaken, names
+from fdtr.exchange.folder_layout import (
+    HUB_PARTS,
+    MOST_ROUNDS,
+    STUDY,
+    SURVIVORS,
+    TOTAL,
+    begun_path,
+    last_round,
+    sites_of,
+)
+from fdtr.exchange.site_state.joined_folders import hub_lock
 from fdtr.exchange.wire import encode_total
 from fdtr.hub import doubtful_messages
 from fdtr.masking import list_survivors
@@ -31,39 +37,39 @@ from fdtr.study import Study, read_study_bytes
 _WHO = "the hub"
 
 
-def open_folder(folder: Path, study_file: Path, key: Key | None) -> Turn:
-    """Make a study's folder with its first round. The same again does no harm."""
+def open_folder(folder: Path, study_file: Path, key: Key | None) -> StepsTaken:
+    """Make a study's folder with its first round. A second call with the same study does no harm."""
     content = read_study_bytes(study_file)
     study = Study.parse(content, study_file)
     study.require_shared()
-    _require_playable(study, key)
+    _require_feasible(study, key)
     within = numbered_round(study.fingerprint, study.roster, 1)
     with locked(hub_lock(study), _WHO):
         if os.path.lexists(folder / STUDY):
             content = read_study_bytes(folder / STUDY, folder)  # its roster may have changed since
-            there = Study.parse(content, folder / STUDY)
-            if there.fingerprint != study.fingerprint:
+            posted = Study.parse(content, folder / STUDY)
+            if posted.fingerprint != study.fingerprint:
                 raise OtherStudy(f"{folder} holds another study already. Nothing was written. Name another folder.")
-            if there.roster != study.roster:
+            if posted.roster != study.roster:
                 raise RoundClosed(
                     f"{folder} holds this study with another roster. Nothing was written. Change the roster there with "
                     "`fdtr roster`, then begin a new round with `fdtr hub new-round`."
                 )
         post(folder / STUDY, content)
-        made = post(begun_path(folder, 1), seal_begun(within, key))
+        is_new = post(begun_path(folder, 1), seal_begun(within, key))
     done = (
         f"Opened {folder} with round 1. If it is shared, give every site access to it; over the network keep it to "
         f"yourself (chmod 700 {shlex.quote(str(folder))})."
     )
     sites = names(sites_of(study.roster)) or "the sites"
     waits = f"Messages of {sites}: `fdtr site join`, then `fdtr site next`; over the network, `fdtr hub serve`."
-    return Turn(1, (done,) if made else (), waits, (*_unsigned(study), *cautions(study)))
+    return StepsTaken(1, (done,) if is_new else (), waits, (*_unsigned(study), *cautions(study)))
 
 
-def new_round(folder: Path, key: Key | None) -> Turn:
-    """Begin another round under the study and roster that lie in the folder; what was posted before counts no more."""
+def new_round(folder: Path, key: Key | None) -> StepsTaken:
+    """Begin another round under the study and roster in the folder; earlier postings do not count any more."""
     study = read_study(folder)
-    _require_playable(study, key)
+    _require_feasible(study, key)
     with locked(hub_lock(study), _WHO):
         number = last_round(folder) + 1
         if number > MOST_ROUNDS:
@@ -73,8 +79,8 @@ def new_round(folder: Path, key: Key | None) -> Turn:
             )
         empty = _untouched(folder, study)
         if empty:
-            sweep(begun_path(folder, empty))  # whoever asks again may have died the first time
-            return Turn(empty, (), f"All sites: round {empty} is open, and nobody posted anything in it yet.")
+            clean_up(begun_path(folder, empty))  # the first call may have died
+            return StepsTaken(empty, (), f"All sites: round {empty} is open, and nobody posted anything in it yet.")
         within = numbered_round(study.fingerprint, study.roster, number)
         post(begun_path(folder, number), seal_begun(within, key))
     done = f"Began round {number}. Sites give round {number - 1} up, with their masks, when they next look."
@@ -82,11 +88,11 @@ def new_round(folder: Path, key: Key | None) -> Turn:
         "All sites: `fdtr site next`; where the roster changed, `fdtr site join` first. Over the network: `fdtr hub "
         "start-round`."
     )
-    return Turn(number, (done,), waits)
+    return StepsTaken(number, (done,), waits)
 
 
-def take_hub_turn(folder: Path, key: Key | None, close: bool = False, without: Collection[str] = ()) -> Turn:
-    """Do all that the hub can do now. `close` goes on with those who are there; `without` names who may be missing."""
+def take_hub_steps(folder: Path, key: Key | None, close: bool = False, without: Collection[str] = ()) -> StepsTaken:
+    """Do all that the hub can do now. `close` goes on with the sites that posted; those in `without` may be missing."""
     study = read_study(folder)
     require_own(key, HUB, study.roster)
     unknown = sorted(set(without) - set(sites_of(study.roster))) if study.roster else []
@@ -95,79 +101,83 @@ def take_hub_turn(folder: Path, key: Key | None, close: bool = False, without: C
     with locked(hub_lock(study), _WHO):
         done: list[str] = []
         notes: list[str] = []
-        board = read_board(folder, study)
-        for part in (BEGUN, SURVIVORS, TOTAL):
-            sweep(board.hub_path(part))
-        advance = _advance_masked if board.is_masked else _advance_open
-        step = advance(board, key, close, without, notes)
+        snapshot = read_round(folder, study)
+        for part in HUB_PARTS:
+            clean_up(snapshot.hub_path(part))
+        advance = _advance_masked if snapshot.is_masked else _advance_open
+        step = advance(snapshot, key, close, without, notes)
         while step.done:
             done.append(step.done)
-            board = read_board(folder, study)
-            step = advance(board, key, close, without, notes)
-        return Turn(board.number, tuple(done), step.waits, (*board.faults, *notes))
+            snapshot = read_round(folder, study)
+            step = advance(snapshot, key, close, without, notes)
+        return StepsTaken(snapshot.number, tuple(done), step.waits, (*snapshot.faults, *notes))
 
 
-def _advance_open(board: Board, key: Key | None, close: bool, without: Collection[str], notes: list[str]) -> Step:
-    if board.total is not None:
-        board.checked_total()
+def _advance_open(
+    snapshot: RoundSnapshot, key: Key | None, close: bool, without: Collection[str], notes: list[str]
+) -> Step:
+    if snapshot.total is not None:
+        snapshot.checked_total()
         return Step()
-    missing = [site for site in board.lacking(board.sums) if site not in without]
-    if (missing or not board.study.roster) and not close:
-        so_far = f" Here: {names(list(board.sums))}." if board.sums else ""
-        if not board.study.roster:
+    missing = [site for site in snapshot.lacking(snapshot.sums) if site not in without]
+    if (missing or not snapshot.study.roster) and not close:
+        so_far = f" Here: {names(list(snapshot.sums))}." if snapshot.sums else ""
+        if not snapshot.study.roster:
             return Step(waits=f"Messages.{so_far} The study has no roster: say with --close when all are here.")
         return Step(waits=f"Messages of {names(missing)}.{so_far} Go on without them with --close.")
-    if not board.sums:
+    if not snapshot.sums:
         return Step(waits="Messages: none is there yet.")
-    total = board.add_up(tuple(board.sums))
-    post(board.hub_path(TOTAL), encode_total(total, board.within, key))
-    notes += [doubt.sentence for doubt in doubtful_messages(list(board.sums.values()))]
+    total = snapshot.add_up(tuple(snapshot.sums))
+    post(snapshot.hub_path(TOTAL), encode_total(total, snapshot.within, key))
+    notes += [doubt.sentence for doubt in doubtful_messages(list(snapshot.sums.values()))]
     return Step(f"Added the messages of {names(total.sites)} and posted the total.")
 
 
-def _advance_masked(board: Board, key: Key | None, close: bool, without: Collection[str], _notes: list[str]) -> Step:
-    if board.total is not None:
-        board.checked_total()
+def _advance_masked(
+    snapshot: RoundSnapshot, key: Key | None, close: bool, without: Collection[str], _notes: list[str]
+) -> Step:
+    if snapshot.total is not None:
+        snapshot.checked_total()
         return Step()
-    survivors = board.survivors
+    survivors = snapshot.survivors
     if survivors is None:
-        return _list_survivors(board, key, close, without)
-    if board.dissenters:
+        return _list_survivors(snapshot, key, close, without)
+    if snapshot.dissenters:
         raise OtherSurvivors(
-            f"{names(board.dissenters)} signed another list of survivors than the one that lies here, so no site opens "
-            "its masks. Somebody changed the list. Begin a new round with `fdtr hub new-round`."
+            f"{names(snapshot.dissenters)} signed another list of survivors than the one that lies here, so no site "
+            "opens its masks. Somebody changed the list. Begin a new round with `fdtr hub new-round`."
         )
     lost = "If one is lost, begin a new round with `fdtr hub new-round`."
-    missing = board.lacking(board.confirmed, survivors.sites)
+    missing = snapshot.lacking(snapshot.confirmed, survivors.sites)
     if missing:
         return Step(waits=f"Signatures under the list of survivors, of {names(missing)}. {lost}")
-    missing = board.lacking(board.opened, survivors.sites)
+    missing = snapshot.lacking(snapshot.opened, survivors.sites)
     if missing:
         return Step(waits=f"Openings of {names(missing)}. {lost}")
-    total = board.add_up(survivors.sites)
-    post(board.hub_path(TOTAL), encode_total(total, board.within, key))
+    total = snapshot.add_up(survivors.sites)
+    post(snapshot.hub_path(TOTAL), encode_total(total, snapshot.within, key))
     return Step(f"Took the masks off the sum of {names(survivors.sites)} and posted the total.")
 
 
-def _list_survivors(board: Board, key: Key | None, close: bool, without: Collection[str]) -> Step:
-    silent = board.lacking(board.keys)
+def _list_survivors(snapshot: RoundSnapshot, key: Key | None, close: bool, without: Collection[str]) -> Step:
+    silent = snapshot.lacking(snapshot.keys)
     if silent:
         return Step(
             waits=f"Keys of {names(silent)}. Nobody can mask before all are there. If one does not come, take it out "
-            f"with `fdtr roster remove {board.folder / STUDY} SITE` and begin a new round with `fdtr hub new-round`."
+            f"with `fdtr roster remove {snapshot.folder / STUDY} SITE` and begin a new round with `fdtr hub new-round`."
         )
-    missing = [site for site in board.lacking(board.masked) if site not in without]
+    missing = [site for site in snapshot.lacking(snapshot.masked) if site not in without]
     if missing and not close:
         return Step(waits=f"Masked messages of {names(missing)}. Go on without them with --close.")
-    listed = list_survivors(board.agreed, board.masked.values(), board.verify)
-    post(board.hub_path(SURVIVORS), seal_part(SURVIVORS, HUB, listed, board.within, key))
-    dropped = listed.dropped(board.agreed)
+    listed = list_survivors(snapshot.masked_round, snapshot.masked.values(), snapshot.verify)
+    post(snapshot.hub_path(SURVIVORS), seal_part(SURVIVORS, HUB, listed, snapshot.within, key))
+    dropped = listed.dropped(snapshot.masked_round)
     lacking = f", without {names(dropped)}" if dropped else ""
     return Step(f"Posted the list of survivors: {names(listed.sites)}{lacking}.")
 
 
-def _require_playable(study: Study, key: Key | None) -> None:
-    """Refuse a study whose rounds could not be played."""
+def _require_feasible(study: Study, key: Key | None) -> None:
+    """Refuse a study whose rounds could not be carried out."""
     require_keys(study)
     require_own(key, HUB, study.roster)
     for site in sites_of(study.roster):
@@ -177,12 +187,13 @@ def _require_playable(study: Study, key: Key | None) -> None:
 
 
 def _untouched(folder: Path, study: Study) -> int:
-    """The newest round, where it is of this roster and nobody posted in it: asked twice, one is begun."""
+    """The newest round, if it is of this roster and nobody posted in it, else 0: two calls begin one round."""
     try:
-        board = read_board(folder, study)
+        snapshot = read_round(folder, study)
     except NoStudyFolder:
         return 0
-    return 0 if any((board.sums, board.keys, board.masked, board.survivors, board.total)) else board.number
+    posted = (snapshot.sums, snapshot.keys, snapshot.masked, snapshot.survivors, snapshot.total)
+    return 0 if any(posted) else snapshot.number
 
 
 def _unsigned(study: Study) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Files that survive a crash: whole or absent, never half, and on disk before the next step relies on them."""
+"""Files that survive a crash: each is whole or absent, and on disk before the next step relies on it."""
 
 import errno
 import fcntl
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fdtr.container import opened, opened_folder
 from fdtr.errors import Busy, MissingFile, OtherPosting, UnreadableFile, UnwritableFile
-from fdtr.exchange.folder.layout import folder_of
+from fdtr.exchange.folder_layout import folder_of
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 _NO_FLUSH = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM}
@@ -22,17 +22,17 @@ _REMEDY = (
 
 
 def post(path: Path, content: bytes, begins: Callable[[], None] = lambda: None) -> bool:
-    """Put a file where others read it, once: True where it was not there yet.
+    """Put a file where others read it, once; whether it is new.
 
-    The same bytes may be posted again, after a crash; other bytes under the same name are refused, and so is a link
-    between the study's folder and the file, which would lead this party's posting elsewhere. `begins` is called before
-    the first byte is where others read: whatever fails later, they may have all of it.
+    The same bytes may be posted again, after a crash. Other bytes under the same name are refused. So is a link between
+    the study's folder and the file, which would lead this party's posting elsewhere. `begins` is called before the
+    first byte lies where others read: whatever fails later, they may have all of it.
     """
     try:
-        _make(path)
+        _make_folders(path)
         with _entered(path) as folder:
-            _sweep(folder, path.name)
-            new = not _lies_there(path, content)
+            _remove_leftovers(folder, path.name)
+            new = not _is_posted(path, content)
             begins()
             if new:
                 _put(folder, path, content)
@@ -45,11 +45,11 @@ def post(path: Path, content: bytes, begins: Callable[[], None] = lambda: None) 
 
 
 def save(path: Path, content: bytes) -> None:
-    """Write a file of one's own, readable by its owner alone, in place of what was there."""
+    """Write a private file, readable by its owner alone, in place of what was there."""
     try:
-        _make(path, 0o700)
+        _make_folders(path, 0o700)
         with _entered(path) as folder:
-            _sweep(folder, path.name)
+            _remove_leftovers(folder, path.name)
             with _written(folder, path.name, content, 0o600) as temporary:
                 os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
             _flush(folder)
@@ -60,7 +60,7 @@ def save(path: Path, content: bytes) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file of one's own, for good."""
+    """Remove a private file for good."""
     try:
         with _entered(path) as folder:
             with suppress(FileNotFoundError):
@@ -74,9 +74,9 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path, who: str, patience: float = 20.0) -> Iterator[None]:
-    """Keep a second process of the same party waiting; a process that dies lets go of it."""
+    """Let a second process of the same party wait. A process that dies releases the lock."""
     try:
-        _make(path, 0o700)
+        _make_folders(path, 0o700)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise UnwritableFile(
@@ -101,27 +101,27 @@ def _wait_for(descriptor: int, who: str, until: float) -> None:
             return
 
 
-def sweep(path: Path, ending: str = _PART) -> None:
+def clean_up(path: Path, ending: str = _PART) -> None:
     """Remove what a crash of its only writer left half-written of a file."""
     with suppress(OSError, UnreadableFile), _entered(path) as folder:
-        _sweep(folder, path.name, ending)
+        _remove_leftovers(folder, path.name, ending)
 
 
-def sweep_folder(folder: Path, pattern: str) -> None:
-    """The same for all files of a folder of one's own."""
+def clean_up_folder(folder: Path, pattern: str) -> None:
+    """Remove what crashes left half-written in a private folder: every file whose name matches `pattern`."""
     for path in list(folder.rglob(pattern)):
         with suppress(OSError):
             path.unlink()
 
 
 def _entered(path: Path) -> AbstractContextManager[int]:
-    """The folder of a file, open: whatever happens to its name, this is where files are written."""
+    """Open the folder of a file: files are written there, whatever happens to the folder's name."""
     return opened_folder(path.parent, folder_of(path))
 
 
 @contextmanager
 def _written(folder: int, name: str, content: bytes, mode: int) -> Iterator[str]:
-    """The content on disk, until it has its name, under one that readers pass over and the next writer sweeps away."""
+    """Write the content under a temporary name, which readers skip and the next writer removes after a crash."""
     temporary = f".{name}.{secrets.token_hex(4)}{_PART}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=folder)
     try:
@@ -140,15 +140,15 @@ def _put(folder: int, path: Path, content: bytes) -> None:
         try:
             _place(folder, temporary, path.name)
         except FileExistsError:
-            if not _lies_there(path, content):
+            if not _is_posted(path, content):
                 raise
 
 
 def _place(folder: int, temporary: str, name: str) -> None:
     """Give a written file its name, which must be free.
 
-    Where a file system has no links, a rename does it: it could overwrite, but only this party writes this name, one
-    process of it at a time.
+    Where a file system has no links, the file is renamed. A rename could overwrite, but only this party writes this
+    name, and only one of its processes at a time.
     """
     try:
         os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -160,8 +160,8 @@ def _place(folder: int, temporary: str, name: str) -> None:
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def _lies_there(path: Path, content: bytes) -> bool:
-    """Whether the posting is there already; refuses another under its name."""
+def _is_posted(path: Path, content: bytes) -> bool:
+    """Whether this content is posted already; refuses other content under the same name."""
     try:
         with opened(path, beneath=folder_of(path)) as file:
             same = file.size == len(content) and file.whole() == content
@@ -174,25 +174,27 @@ def _lies_there(path: Path, content: bytes) -> bool:
     return True
 
 
-def _sweep(folder: int, name: str, ending: str = _PART) -> None:
+def _remove_leftovers(folder: int, name: str, ending: str = _PART) -> None:
     with os.scandir(folder) as entries:
-        left = [one.name for one in entries if one.name.startswith(f".{name}.") and one.name.endswith(ending)]
-    for one in left:
+        leftovers = [
+            entry.name for entry in entries if entry.name.startswith(f".{name}.") and entry.name.endswith(ending)
+        ]
+    for leftover in leftovers:
         with suppress(OSError):
-            os.unlink(one, dir_fd=folder)
+            os.unlink(leftover, dir_fd=folder)
 
 
-def _make(path: Path, mode: int = 0o777) -> None:
-    """The folders of a file, where they are missing; below the study's folder none is made behind a link."""
+def _make_folders(path: Path, mode: int = 0o777) -> None:
+    """Make the folders of a file where they are missing. Below the study's folder, none is made behind a link."""
     root = folder_of(path)
     missing = [folder for folder in (root, *root.parents) if not folder.exists()]
     for folder in reversed(missing):
-        _make_one(folder, folder.parent, mode)
-    for folder in [one for one in reversed(path.parents) if one.is_relative_to(root) and one != root]:
-        _make_one(folder, root, mode)
+        _make_folder(folder, folder.parent, mode)
+    for folder in [parent for parent in reversed(path.parents) if parent.is_relative_to(root) and parent != root]:
+        _make_folder(folder, root, mode)
 
 
-def _make_one(folder: Path, beneath: Path, mode: int) -> None:
+def _make_folder(folder: Path, beneath: Path, mode: int) -> None:
     with opened_folder(folder.parent, beneath) as parent, suppress(FileExistsError):
         os.mkdir(folder.name, mode, dir_fd=parent)
         _flush(parent)

@@ -1,0 +1,209 @@
+"""A site in one round: its patients, its key, what it keeps, and how its message is released and posted."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+
+from fdtr.disclosure import Message
+from fdtr.errors import ChangedSummary, OtherStudy, OutOfTurn
+from fdtr.exchange.atomic_files import clean_up, post, remove, save
+from fdtr.exchange.folder.round_snapshot import RoundSnapshot, masked_round, read_round, read_study
+from fdtr.exchange.folder_layout import MASKED, SITE_PARTS, SUMS, require_apart
+from fdtr.exchange.release import carry_out
+from fdtr.exchange.site_state import state_folder
+from fdtr.exchange.site_state.joined_folders import JoinedFolder, RoundState, Sent, joined_place
+from fdtr.exchange.site_state.ledger import site_ledger
+from fdtr.exchange.site_state.noised_messages import noised_message
+from fdtr.exchange.site_state.sent_copies import keep
+from fdtr.exchange.wire import encode_message, read_message
+from fdtr.signing import Key, Round, check_site_name, numbered_round, require_own
+from fdtr.site import (
+    MessageFit,
+    check_total,
+    fit_federated,
+    fit_message,
+    read_trajectories,
+    release_of,
+    summarize,
+)
+from fdtr.study import Study
+from fdtr.summary import SiteSummary, Total
+from fdtr.trajectories import Trajectories
+
+ConfirmMessage = Callable[[Message], bool]
+"""Shows a person what is about to leave the site, and asks."""
+
+
+def join(
+    folder: Path, site: str, data: Path, key: Path | None, signer: Key | None, own: Study | None = None
+) -> JoinedFolder:
+    """Remember a folder, and the study in it as this site accepts it. Nothing is posted.
+
+    `own` is a study file with the site's own [columns].
+    """
+    check_site_name(site)
+    require_apart(folder, ("The state folder", state_folder()), ("The table", data), ("The key", key))
+    study = read_study(folder)
+    require_own(signer, site, study.roster)
+    if study.disclosure.secure_sum:
+        masked_round(study, numbered_round(study.fingerprint, study.roster, 1))  # refuses a roster that is too small
+    if own is not None:
+        if own.fingerprint != study.fingerprint:
+            raise OtherStudy(
+                f"The study in {folder} is another than this site's (fingerprint {study.fingerprint[:12]}…, this "
+                f"site's is {own.fingerprint[:12]}…). Nothing was written. Take the folder's; change only [columns]."
+            )
+        study = Study.model_validate({**study.model_dump(), "columns": own.columns.model_dump()})
+    read_trajectories(data, study, site)  # what is wrong with the table is better known now
+    place, at = joined_place(study, site), key and key.absolute()
+    joined = JoinedFolder(place, folder.absolute(), site, data.absolute(), at, study)
+    joined.save()
+    return joined
+
+
+@dataclass
+class SiteSession:
+    """A site at work in one round. `confirm` shows a message and asks; the policy is also written to `out`."""
+
+    joined: JoinedFolder
+    state: RoundState
+    within: Round
+    number: int
+    key: Key | None
+    confirm: ConfirmMessage
+    out: Path | None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def site(self) -> str:
+        """The name of the site."""
+        return self.joined.site
+
+    @property
+    def study(self) -> Study:
+        """The study as the site accepted it."""
+        return self.joined.study
+
+    def snapshot(self) -> RoundSnapshot:
+        """The folder as it is now."""
+        return read_round(self.joined.folder, self.study)
+
+    @cached_property
+    def rows(self) -> Trajectories:
+        """The site's patients."""
+        return read_trajectories(self.joined.data, self.study, self.site)
+
+    @cached_property
+    def fitted(self) -> MessageFit:
+        """The fit behind a message of the table as it is now."""
+        return fit_message(self.study, self.rows)
+
+    @cached_property
+    def message(self) -> Message:
+        """The message of the table as it is now; refuses where a rule does."""
+        if self._noised:
+            return noised_message(self.joined, self.rows, self.fitted, self.within, self.key)
+        return summarize(self.study, self.rows, site_ledger(), self.fitted)
+
+    @property
+    def sent(self) -> Sent:
+        """The message of this round that the ledger holds."""
+        sent = self.state.sent
+        if sent is None:
+            raise OutOfTurn(f"Site {self.site!r} has released nothing in round {self.number}.")
+        return sent
+
+    def saved(self) -> SiteSummary:
+        """The saved message of this round; makes and saves it where there is none yet."""
+        if self.state.outgoing(SUMS) is None:
+            self.state.save_outgoing(SUMS, encode_message(self.message, self.within, self.key))
+        return read_message(self.state.path(SUMS), self.study)
+
+    def release(self) -> None:
+        """Release the saved message: judge, ask and record it, unless its record stands.
+
+        A failure leaves the message as it is: the next attempt goes on with the very same bytes.
+        """
+        before, saved = self.state.sent, self.saved()
+        if before is not None and before.message == saved.digest and site_ledger().stands(saved.digest):
+            return
+        if saved.digest != self.message.summary.digest:
+            raise ChangedSummary(
+                f"The message that waits at home was made from another table than {self.joined.data} is now, and the "
+                "ledger does not hold it. Nothing was posted. Restore the table; or take the message back with `fdtr "
+                f"site withdraw {saved.digest[:12]}`, and a masked round with it."
+            )
+        is_open = not self.study.disclosure.secure_sum
+        posted = before is not None and before.posted
+        carry_out(
+            release_of(self.study, self.rows, self.message.summary),
+            self.message,
+            partial(self._ask, before=before),
+            open_sums=is_open and not posted,
+            keep_copy=self._keep if is_open else None,
+            refusal="Nothing was posted.",
+        )
+        self.state.save_sent(Sent(saved.digest, saved.content, self.number, posted))
+
+    def _ask(self, message: Message, before: Sent | None) -> bool:
+        """Show the message and ask. After a no the saved message is removed, since the table may change then."""
+        agreed = False
+        try:
+            agreed = self.confirm(message) is True
+        finally:  # nobody there to ask, or Ctrl-C, is a no
+            stays = before is not None or self._noised or site_ledger().stands(message.summary.digest)
+            if not agreed and not stays:
+                remove(self.state.path(SUMS))
+        return agreed
+
+    def _keep(self) -> Path:
+        path = keep(self.message, self.within, self.key)
+        clean_up(path, ending="")
+        return path
+
+    def clean_up(self, snapshot: RoundSnapshot) -> None:
+        """Remove what a crash left half-written of this site's postings."""
+        for part in SITE_PARTS:
+            clean_up(snapshot.path(part, self.site))
+
+    def post(self, snapshot: RoundSnapshot, part: str) -> bool:
+        """Post a saved part; whether it is new. Sums are posted only while their record stands."""
+        content = self.state.outgoing(part)
+        if content is None:
+            return False
+        if part not in (SUMS, MASKED):
+            return post(snapshot.path(part, self.site), content)
+        self.release()
+        return post(snapshot.path(part, self.site), content, self._begin_posting)
+
+    def finish(self, snapshot: RoundSnapshot, own: SiteSummary) -> str:
+        """Check the total, fit from it, and write the policy."""
+        total = snapshot.checked_total()
+        others = len(total.sites) - 1
+        fitted = fit_federated(self.study, self.rows, total, own)
+        self._compare(own, total)
+        private = self.state.place / f"round-{self.number}.policy"
+        fitted.policy.save(private)
+        place = (self.out or private).absolute()
+        if place != private:
+            save(place, private.read_bytes())
+        self.state.finish(place)
+        self.out = None
+        return f"Checked the total and wrote this site's policy, learnt with {others} others: {place}"
+
+    def _begin_posting(self) -> None:
+        if not self.sent.posted:
+            self.state.save_sent(replace(self.sent, posted=True))
+
+    @property
+    def _noised(self) -> bool:
+        return self.study.disclosure.epsilon is not None
+
+    def _compare(self, own: SiteSummary, total: Total) -> None:
+        if not self._noised and not self.fitted.summary.sums.close_to(own.sums, 1e-6):
+            self.notes.append(
+                "The table is not the one that this site's message was made from. The message as it was sent is "
+                "subtracted, and the policy is fitted on the table as it is now."
+            )
+        self.notes.append(check_total(self.study, self.rows, total, own).sentence)

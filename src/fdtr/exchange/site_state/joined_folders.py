@@ -1,0 +1,231 @@
+"""Folders that a site joined: where they are, its masks, and everything that it posts, saved before it is posted."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fdtr.errors import DamagedFile, InvalidStudy, MalformedPart, NotJoined, OtherRoster, OtherStudy
+from fdtr.exchange.atomic_files import locked, remove, save
+from fdtr.exchange.folder_layout import MASKED, OPENED, SUFFIX, SUMS, file_name
+from fdtr.exchange.site_state import state_folder
+from fdtr.masking import SiteRound
+from fdtr.signing import Round
+from fdtr.study import Study
+
+_JOINED = "joined.json"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The message of a round that the ledger holds: its digest and that of its numbers.
+
+    `posted` is true from before its first byte lies where others read: a share that fails may have passed it on.
+    """
+
+    message: str
+    content: str
+    number: int
+    posted: bool = False
+
+
+@dataclass(frozen=True)
+class RoundState:
+    """What a site keeps of one round: its masks, and what it posts."""
+
+    place: Path
+
+    @property
+    def masks(self) -> SiteRound | None:
+        """The site's masks; None where it did not begin."""
+        path = self.place / "state.json"
+        try:
+            return SiteRound.from_json(path.read_bytes()) if path.exists() else None
+        except MalformedPart:
+            raise MalformedPart(
+                f"{path} is damaged. Nothing was posted, and the masks in it are lost: masks are never put back from a "
+                "copy. Move it away. Wait for a new round: `fdtr hub new-round`."
+            ) from None
+
+    def save_masks(self, masks: SiteRound) -> None:
+        """Save the masks, before anything that follows from them is posted."""
+        save(self.place / "state.json", masks.to_json().encode())
+
+    def outgoing(self, part: str) -> bytes | None:
+        """The bytes that the site posts, or posted."""
+        path = self.path(part)
+        return path.read_bytes() if path.exists() else None
+
+    def save_outgoing(self, part: str, content: bytes) -> None:
+        """Save the bytes before they are posted: after a crash the very same are posted again."""
+        save(self.path(part), content)
+
+    def path(self, part: str) -> Path:
+        """Where the bytes of a part lie."""
+        return self.place / f"{part}{SUFFIX}"
+
+    @property
+    def sent(self) -> Sent | None:
+        """The message that was released in this round; None where nobody agreed yet."""
+        path = self.place / "sent.json"
+        try:
+            return Sent(**json.loads(path.read_bytes())) if path.exists() else None
+        except (OSError, ValueError, TypeError):
+            raise DamagedFile(f"{path} cannot be read. Restore it from a copy, or wait for a new round.") from None
+
+    def save_sent(self, sent: Sent) -> None:
+        """Save this after the ledger holds the message, and before it is posted."""
+        save(self.place / "sent.json", json.dumps(vars(sent)).encode())
+
+    @property
+    def policy(self) -> Path | None:
+        """Where the finished policy was written."""
+        path = self.place / "finished.json"
+        return Path(json.loads(path.read_bytes())["policy"]) if path.exists() else None
+
+    def finish(self, policy: Path) -> None:
+        """Remember that the round is finished."""
+        save(self.place / "finished.json", json.dumps({"policy": str(policy)}).encode())
+
+    def destroy(self) -> bool:
+        """Destroy the masks, and the message under them; whether there were masks left."""
+        if self.masks is None:  # an open round keeps its message
+            return False
+        destroyed = self._destroy_masks()
+        self._remove(self.path(OPENED), self.path(SUMS))
+        return destroyed
+
+    def forget(self) -> None:
+        """Take back what was never posted: its bytes, the masks on it, and that it was agreed to.
+
+        Masks first, so that nothing follows from them any more. The message last: by it a second attempt, after a
+        crash, recognises what the first one left.
+        """
+        self._destroy_masks()
+        self._remove(self.path(MASKED), self.path(OPENED), self.place / "sent.json", self.path(SUMS))
+
+    def _destroy_masks(self) -> bool:
+        masks = self.masks
+        if masks is None or masks == masks.destroyed():
+            return False
+        self.save_masks(masks.destroyed())
+        return True
+
+    def _remove(self, *paths: Path) -> None:
+        for path in paths:
+            if path.exists():
+                remove(path)
+
+
+@dataclass(frozen=True)
+class JoinedFolder:
+    """A study's `folder` that a site joined. `study` is as the site accepted it; `place` is in the state folder."""
+
+    place: Path
+    folder: Path
+    site: str
+    data: Path
+    key: Path | None
+    study: Study
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Let one process of the site work at a time."""
+        with locked(self.place / "lock", f"site {self.site!r}"):
+            yield
+
+    def save(self) -> None:
+        """Remember the folder."""
+        fields = {
+            "folder": str(self.folder),
+            "site": self.site,
+            "data": str(self.data),
+            "key": str(self.key) if self.key else None,
+            "study": self.study.model_dump(mode="json"),
+        }
+        with self.locked():
+            save(self.place / _JOINED, json.dumps(fields).encode())
+
+    def round(self, within: Round) -> RoundState:
+        """What the site keeps of a round."""
+        return RoundState(self.place / within.context[:32])
+
+    def rounds(self) -> list[RoundState]:
+        """What the site keeps of every round so far."""
+        return [RoundState(path) for path in sorted(self.place.iterdir()) if path.is_dir()]
+
+    def give_up_others(self, within: Round) -> bool:
+        """Destroy the masks of every other round; whether any were left."""
+        present = self.round(within)
+        destroyed = [state.destroy() for state in self.rounds() if state != present]
+        return any(destroyed)
+
+    def require_same(self, study: Study) -> None:
+        """Refuse a study or a roster that the site did not accept."""
+        if study.fingerprint != self.study.fingerprint:
+            raise OtherStudy(
+                f"{self.folder} holds another study than the one that site {self.site!r} joined (fingerprint "
+                f"{study.fingerprint[:12]}…, joined was {self.study.fingerprint[:12]}…). Nothing was done. Ask the hub."
+            )
+        if study.roster != self.study.roster:
+            names = {*study.roster, *self.study.roster}
+            changed = sorted(name for name in names if study.roster.get(name) != self.study.roster.get(name))
+            raise OtherRoster(
+                f"The roster in {self.folder} is not the one that site {self.site!r} joined with: {', '.join(changed)} "
+                "changed. Nothing was done. Compare `fdtr roster show` by telephone; if all agree, run `fdtr site "
+                "join` again."
+            )
+
+
+def all_joined() -> list[JoinedFolder]:
+    """Every folder that was joined here."""
+    return [_read(path) for path in sorted((state_folder() / "studies").glob(f"*/{_JOINED}"))]
+
+
+def all_masks() -> list[tuple[Path, SiteRound]]:
+    """The masks of every round that was begun here, and where each lies; also of folders that were left since."""
+    places = sorted(path.parent for path in (state_folder() / "studies").glob("*/*/state.json"))
+    rounds = ((place, RoundState(place).masks) for place in places)
+    return [(place, masks) for place, masks in rounds if masks is not None]
+
+
+def find_joined(folder: Path | None = None, site: str | None = None) -> JoinedFolder:
+    """The only folder that was joined here, or the one that `folder` and `site` name."""
+    everything = all_joined()
+    meant = [
+        joined
+        for joined in everything
+        if (folder is None or joined.folder.resolve() == folder.resolve()) and site in (None, joined.site)
+    ]
+    if len(meant) == 1:
+        return meant[0]
+    listed = "; ".join(f"{joined.folder} as {joined.site}" for joined in everything) or "none"
+    if not meant:
+        raise NotJoined(f"No such folder was joined here. Run `fdtr site join FOLDER` first. Joined are: {listed}.")
+    raise NotJoined(f"Several folders were joined here: {listed}. Name the folder, and the site with --site.")
+
+
+def joined_place(study: Study, site: str) -> Path:
+    """Where a site keeps what belongs to a study's folder."""
+    return state_folder() / "studies" / f"{study.fingerprint[:16]}-{file_name(site).removesuffix(SUFFIX)}"
+
+
+def hub_lock(study: Study) -> Path:
+    """The file by which the hub's processes wait for each other."""
+    return state_folder() / "studies" / f"{study.fingerprint[:16]}-hub" / "lock"
+
+
+def _read(path: Path) -> JoinedFolder:
+    try:
+        fields = json.loads(path.read_bytes())
+        return JoinedFolder(
+            path.parent,
+            Path(fields["folder"]),
+            fields["site"],
+            Path(fields["data"]),
+            Path(fields["key"]) if fields["key"] else None,
+            Study.model_validate(fields["study"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, InvalidStudy):
+        raise DamagedFile(f"{path} cannot be read. Run `fdtr site join FOLDER` again.") from None
