@@ -52,7 +52,7 @@ def show_evaluation(study: Study, evaluation: SiteEvaluation) -> None:
     )
     doubts = [[name, e.method, e.reason] for name, pair in estimates.items() for e in pair if not e.believable]
     if doubts:
-        show.table(f"{DOUBT} not to be believed", ["method", "estimator", "why"], doubts)
+        show.table(f"{DOUBT} not to be believed", ["method", "estimator", "why"], doubts, keys=2)
     weights = evaluation.diagnostics()
     shares = (weights.zero_share, weights.largest_share, weights.overlap.rare_share)
     show.table(
@@ -80,7 +80,7 @@ def show_released_values(message: ValueMessage) -> None:
     show.line(f"May leave the site: {n_values} values with standard errors, and {n:,}, how many patients.")
     if message.withheld:
         rows = [[value.estimate.method, value.estimate.estimator, value.why] for value in message.withheld]
-        show.table("These stay at home", ["method", "estimator", "why"], rows)
+        show.table("These stay at home", ["method", "estimator", "why"], rows, keys=2)
 
 
 def show_evaluation_json(
@@ -145,7 +145,9 @@ def show_pooled_values(study: Study, methods: Sequence[PooledMethod], machine: b
             show.table(f"Value over sites, {name}, ± 95%: {bound}{caution}", columns, rows)
     incomplete = [[pooled.method, pooled.estimator, ", ".join(pooled.silent)] for pooled in methods if pooled.silent]
     if incomplete:
-        show.table("Not told by every site: a mean over some", ["method", "estimator", "withheld by"], incomplete)
+        show.table(
+            "Not told by every site: a mean over some", ["method", "estimator", "withheld by"], incomplete, keys=2
+        )
     warnings = {warning.name: warning.sentence for pooled in reversed(methods) for warning in pooled.pooling.warnings}
     for sentence in warnings.values():
         show.line(sentence)

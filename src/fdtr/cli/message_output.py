@@ -18,8 +18,6 @@ if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
     from fdtr.study import Study
     from fdtr.summary import SiteSummary, Total
 
-_STEPS_ABREAST = 6  # more do not fit beside a feature's name on 80 columns
-
 
 def show_message_written(
     summary: SiteSummary, out: Path, sent_copy: Path, cost: Cost | None, machine: bool, *, again: bool = False
@@ -116,7 +114,6 @@ def show_recommendation(policy: Policy, explanation: Explanation, machine: bool)
 def coefficients_table(title: str, names: Sequence[str], values: NDArray[np.float64], known: Sequence[bool]) -> None:
     """Print a row for each shared feature; one that no site's data inform is marked: it comes from the ridge alone."""
     labels = [name if is_known else f"{name} (not identified)" for name, is_known in zip(names, known, strict=True)]
-    for start in range(0, len(values) if names else 0, _STEPS_ABREAST):
-        steps = range(start, min(start + _STEPS_ABREAST, len(values)))
-        rows = [[label, *(f"{values[h, j]:.3f}" for h in steps)] for j, label in enumerate(labels)]
-        table(title, ["feature", *(f"step {h}" for h in steps)], rows)
+    if names:
+        rows = [[label, *(f"{coefficient:.3f}" for coefficient in values[:, j])] for j, label in enumerate(labels)]
+        table(title, ["feature", *(f"step {h}" for h in range(len(values)))], rows)

@@ -7,19 +7,26 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
     from fdtr.disclosure.noise import Cost
     from fdtr.progress import Progress as Report
 
-_out = Console(highlight=False, markup=False, soft_wrap=True)
-_err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+_out = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+_err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+_GAP = 2  # spaces between two columns of a table
+_SENTENCE = 30  # cells of words that are longer than this may wrap
+_SHORTEST_NAME = 12  # names of rows are not folded to less
+_PIPE_WIDTH = 200  # of tables where no terminal says how wide it is
 
 
 def line(text: str = "") -> None:
@@ -51,16 +58,76 @@ def as_json(value: Any) -> None:
     _out.print(json.dumps(json.loads(to_json(value, inf_nan_mode="null")), indent=2, ensure_ascii=False))
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table: words to the left, numbers to the right."""
-    view = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for number, column in enumerate(columns):
-        numeric = rows and all(row[number][:1] in "-0123456789." for row in rows if row[number])
-        view.add_column(column, justify="right" if numeric else "left", no_wrap=number == 0)
-    for row in rows:
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, keys: int = 1) -> None:
+    """Print a table: words to the left, numbers to the right.
+
+    The first `keys` columns name a row. A table wider than the terminal is printed as several tables below each other,
+    each with these columns and as many of the others as fit. No number is wrapped and nothing is left out.
+    """
+    width = shutil.get_terminal_size(fallback=(_PIPE_WIDTH, 24)).columns
+    laid_out = [_Column.of(column, [row[number] for row in rows]) for number, column in enumerate(columns)]
+    names, values = laid_out[:keys], laid_out[keys:]
+    room = width - sum(column.widest for column in names[1:]) - keys * _GAP
+    names[0] = names[0].folded(room - max((column.least for column in values), default=0))
+    Console(width=width, highlight=False, markup=False, emoji=False).print(Text(title, style="bold"))
+    for stack in _stacks(names, values, width):
+        _print_columns(stack, width)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column of a table with the widths that it can have."""
+
+    heading: str
+    cells: list[str]
+    numeric: bool
+    least: int
+    """Where headings, and sentences, wrap at spaces. Numbers and names never wrap."""
+    widest: int
+
+    @classmethod
+    def of(cls, heading: str, cells: list[str]) -> _Column:
+        numeric = bool(cells) and all(cell[:1] in "-0123456789." for cell in cells if cell)
+        longest = max(map(cell_len, cells), default=0)
+        sentence = not numeric and longest > _SENTENCE
+        words = [word for text in (heading, *(cells if sentence else ())) for word in text.split()]
+        least = max(_SENTENCE if sentence else longest, *map(cell_len, words or [""]))
+        return cls(heading, cells, numeric, least, max(longest, cell_len(heading)))
+
+    def folded(self, width: int) -> _Column:
+        """The column that names the rows, no wider than `width`: longer names go on in the next line."""
+        width = min(self.widest, max(width, _SHORTEST_NAME))
+        return replace(self, least=width, widest=width)
+
+    def width(self, spare: int) -> int:
+        """As wide as `spare` characters more allow: a sentence takes any of them, a heading enough to stand whole."""
+        wanted = self.widest - self.least
+        return self.least + (min(wanted, spare) if wanted <= spare or self.least >= _SENTENCE else 0)
+
+
+def _stacks(names: list[_Column], values: Sequence[_Column], width: int) -> list[list[_Column]]:
+    """The columns of each table: the names of the rows, and as many others as fit."""
+    stacks = [list(names)]
+    for column in values:
+        if len(stacks[-1]) > len(names) and sum(c.least + _GAP for c in stacks[-1]) + column.least > width:
+            stacks.append(list(names))
+        stacks[-1].append(column)
+    return stacks
+
+
+def _print_columns(columns: Sequence[_Column], width: int) -> None:
+    view = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    spare = max(0, width - sum(column.least + _GAP for column in columns) + _GAP)
+    total = 0
+    for column in columns:
+        wide = column.width(spare)
+        spare -= wide - column.least
+        total += wide + _GAP
+        view.add_column(column.heading, justify="right" if column.numeric else "left", width=wide, overflow="fold")
+    for row in zip(*(column.cells for column in columns), strict=True):
         view.add_row(*row)
-    _out.print(view)
-    _out.print()
+    Console(width=total, highlight=False, markup=False, emoji=False).print(view)
+    line()
 
 
 @contextmanager

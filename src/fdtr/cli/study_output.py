@@ -36,6 +36,7 @@ def show_checks(study: Study, checks: Sequence[SiteCheck], machine: bool) -> Non
         "Patients by action",
         ["site", "step", *labels],
         [[c.site, str(h), *(f"{n:,}" for n in row)] for c in checks for h, row in enumerate(c.action_counts.tolist())],
+        keys=2,
     )
     _identified(study, checks)
     _transitions(checks)
@@ -69,7 +70,7 @@ def show_tuning(by_site: Mapping[str, TuningCurves], machine: bool) -> None:
         line(f"{site} chose {words}. Both criteria, as excess over the chosen setting, whose sum is least:")
         for title, judged in (("By ridge", curves.by_ridge), ("By sharing", curves.by_sharing)):
             if len(judged) > 1:
-                table(title, columns, [_judged(j) for j in judged])
+                table(title, columns, [_judged(j) for j in judged], keys=3)
         if curves.by_pessimism:
             gains = [
                 [f"{other.pessimism:g}", f"{other.gain:.3g}", f"{other.standard_error:.3g}"]
