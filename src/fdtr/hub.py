@@ -1,4 +1,4 @@
-"""The hub's part: add the sites' messages into one total, show what it says, and put the sites' values together."""
+"""The hub's part: add the sites' messages into one total, show what it says, and pool the sites' values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,23 +15,16 @@ from fdtr.summary import SiteSummary, Total, combine
 
 
 def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
-    """Add the messages of a study's sites, refusing strangers, duplicates, and too few of them."""
+    """Add the messages of a study's sites; refuses messages of other studies, duplicates, and too few sites.
+
+    The total is Σ_k of every array in `Sums`, over the sites in the order of their names.
+    """
     study.require_shared()
     for message in messages:
         _require_study(study, message)
         _require_payload(study, message)
     total = combine(messages)
-    telling = [message for message in messages if message.sums.schur.any()]  # zeros are alike without being twins
-    first: dict[bytes, str] = {}
-    for message in telling:
-        twin = first.setdefault(
-            b"".join((array + 0.0).tobytes() for array in message.sums.packed().values()), message.site
-        )
-        if twin != message.site:
-            raise SiteTwice(
-                f"Sites {twin!r} and {message.site!r} sent the same sums: one site, under two names. "
-                "Nothing was written. Leave one of them out."
-            )
+    _refuse_copies(messages)
     if study.disclosure.payload == "schur":  # a Gram passed rules under which a site may be seen by itself
         constant = sum(c.effect == "shared" and c.level == "site" for c in study.covariates)
         present = np.sum([message.sums.n > 0 for message in messages], axis=0)
@@ -40,14 +33,14 @@ def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
 
 
 def doubtful_messages(messages: Sequence[SiteSummary]) -> tuple[Suspicion, ...]:
-    """The sites whose sums contradict the others', for a person to look into; nobody is left out for it."""
+    """Sites whose sums contradict the others', for a person to look into; no site is left out for it."""
     return suspicions({message.site: message.sums for message in messages})
 
 
 def pooled_coefficients(total: Total) -> NDArray[np.float64]:
-    """S⁺s of every step, (H, d0): the shared coefficients as the totals show them.
+    """S⁺s of every step, (H, d0): the shared coefficients that the total gives.
 
-    The average of the sites' own estimates θ̂⁰ would need a second upload.
+    An average of the sites' own estimates θ̂⁰ would need a second upload.
     """
     known = total.significant
     pairs = zip(known.schur, known.schur_moment, strict=True)
@@ -56,7 +49,7 @@ def pooled_coefficients(total: Total) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class PooledMethod:
-    """One method by one estimator over the sites that told its value; `silent` are those that did not."""
+    """One method by one estimator, pooled over the sites that sent its value; `silent` are those that did not."""
 
     method: str
     estimator: str
@@ -64,29 +57,43 @@ class PooledMethod:
     silent: tuple[str, ...]
 
 
-def pool_values(study: Study, told: Sequence[SiteValues]) -> list[PooledMethod]:
-    """Put the sites' values together, method by method: the plain mean, fixed effects and random effects."""
-    names = [one.site for one in told]
-    for one in told:
-        _require_study(study, one)
-        if names.count(one.site) > 1:
-            raise SiteTwice(f"Site {one.site!r} told its values twice. Leave one of its files out.")
-        if any(not -study.horizon <= value.value <= 2 * study.horizon for value in one.values):
+def pool_values(study: Study, released: Sequence[SiteValues]) -> list[PooledMethod]:
+    """Pool the sites' values, method by method: the plain mean, fixed effects and random effects."""
+    names = [site.site for site in released]
+    for site in released:
+        _require_study(study, site)
+        if names.count(site.site) > 1:
+            raise SiteTwice(f"Site {site.site!r} told its values twice. Leave one of its files out.")
+        if any(not -study.horizon <= value.value <= 2 * study.horizon for value in site.values):
             raise Implausible(
-                f"Site {one.site!r} tells of a value far outside [0, {study.horizon}], where every value is. Ask it to "
-                "evaluate again, with the same version of fdtr."
+                f"Site {site.site!r} tells of a value far outside [0, {study.horizon}], where every value is. Ask it "
+                "to evaluate again, with the same version of fdtr."
             )
-    found: dict[tuple[str, str], list[SiteValue]] = {}
-    for site in sorted(told, key=lambda one: one.site):
+    by_method: dict[tuple[str, str], list[SiteValue]] = {}
+    for site in sorted(released, key=lambda values: values.site):
         for v in site.values:
-            found.setdefault((v.method, v.estimator), []).append(
-                SiteValue(site.site, v.value, v.standard_error, site.n)
-            )
+            estimate = SiteValue(site.site, v.value, v.standard_error, site.n)
+            by_method.setdefault((v.method, v.estimator), []).append(estimate)
     everybody, possible = {*names}, (0.0, float(study.horizon))
     return [
-        PooledMethod(*name, pool(values, possible), tuple(sorted(everybody - {value.site for value in values})))
-        for name, values in found.items()
+        PooledMethod(*method, pool(values, possible), tuple(sorted(everybody - {value.site for value in values})))
+        for method, values in by_method.items()
     ]
+
+
+def _refuse_copies(messages: Sequence[SiteSummary]) -> None:
+    """Refuse one site under two names: messages with equal sums. All-zero sums are equal without being copies."""
+    senders: dict[bytes, str] = {}
+    for message in messages:
+        if not message.sums.schur.any():
+            continue
+        content = b"".join((array + 0.0).tobytes() for array in message.sums.packed().values())  # -0.0 equals 0.0
+        sender = senders.setdefault(content, message.site)
+        if sender != message.site:
+            raise SiteTwice(
+                f"Sites {sender!r} and {message.site!r} sent the same sums: one site, under two names. "
+                "Nothing was written. Leave one of them out."
+            )
 
 
 def _require_study(study: Study, part: SiteSummary | SiteValues) -> None:
@@ -98,12 +105,12 @@ def _require_study(study: Study, part: SiteSummary | SiteValues) -> None:
 
 
 def _require_payload(study: Study, message: SiteSummary) -> None:
-    """Sums or Grams, as the study asks, and of its shape."""
-    sent, asked = "schur" if message.grams is None else "gram", study.disclosure.payload
-    if sent != asked:
+    """Refuse a message that does not hold what the study asks for, sums or Grams, in the study's shape."""
+    sent, required = "schur" if message.grams is None else "gram", study.disclosure.payload
+    if sent != required:
         raise OtherPayload(
-            f'The message of site {message.site!r} has the payload "{sent}"; the study asks for "{asked}". Nothing was '
-            "written. Ask the site to make its message with this study file, and delete this one."
+            f'The message of site {message.site!r} has the payload "{sent}"; the study asks for "{required}". Nothing '
+            "was written. Ask the site to make its message with this study file, and delete this one."
         )
     study.check_shape(message.sums.horizon, message.sums.n_shared)
     if message.grams is not None and message.grams.n_features != study.feature_map.n_features:

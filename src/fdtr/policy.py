@@ -25,7 +25,7 @@ _KIND = "policy"
 
 @dataclass(frozen=True)
 class ActionValue:
-    """One action for one state, on the mapped scale [0, H]: `bound` = `estimate` − `penalty`.
+    """The value of one action for one state, on the mapped scale [0, H]: `bound` = `estimate` − `penalty`.
 
     `shared` and `specific` are the parts of the estimate that come from shared and from site-specific effects.
     """
@@ -41,9 +41,9 @@ class ActionValue:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Every action for one state, as the study lists them, and the one the policy takes.
+    """The values of all actions for one state, in the study's order, and the chosen action.
 
-    `clipped` names the covariates whose value lay outside the public range and counted as its end.
+    `clipped` names the covariates whose value lay outside the public range and was moved to its end.
     """
 
     step: int
@@ -54,12 +54,39 @@ class Explanation:
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A linear policy.
+    """A linear policy: π_h(x) = argmax_a φ(x, a)ᵀθ_h − Γ_h(x, a).
 
     `study` is the public content of the study file, from which the features are rebuilt; `theta` (H, d) holds
     (θ⁰, θᵏ) of each step on scaled features and mapped rewards; `precision` (H, d, d) is Σ, or None for a rule
-    without a penalty; the penalty is `scale`·√(φᵀΣ⁻¹φ) + `offset`. `settings` says with which c, λ, w and kind of
-    sharing it was fitted.
+    without a penalty; the penalty is Γ = `scale`·√(φᵀΣ⁻¹φ) + `offset`. `settings` holds the c, λ, w and kind of
+    sharing that it was fitted with.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from fdtr.study import Study
+    >>> study = Study.model_validate({
+    ...     "name": "fluids", "horizon": 1,
+    ...     "actions": {"levels": [0, 1], "labels": ["none", "fluids"], "degree": 1},
+    ...     "covariates": [{"name": "sbp", "range": [40, 220], "effect": "shared"}],
+    ... })
+    >>> study.feature_map.names
+    ('sbp', 'a·sbp', '1', 'a')
+    >>> theta = np.array([[1.0, -1.0, 0.0, 0.5]])  # fluids help where the pressure is low
+    >>> policy = Policy(study.public, study.fingerprint, "north", "LDTR", "0.1.0", theta, None, 0.0, 0.0)
+    >>> states = {"sbp": [60, 200]}
+    >>> policy.act(states, step=0)
+    array([1, 0])
+    >>> policy.lower_bound(states, step=0).round(2)
+    array([[0.06, 0.25],
+           [0.44, 0.25]])
+    >>> (policy.q_values(states, step=0) <= study.horizon).all()
+    np.True_
+    >>> explanation = policy.explain({"sbp": [20]}, step=0)
+    >>> explanation.chosen.label, explanation.clipped
+    ('fluids', ('sbp',))
+    >>> with TemporaryDirectory() as folder:
+    ...     policy.save(f"{folder}/north.policy")
+    ...     Policy.load(f"{folder}/north.policy")
+    <Policy LDTR of site 'north': 1 steps, 4 features>
     """
 
     study: Mapping[str, Any]
@@ -101,10 +128,10 @@ class Policy:
         )
 
     def lower_bound(self, states: Any, step: int) -> Array:
-        """φᵀθ − Γ, untruncated, (n, |A|); columns follow the study's action levels.
+        """φᵀθ − Γ, not truncated, (n, |A|); columns follow the study's action levels.
 
         `states` is a dataframe, a mapping of columns, or an (n, q) array in the study's covariate order, in raw
-        units; values outside a public range count as its end. `step` counts from 0.
+        units; values outside a public range are moved to its end. `step` counts from 0.
         """
         rule = self._rule(step)
         blocks = self._blocks(states)
@@ -141,7 +168,7 @@ class Policy:
         return actions
 
     def explain(self, state: Any, step: int) -> Explanation:
-        """For one state: what each action promises, how sure that is, and where the promise comes from."""
+        """For one state: the estimate and penalty of each action, and the parts of shared and site-specific effects."""
         rule = self._rule(step)
         blocks = self._blocks(state)
         if blocks.n != 1:
@@ -168,7 +195,7 @@ class Policy:
         return Explanation(step, actions[int(argmax_first(bounds, self._by_code)[0])], actions, clipped)
 
     def save(self, path: str | Path) -> None:
-        """Write the policy to one file, readable by its owner alone: it is confidential to its site."""
+        """Write the policy to one file that only its owner can read: it is confidential to its site."""
         arrays = {"theta": self.theta}
         if self.precision is not None:
             arrays["precision"] = self.precision
@@ -187,7 +214,7 @@ class Policy:
 
     @classmethod
     def load(cls, path: str | Path) -> "Policy":
-        """Read a policy that `save` wrote; a truncated, changed or foreign file is refused with the reason."""
+        """Read a policy that `save` wrote; refuses a truncated, changed or foreign file and says why."""
         file = container.read(path, _KIND)
         header, arrays = file.header, file.arrays
         try:
@@ -223,7 +250,7 @@ class Policy:
 
 
 def _for_each_block(fill: Any, blocks: StateBlocks) -> None:
-    """Call `fill` with the start of every block, on all cores where there is more than one."""
+    """Call `fill` with the start of every block; several blocks are spread over all cores."""
     if blocks.n <= blocks.size:
         if blocks.n:
             fill(0)

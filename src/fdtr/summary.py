@@ -1,4 +1,4 @@
-"""What a site says to the others: sums over its patients. Adding two of them is pooling.
+"""Sums over a site's patients, the only thing that other sites learn about them. Adding two of them is pooling.
 
 For each step h a site computes, from its Gram ΦᵀΦ and its moments ΦᵀY(Ṽ_{h+1}) and Φᵀr,
 
@@ -10,7 +10,7 @@ carries inference on the shared effects: W⁺v estimates θ⁰ with covariance W
 σ̂² is the site's own residual variance of the reward: with one variance for all, Q would reject a true common
 effect whenever sites differ in noise.
 
-A study may ask for the Grams themselves (`Grams`), for audits; the hub then derives the sums above from them.
+A study may ask for the Grams themselves (`Grams`), for audits; the hub then derives these sums from them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,11 +30,11 @@ VARIANCE_FLOOR = 0.001
 """Smallest σ̂² of a mapped reward: bounds W, v and u by 1000·n."""
 
 INFORMATION_COARSENESS = 1024.0
-"""In a secure sum W, v and u, up to 1/`VARIANCE_FLOOR` times larger, are rounded so many times more coarsely."""
+"""In a secure sum W, v and u, which may be 1/`VARIANCE_FLOOR` times larger, are rounded this much more coarsely."""
 
 
 class _Steps:
-    """Arrays that belong together, the first axis of each the step."""
+    """Arrays whose first axis is the step."""
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -45,7 +45,7 @@ class _Steps:
 
     @property
     def horizon(self) -> int:
-        """H."""
+        """H, the number of steps."""
         return len(self._arrays()[-1])
 
     def packed(self) -> dict[str, Array]:
@@ -54,9 +54,9 @@ class _Steps:
         return {name: a[:, *np.triu_indices(a.shape[1])] if a.ndim == 3 else a for name, a in named}
 
     def without(self, steps: Sequence[int]) -> Self:
-        """The same with zeros at `steps`."""
-        kept = ~np.isin(np.arange(self.horizon), steps)
-        return type(self)(*(np.where(kept.reshape(-1, *[1] * (a.ndim - 1)), a, 0.0) for a in self._arrays()))
+        """A copy with zeros at `steps`."""
+        sent = ~np.isin(np.arange(self.horizon), steps)
+        return type(self)(*(np.where(sent.reshape(-1, *[1] * (a.ndim - 1)), a, 0.0) for a in self._arrays()))
 
     def _arrays(self) -> list[Array]:
         return [getattr(self, name) for name in _names(type(self))]
@@ -85,7 +85,7 @@ class Sums(_Steps):
 
     @property
     def n_shared(self) -> int:
-        """d0."""
+        """d0, the number of shared features."""
         return int(self.schur_moment.shape[1])
 
     def __add__(self, other: Self) -> Self:
@@ -103,7 +103,7 @@ class Sums(_Steps):
         )
 
     def above(self, floor: float, information_floor: float) -> Self:
-        """Without the directions in which S is below `floor`, or W below `information_floor`, and s, s_r, v in them."""
+        """Sums without the directions in which S is below `floor` or W below `information_floor`."""
         targets = np.stack([self.schur_moment, self.schur_reward], axis=2)
         known = [significant(*step, floor) for step in zip(self.schur, targets, strict=True)]
         weighted = zip(self.information, self.information_moment[:, :, None], strict=True)
@@ -133,7 +133,7 @@ class Sums(_Steps):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Grams(_Steps):
-    """All that the sums of every step derive from, the site's own features included: d(d+1)/2 + 2·d + 2 numbers each.
+    """Gram and moments of all features at every step, from which the sums derive: d(d+1)/2 + 2·d + 2 numbers each.
 
     `gram` (H, d, d) is ΦᵀΦ, `moment` (H, d) ΦᵀY, `reward_moment` (H, d) Φᵀr, `reward_square` (H,) rᵀr; `n` (H,) counts
     the patients.
@@ -147,11 +147,11 @@ class Grams(_Steps):
 
     @property
     def n_features(self) -> int:
-        """d."""
+        """d, the number of features."""
         return int(self.moment.shape[1])
 
     def sums(self, n_shared: int) -> Sums:
-        """What `Sums` holds of them; `n_shared` is d0."""
+        """The sums that derive from these Grams; `n_shared` is d0."""
         steps = zip(*self._arrays(), strict=True)
         return stack_steps([summarize_step(g, m, r, float(rr), int(n), n_shared) for g, m, r, rr, n in steps])
 
@@ -167,7 +167,7 @@ Unpacked = TypeVar("Unpacked", bound=_Steps)
 def _unpacked(
     kind: type[Unpacked], arrays: dict[str, NDArray[Any]], matrices: Sequence[str], numbers: Sequence[str]
 ) -> Unpacked:
-    """Arrays of a message as `kind`, once they fit together; all but `matrices` and `numbers` are (H, d)."""
+    """An object of `kind` from the arrays of a message; all arrays but `matrices` and `numbers` are (H, d)."""
     expected = _names(kind)
     if set(arrays) != set(expected) or any(array.dtype != np.float64 for array in arrays.values()):
         raise OtherShape(f"A message holds the arrays {', '.join(sorted(expected))}; this one does not.")
@@ -196,11 +196,11 @@ def _full(triangle: Array, d: int) -> Array:
 
 @dataclass(frozen=True)
 class SiteSummary:
-    """The sums of one site. Adding two makes a `Total`; nothing here is checked for disclosure.
+    """The sums of one site, not checked for disclosure (`fdtr.site.summarize` does that). Adding two makes a `Total`.
 
-    Where the study asks for `grams`, the sums are derived from them (`of_grams`), by whoever holds them.
-    `sent_as` is the digest of the masked message that carried them, where they went into a secure sum. `noised` says
-    at the site that made them whether they carry the noise of differential privacy; elsewhere the study says so.
+    If the study asks for `grams`, the sums are derived from them (`of_grams`). If the sums went into a secure sum,
+    `sent_as` is the digest of the masked message. `noised` says, at the site that made them, whether the sums carry the
+    noise of differential privacy; elsewhere the study says so.
     """
 
     site: str
@@ -217,14 +217,14 @@ class SiteSummary:
 
     @property
     def payload(self) -> Sums | Grams:
-        """What is sent of it."""
+        """What is sent: the Grams if there are any, else the sums."""
         return self.sums if self.grams is None else self.grams
 
     @property
     def digest(self) -> str:
-        """What a total remembers of it: `sent_as`, or else the SHA-256 of site, study and every number that is sent.
+        """Identifies the summary in a total: `sent_as`, or the SHA-256 of site, study and every number that is sent.
 
-        Not of what is derived, which may differ in the last bit from machine to machine.
+        Derived numbers are left out, because their last bit may differ between machines.
         """
         return self.sent_as or digest({"site": self.site, "fingerprint": self.fingerprint}, self.payload.packed())
 
@@ -234,7 +234,7 @@ class SiteSummary:
         return digest({}, self.payload.packed())
 
     def without(self, steps: Sequence[int]) -> "SiteSummary":
-        """The same with zeros, no patients among them, at `steps`."""
+        """A copy with zeros, also for the number of patients, at `steps`."""
         grams = None if self.grams is None else self.grams.without(steps)
         return SiteSummary(self.site, self.fingerprint, self.sums.without(steps), grams, noised=self.noised)
 
@@ -256,7 +256,7 @@ class SiteSummary:
 class Total:
     """The sums of several sites; `members` are (site, digest of its summary), sorted by site.
 
-    `resolution` is the unit to which a secure sum rounded each site's S, s and s_r; 0 where none did.
+    `resolution` is the unit to which a secure sum rounded each site's S, s and s_r; 0 without a secure sum.
     """
 
     fingerprint: str
@@ -269,15 +269,15 @@ class Total:
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """Who is in it."""
+        """Names of the sites in the total."""
         return tuple(site for site, _ in self.members)
 
     @property
     def significant(self) -> Sums:
-        """The sums without what rounding may have made of nothing: what inverses of S and W must start from.
+        """The sums without directions that may be rounding error alone; invert S and W of these.
 
-        Rounding each site's matrix to the resolution moves eigenvalues of the total by at most K·d0·resolution; those
-        below count as zero. These are the sums themselves where nothing was rounded.
+        Rounding each site's matrix to the resolution moves eigenvalues of the total by at most K·d0·resolution; smaller
+        ones count as zero. Without rounding these are the sums themselves.
         """
         if self.resolution == 0.0:
             return self.sums
@@ -298,7 +298,7 @@ class Total:
         )
 
     def __sub__(self, own: SiteSummary) -> "Total":
-        """The total of the others: `own` must be, bit for bit, what went in."""
+        """The total of the other sites; `own` must be, bit for bit, the summary that went in."""
         _same_study(self.fingerprint, own.fingerprint)
         members = dict(self.members)
         if own.site not in members:
@@ -314,12 +314,24 @@ class Total:
 
 
 def combine(summaries: Iterable[SiteSummary]) -> Total:
-    """Add the summaries of several sites, in the order of their names, so that the result does not depend on theirs."""
-    given = list(summaries)
-    strangers = [type(summary).__name__ for summary in given if not isinstance(summary, SiteSummary)]
+    """Add the summaries of several sites: Σ_k of every array in `Sums`.
+
+    Sites are added in the order of their names, so the result does not depend on the order of `summaries`.
+
+    >>> def site(name, schur):
+    ...     step = summarize_step(schur * np.eye(2), np.ones(2), np.ones(2), 1.0, n=60, n_shared=1)
+    ...     return SiteSummary(name, "a study's fingerprint", step)
+    >>> total = combine([site("south", 3.0), site("north", 2.0)])
+    >>> total
+    <Total of 'north', 'south': 120 patients, 1 steps, 1 shared features>
+    >>> total.sums.schur
+    array([[[5.]]])
+    """
+    added = list(summaries)
+    strangers = [type(summary).__name__ for summary in added if not isinstance(summary, SiteSummary)]
     if strangers:
         raise TypeError(f"Summaries are combined, not {strangers[0]}: combine(fit.summary for fit in fits).")
-    ordered = sorted(given, key=lambda summary: summary.site)
+    ordered = sorted(added, key=lambda summary: summary.site)
     if not ordered:
         raise SiteAbsent("There is nothing to combine: give at least one summary.")
     total = ordered[0].as_total()
@@ -336,24 +348,24 @@ def summarize_step(
     `gram` (d, d) is ΦᵀΦ, `moment` ΦᵀY, `reward_moment` Φᵀr, `reward_square` rᵀr, `n_shared` d0.
     """
     own = eliminate(gram, np.column_stack([moment, reward_moment]), n_shared)
-    kept = project(own.schur, own.moments, gram[:n_shared, :n_shared])
-    spare = n - own.rank_specific - kept.rank
-    residual = reward_square - own.explained[1] - kept.explained[1]
+    shared = project(own.schur, own.moments, gram[:n_shared, :n_shared])
+    spare = n - own.rank_specific - shared.rank
+    residual = reward_square - own.explained[1] - shared.explained[1]
     weight = 1.0 / max(residual / spare, VARIANCE_FLOOR) if spare > 0 else 0.0
     return Sums(
-        schur=kept.schur[None],
-        schur_moment=kept.moments[None, :, 0],
-        schur_reward=kept.moments[None, :, 1],
-        information=weight * kept.schur[None],
-        information_moment=weight * kept.moments[None, :, 1],
-        information_square=np.array([weight * kept.explained[1]]),
-        rank=np.array([float(kept.rank if spare > 0 else 0)]),
+        schur=shared.schur[None],
+        schur_moment=shared.moments[None, :, 0],
+        schur_reward=shared.moments[None, :, 1],
+        information=weight * shared.schur[None],
+        information_moment=weight * shared.moments[None, :, 1],
+        information_square=np.array([weight * shared.explained[1]]),
+        rank=np.array([float(shared.rank if spare > 0 else 0)]),
         n=np.array([float(n)]),
     )
 
 
 def stack_steps(steps: Sequence[Sums]) -> Sums:
-    """One `Sums` over all steps from those of each."""
+    """The sums of all steps from those of each step."""
     return Sums(*(np.concatenate(arrays) for arrays in zip(*(step._arrays() for step in steps), strict=True)))
 
 

@@ -5,7 +5,15 @@ site, and of the hub if it signs its totals. People compare keys by telephone be
 words of `Fingerprint`.
 """
 
-from fdtr.signing.keys import Fingerprint, Key, fingerprint_of, is_locked, public_bytes, public_text, stated_passphrase
+from fdtr.signing.key_pairs import (
+    Fingerprint,
+    Key,
+    fingerprint_of,
+    is_locked,
+    public_bytes,
+    public_text,
+    stated_passphrase,
+)
 from fdtr.signing.round_context import (
     HUB,
     Envelope,

@@ -19,7 +19,7 @@ from fdtr.errors import (
     Unsigned,
     WrongSignature,
 )
-from fdtr.signing.keys import Key, public_bytes
+from fdtr.signing.key_pairs import Key, public_bytes
 
 HUB = "hub"
 """The hub's name in the roster; no site may have it."""

@@ -34,7 +34,7 @@ from fdtr.site.site_evaluation import (
     training_half,
 )
 from fdtr.site.site_message import release_of, release_of_values, summarize
-from fdtr.site.table_one import release_of_table, summarize_table
+from fdtr.site.site_table_one import release_of_table, summarize_table
 
 __all__ = [
     "FederatedFit",
