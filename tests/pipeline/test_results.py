@@ -100,7 +100,7 @@ def test_all_estimating_is_over_when_progress_ends_and_saving_only_writes(study,
 
         monkeypatch.setattr(owner, name, watched)
 
-    for name in ("value", "compare", "diagnose", "sensitivity", "_view"):
+    for name in ("value", "compare", "diagnose", "sensitivity"):
         watch(Evaluator, name)
     for name in ("near_ties", "fit_local", "fit_federated", "practice_of", "value_site"):
         watch(running, name)
