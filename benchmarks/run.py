@@ -39,7 +39,9 @@ from fdtr.exchange.wire import message_size, total_size
 from fdtr.learners.accumulate import accumulate
 from fdtr.learners.local import fit_local as fit_alone
 from fdtr.simulation import WorldSpec, make_world
-from fdtr.site import fit_federated, fit_local, message_settings, read_trajectories
+from fdtr.site import message_settings
+from fdtr.site.fitting import fit_federated, fit_local
+from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
 from fdtr.summary import combine
 

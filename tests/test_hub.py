@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from fdtr.exchange.wire import write_message
-from fdtr.site import summarize
+from fdtr.site.site_message import summarize
 from worlds import make_sites, make_study
 
 SITE_ONLY = ("fdtr.learners", "fdtr.tuning", "fdtr.evaluation", "fdtr.site", "sklearn")

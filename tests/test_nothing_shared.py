@@ -12,7 +12,10 @@ from fdtr.exchange.folder.hub_steps import open_folder
 from fdtr.hub import combine_messages
 from fdtr.pipeline.run import run
 from fdtr.report.render import render
-from fdtr.site import check, fit_message, read_trajectories, summarize
+from fdtr.site.fitting import fit_message
+from fdtr.site.rows import read_trajectories
+from fdtr.site.site_check import check
+from fdtr.site.site_message import summarize
 from worlds import make_sites, make_study, make_table
 
 OWN = [{"name": "x", "range": [0, 10]}, {"name": "y"}]

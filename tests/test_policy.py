@@ -8,7 +8,9 @@ import pytest
 from fdtr.algebra.normal_equations import factor
 from fdtr.errors import ForeignFile, InvalidStates, UnreadableFile
 from fdtr.policy import Policy
-from fdtr.site import fit_local, fit_q_learning, summarize
+from fdtr.site import fit_q_learning
+from fdtr.site.fitting import fit_local
+from fdtr.site.site_message import summarize
 from literal import penalty
 from worlds import make_sites, make_study
 
@@ -116,7 +118,7 @@ def test_unknown_levels_of_a_categorical_covariate_are_refused():
     study = make_study(covariates=[{"name": "c", "basis": {"kind": "categorical", "levels": [1, 2, 4]}}])
     table = {"site": ["a"] * 30, "patient": list(range(10)) * 3, "step": [0] * 10 + [1] * 10 + [2] * 10}
     table |= {"action": [0, 1, 2] * 10, "reward": [0.5] * 30, "c": [1, 2, 4] * 10}
-    from fdtr.site import read_trajectories
+    from fdtr.site.rows import read_trajectories
 
     policy = fit_local(study, read_trajectories(pd.DataFrame(table), study)).policy
     assert len(policy.act([[1], [2], [4]], 0)) == 3

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fdtr.errors import ChangedSummary, OtherShape, OtherStudy, SiteAbsent, SiteTwice
-from fdtr.site import fit_local, read_trajectories
+from fdtr.site.fitting import fit_local
+from fdtr.site.rows import read_trajectories
 from fdtr.summary import SiteSummary, Sums, combine
 from worlds import make_sites, make_study, make_table
 

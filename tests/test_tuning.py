@@ -10,7 +10,9 @@ from fdtr import tuning
 from fdtr.evaluation.fitted_q import fitted_q_values
 from fdtr.learners import federated
 from fdtr.learners.federated import Others
-from fdtr.site import choose_alone, fit_federated, fit_local, message_settings
+from fdtr.site import message_settings
+from fdtr.site.fitting import fit_federated, fit_local
+from fdtr.site.settings_choice import choose_alone
 from fdtr.summary import combine
 from fdtr.tuning import Candidate, Grid
 from worlds import make_sites, make_study
@@ -118,7 +120,7 @@ def test_useless_neighbours_are_ignored_and_alike_ones_are_used():
     """Rewards of the others follow the site's effects, or the opposite ones: w is chosen accordingly."""
     import pandas as pd
 
-    from fdtr.site import read_trajectories
+    from fdtr.site.rows import read_trajectories
 
     study = make_study(horizon=1, learning={"ridge": "auto", "sharing": "auto", "share": "auto"})
     weights = {}

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from experiments.replications import anew
 from fdtr.inference import heterogeneity, infer_effects, power
+from fdtr.learners import Sums, stack_steps, summarize_step
 from fdtr.simulation import World, WorldSpec, make_world
-from fdtr.summary import Sums, stack_steps, summarize_step
 
 Array = NDArray[np.float64]
 

@@ -13,6 +13,8 @@ from fdtr.inference import Pooling, SiteValue, Suspicion, pool, suspicions
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
 
+__all__ = ["PooledMethod", "combine_messages", "doubtful_messages", "pool_values", "pooled_coefficients"]
+
 
 def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
     """Add the messages of a study's sites; refuses messages of other studies, duplicates, and too few sites.

@@ -29,6 +29,16 @@ from fdtr.learners.federated import Others, fit_with_each
 from fdtr.learners.local import fit_local
 from fdtr.trajectories import Trajectories
 
+__all__ = [
+    "USUAL_PESSIMISM",
+    "Candidate",
+    "Grid",
+    "Scores",
+    "choose",
+    "least_contrast",
+    "least_error",
+]
+
 Array = NDArray[np.float64]
 Share = Literal["value", "reward"]
 

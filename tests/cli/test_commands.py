@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from fdtr.policy import Policy
-from fdtr.site import read_trajectories
+from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
 from worlds import make_study, make_table
 

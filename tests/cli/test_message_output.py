@@ -7,7 +7,7 @@ import pytest
 
 from fdtr.cli import message_output
 from fdtr.inference import Suspicion
-from fdtr.site import fit_local
+from fdtr.site.fitting import fit_local
 from fdtr.summary import combine
 from worlds import make_sites, make_study
 

@@ -7,7 +7,8 @@ from fdtr.cli.study_output import show_checks, show_results
 from fdtr.pipeline.run import run
 from fdtr.pipeline.simulate import simulate
 from fdtr.simulation import WorldSpec
-from fdtr.site import check, read_trajectories
+from fdtr.site.rows import read_trajectories
+from fdtr.site.site_check import check
 
 WIDE, NARROW = 1000, (80, 60)
 

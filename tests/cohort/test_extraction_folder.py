@@ -10,7 +10,7 @@ from fdtr.cohort.extraction_folder import require_new_folder, write_extraction
 from fdtr.cohort.extraction_settings import ExtractionSettings
 from fdtr.cohort.study_drafts import draft_study
 from fdtr.errors import InvalidStudy, OutputExists, UnwritableFile
-from fdtr.site import read_trajectories
+from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
 
 

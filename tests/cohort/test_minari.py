@@ -11,7 +11,7 @@ import pytest
 
 from fdtr.cohort.minari import draft_episode_study, read_episodes, write_episodes
 from fdtr.errors import EmptyCohort, InvalidTable, MissingExtra, MissingFile, UnreadableFile
-from fdtr.site import read_trajectories
+from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
 
 pytestmark = pytest.mark.quick

@@ -9,7 +9,9 @@ import pytest
 
 from fdtr.errors import ReleasedBefore, SmallCell, SmallPair, TooFewPerAction
 from fdtr.exchange.site_state.ledger import Ledger
-from fdtr.site import fit_local, read_trajectories, release_of, summarize
+from fdtr.site.fitting import fit_local
+from fdtr.site.rows import read_trajectories
+from fdtr.site.site_message import release_of, summarize
 from worlds import make_study, make_table
 
 pytestmark = pytest.mark.quick

@@ -12,7 +12,8 @@ from fdtr.algebra.schur import leverage_map
 from fdtr.disclosure import judge
 from fdtr.disclosure.facts import measure
 from fdtr.errors import FewNonzero, SmallPair
-from fdtr.site import fit_local, read_trajectories
+from fdtr.site.fitting import fit_local
+from fdtr.site.rows import read_trajectories
 from worlds import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick

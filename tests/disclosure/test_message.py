@@ -18,7 +18,10 @@ from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.hub import combine_messages
 from fdtr.inference import gain_from_sharing, heterogeneity, infer_effects, theorem3_bound_from_total
 from fdtr.pipeline.run import run
-from fdtr.site import fit_federated, fit_local, message_settings, read_trajectories, release_of, summarize
+from fdtr.site import message_settings
+from fdtr.site.fitting import fit_federated, fit_local
+from fdtr.site.rows import read_trajectories
+from fdtr.site.site_message import release_of, summarize
 from fdtr.summary import Grams, SiteSummary, combine
 from worlds import make_sites, make_study, make_table
 

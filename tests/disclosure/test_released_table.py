@@ -15,7 +15,9 @@ from fdtr.disclosure.released_table import Groups, Measured, hidden_cells
 from fdtr.errors import NotNoised, OtherPayload, ReleasedBefore, TooFewPatients
 from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.exchange.wire import write_table
-from fdtr.site import read_trajectories, release_of_table, summarize_table
+from fdtr.site import summarize_table
+from fdtr.site.rows import read_trajectories
+from fdtr.site.site_table_one import release_of_table
 from worlds import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick

@@ -17,7 +17,9 @@ from fdtr.errors import (
 )
 from fdtr.exchange.wire import read_values, write_values
 from fdtr.hub import pool_values
-from fdtr.site import evaluate_site, fit_local, summarize_values
+from fdtr.site import evaluate_site
+from fdtr.site.fitting import fit_local
+from fdtr.site.site_evaluation import summarize_values
 from fdtr.summary import combine
 from worlds import make_sites, make_study
 

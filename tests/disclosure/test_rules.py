@@ -19,7 +19,9 @@ from fdtr.errors import (
     TooManyFeatures,
     TooMuchLeverage,
 )
-from fdtr.site import check, fit_local, summarize
+from fdtr.site.fitting import fit_local
+from fdtr.site.site_check import check
+from fdtr.site.site_message import summarize
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick

@@ -8,7 +8,8 @@ from evaluated import make_patients
 from fdtr.evaluation import Behaviour, ByFold, Constant, Evaluator, Softened, known_propensities
 from fdtr.evaluation.diagnostics import Overlap, diagnose, first_doubt, judge, judge_mean, judge_support, overlap_of
 from fdtr.evaluation.importance import Weights
-from fdtr.site import evaluate, read_trajectories
+from fdtr.site.rows import read_trajectories
+from fdtr.site.site_evaluation import evaluate
 from fdtr.study import Study
 from worlds import make_sites, make_study
 

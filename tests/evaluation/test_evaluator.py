@@ -25,7 +25,8 @@ from fdtr.evaluation.estimate import name_steps
 from fdtr.evaluation.step_arrays import step_arrays
 from fdtr.evaluation.targets import ByFold
 from fdtr.simulation.linear import WorldSpec, make_world
-from fdtr.site import fit_local, read_trajectories
+from fdtr.site.fitting import fit_local
+from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
 from worlds import make_study, make_table
 

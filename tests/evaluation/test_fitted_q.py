@@ -8,7 +8,7 @@ from evaluated import literal_theta, make_patients
 from fdtr.evaluation import Behaviour, Constant, Deterministic, Evaluator, known_propensities
 from fdtr.evaluation.fitted_q import cross_fitted_q, fit_q, fitted_q_values, solve_backward
 from fdtr.evaluation.target_evaluation import SiteData, TargetEvaluation
-from fdtr.site import fit_local
+from fdtr.site.fitting import fit_local
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick

@@ -11,7 +11,9 @@ from fdtr.evaluation.held_out_q import fit_held_out_q
 from fdtr.evaluation.importance import doubly_robust
 from fdtr.evaluation.targets import ByFold, Constant
 from fdtr.simulation.sepsis import make_hospital_world
-from fdtr.site import evaluate_site, fit_local, read_trajectories
+from fdtr.site import evaluate_site
+from fdtr.site.fitting import fit_local
+from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
 from fdtr.summary import combine
 

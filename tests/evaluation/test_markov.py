@@ -7,7 +7,7 @@ import pytest
 from evaluated import ENDS, make_patients
 from fdtr.evaluation import Evaluator
 from fdtr.evaluation.markov import MarkovCheck, PredictionGain, check_markov
-from fdtr.site import read_trajectories
+from fdtr.site.rows import read_trajectories
 from worlds import make_study
 
 pytestmark = pytest.mark.quick

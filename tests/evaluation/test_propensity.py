@@ -16,7 +16,7 @@ from fdtr.evaluation import (
 from fdtr.evaluation.propensity import calibrate
 from fdtr.evaluation.step_arrays import StepArrays, step_arrays
 from fdtr.simulation.linear import WorldSpec, make_world
-from fdtr.site import read_trajectories
+from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
 from worlds import make_sites, make_study, make_table
 

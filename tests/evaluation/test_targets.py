@@ -8,7 +8,7 @@ import pytest
 from fdtr.evaluation import Behaviour, Constant, Deterministic, Softened
 from fdtr.evaluation.targets import as_target
 from fdtr.learners.baselines import MajorityVote
-from fdtr.site import fit_local
+from fdtr.site.fitting import fit_local
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick

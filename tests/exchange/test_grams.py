@@ -26,7 +26,9 @@ from fdtr.exchange.wire import (
 )
 from fdtr.hub import combine_messages
 from fdtr.pipeline.run import run
-from fdtr.site import fit_federated, read_trajectories, summarize
+from fdtr.site.fitting import fit_federated
+from fdtr.site.rows import read_trajectories
+from fdtr.site.site_message import summarize
 from letters import forged, small_messages, small_study
 from worlds import make_sites, make_study, make_table
 

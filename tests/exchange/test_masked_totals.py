@@ -10,7 +10,8 @@ from fdtr.errors import ChangedSummary, DamagedFile, NotPositive, OtherKind, Oth
 from fdtr.exchange.site_state.sent_copies import find_copy, find_kept, keep, keep_rounded, read_own
 from fdtr.exchange.wire import encode_total, read_message, read_total, total_size, write_total
 from fdtr.masking import FixedPoint, as_sent
-from fdtr.site import fit_federated, summarize
+from fdtr.site.fitting import fit_federated
+from fdtr.site.site_message import summarize
 from fdtr.summary import Total, combine
 from letters import forged
 from worlds import make_sites, make_study

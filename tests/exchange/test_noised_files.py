@@ -8,7 +8,8 @@ from fdtr.exchange.site_state.sent_copies import find_kept, keep, write_again
 from fdtr.exchange.wire import open_message, read_message, read_total, write_message, write_total
 from fdtr.hub import combine_messages
 from fdtr.masking import FixedPoint, as_sent
-from fdtr.site import fit_federated, fit_message, summarize
+from fdtr.site.fitting import fit_federated, fit_message
+from fdtr.site.site_message import summarize
 from letters import round_of, with_roster
 from worlds import make_sites, make_study
 

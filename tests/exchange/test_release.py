@@ -30,7 +30,8 @@ from fdtr.exchange.site_state.release_guard import history_locked, save_history
 from fdtr.exchange.site_state.sent_copies import find_copy
 from fdtr.exchange.wire import TABLE_HEADINGS, open_message, read_message, read_values
 from fdtr.signing import Key
-from fdtr.site import evaluate_site, fit_local, fit_message, summarize_table
+from fdtr.site import evaluate_site, summarize_table
+from fdtr.site.fitting import fit_local, fit_message
 from fdtr.summary import combine
 from letters import round_of, with_roster
 from worlds import make_sites, make_study, make_table

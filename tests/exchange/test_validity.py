@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fdtr.errors import Inconsistent, InvalidSums, NotPositive, OtherShape
 from fdtr.exchange.validity import check_grams, check_site, check_sound
-from fdtr.site import fit_local
+from fdtr.site.fitting import fit_local
 from fdtr.summary import Grams, Sums
 from worlds import make_sites, make_study
 

@@ -17,7 +17,8 @@ from fdtr.exchange.wire import (
     write_total,
 )
 from fdtr.hub import combine_messages, pooled_coefficients
-from fdtr.site import fit_federated, fit_local, summarize
+from fdtr.site.fitting import fit_federated, fit_local
+from fdtr.site.site_message import summarize
 from fdtr.summary import SiteSummary, Total, combine
 from worlds import make_sites, make_study
 

@@ -6,7 +6,7 @@ from scipy.stats import chi2, ncx2
 
 import literal
 from fdtr.inference import Heterogeneity, heterogeneity, power
-from fdtr.site import fit_local
+from fdtr.site.fitting import fit_local
 from fdtr.summary import combine
 from worlds import make_sites, make_study
 

@@ -5,7 +5,8 @@ import pytest
 
 import literal
 from fdtr.inference import transition_test
-from fdtr.site import check, fit_local
+from fdtr.site.fitting import fit_local
+from fdtr.site.site_check import check
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick
@@ -71,7 +72,7 @@ def simulated(static: bool, seed: int):
             rows[name].extend(value)
     import pandas as pd
 
-    from fdtr.site import read_trajectories
+    from fdtr.site.rows import read_trajectories
 
     return study, read_trajectories(pd.DataFrame(rows), study)
 

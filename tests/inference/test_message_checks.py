@@ -12,7 +12,9 @@ from fdtr.hub import doubtful_messages
 from fdtr.inference import compare_held_out, suspicions
 from fdtr.inference.message_checks import _against_rest
 from fdtr.simulation.linear import WorldSpec, make_world
-from fdtr.site import check_total, fit_local, read_trajectories
+from fdtr.site.fitting import fit_local
+from fdtr.site.rows import read_trajectories
+from fdtr.site.site_check import check_total
 from fdtr.study import Study
 from fdtr.summary import combine
 

@@ -9,7 +9,8 @@ import pytest
 from fdtr.inference import NearTies, near_ties
 from fdtr.inference.near_ties import residual_variances
 from fdtr.simulation.linear import WorldSpec, make_world
-from fdtr.site import fit_local, read_trajectories
+from fdtr.site.fitting import fit_local
+from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
 from worlds import make_sites, make_study
 

@@ -15,7 +15,7 @@ from fdtr.inference import (
     theorem3_bound_from_total,
 )
 from fdtr.learners.backward import Settings
-from fdtr.site import fit_federated, fit_local
+from fdtr.site.fitting import fit_federated, fit_local
 from fdtr.summary import Sums, combine
 from worlds import make_sites, make_study, make_table
 
@@ -131,7 +131,7 @@ def test_p_values_and_intervals_agree():
 
 
 def raw_effects(study, table):
-    from fdtr.site import read_trajectories
+    from fdtr.site.rows import read_trajectories
 
     sites = read_trajectories(table, study).by_site()
     factors = raw_factors(study.feature_map, *study.reward.range)

@@ -11,7 +11,10 @@ import literal
 from fdtr.errors import OtherSite, OtherStudy
 from fdtr.learners import federated
 from fdtr.learners.federated import fit_with_each
-from fdtr.site import fit_federated, fit_local, others_in, read_trajectories, settings_of
+from fdtr.site import others_in
+from fdtr.site.fitting import fit_federated, fit_local
+from fdtr.site.rows import read_trajectories
+from fdtr.site.settings_choice import settings_of
 from fdtr.summary import combine
 from worlds import make_sites, make_study, make_table
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from fdtr import trajectories
 from fdtr.algebra.normal_equations import factor
-from fdtr.site import fit_federated, fit_local, read_trajectories
+from fdtr.site.fitting import fit_federated, fit_local
+from fdtr.site.rows import read_trajectories
 from fdtr.summary import combine
 from literal import penalty
 from worlds import make_sites, make_study, make_table

@@ -7,7 +7,8 @@ from fdtr.errors import ChangedSummary
 from fdtr.hub import pooled_coefficients
 from fdtr.inference import heterogeneity, infer_effects
 from fdtr.masking import FixedPoint, as_sent, masked_total
-from fdtr.site import fit_federated, fit_local, others_in
+from fdtr.site import others_in
+from fdtr.site.fitting import fit_federated, fit_local
 from fdtr.summary import combine
 from secure_sum import agree, play
 from worlds import make_sites, make_study

@@ -7,7 +7,7 @@ import pytest
 
 from fdtr.errors import InvalidTable
 from fdtr.pipeline.draft import draft_study
-from fdtr.site import read_trajectories
+from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
 
 pytestmark = pytest.mark.quick

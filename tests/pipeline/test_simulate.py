@@ -5,7 +5,7 @@ import pytest
 from fdtr.errors import FdtrError
 from fdtr.pipeline.simulate import simulate
 from fdtr.simulation import AuthorsSpec, WorldSpec
-from fdtr.site import read_trajectories
+from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
 
 

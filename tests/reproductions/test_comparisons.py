@@ -36,7 +36,9 @@ from fdtr.pipeline.run import run as fit_all
 from fdtr.simulation.authors import AuthorsSpec
 from fdtr.simulation.linear import WorldSpec
 from fdtr.simulation.worlds import constant_rule
-from fdtr.site import fit_federated, fit_local, others_in, settings_of
+from fdtr.site import others_in
+from fdtr.site.fitting import fit_federated, fit_local
+from fdtr.site.settings_choice import settings_of
 from fdtr.study import Study
 from fdtr.summary import combine
 

@@ -13,7 +13,8 @@ from experiments.replications import ignore_progress, seeds_of
 from experiments.reward_draws import SiteDraw, Trial, draw_site, features_of, observe
 from fdtr.inference import infer_effects
 from fdtr.simulation.linear import WorldSpec, make_world
-from fdtr.site import fit_local, read_trajectories
+from fdtr.site.fitting import fit_local
+from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
 
 SPEC = WorldSpec(n_sites=2, horizon=3, noise=0.5)

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import fdtr
 from experiments.smooth_world import SmoothSpec, SmoothWorld, make_smooth_world
-from fdtr import site as at_site
 from fdtr.simulation.worlds import Act, constant_rule
 from fdtr.study import Study
 
@@ -91,6 +91,6 @@ def test_an_additive_spline_comes_close_to_mean_rewards_and_a_line_does_not(worl
 
 def test_a_study_reads_the_table(world: SmoothWorld):
     study = Study.model_validate(world.study_with_knots(2, pessimism=0.0005, ridge=0.01, sharing=1.0, share="value"))
-    data = at_site.read_trajectories(pa.table(world.table(30, np.random.default_rng(11))), study)
+    data = fdtr.read_trajectories(pa.table(world.table(30, np.random.default_rng(11))), study)
     assert data.n_rows == 2 * 30 * 3
     assert study.feature_map.n_features == 4 * 2 + 14

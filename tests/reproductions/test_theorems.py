@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import fdtr
 from experiments.comparison import rule_of
 from experiments.findings import Finding
 from experiments.intervals import bootstrap, mean, share, slope
@@ -25,7 +26,6 @@ from experiments.theorems import (
 )
 from experiments.theorems.fitting import fit_together, read_patients, settings
 from experiments.theorems.truth import Judged, SiteTruth, Trial, draw_truth, judge_trial
-from fdtr import site as at_site
 from fdtr.simulation.linear import World, WorldSpec, make_world
 from fdtr.study import Study
 from fdtr.summary import combine
@@ -94,14 +94,14 @@ def test_sums_give_the_fits_that_the_roles_give():
     world = world_of(5)
     table = world.table(80, np.random.default_rng(6))
     study = Study.model_validate(world.study(pessimism=0.002, ridge=0.1, sharing=1.0, share="value"))
-    sites = at_site.read_trajectories(pa.table(table), study).by_site()
-    local = {name: at_site.fit_local(study, rows) for name, rows in sites.items()}
+    sites = fdtr.read_trajectories(pa.table(table), study).by_site()
+    local = {name: fdtr.fit_local(study, rows) for name, rows in sites.items()}
     total = combine(fit.summary for fit in local.values())
     patients = read_patients(world.study(), table)
     together = fit_together(patients, settings(0.002, 0.1))
     states = world.arrive(0, 200, np.random.default_rng(7))
     for name, mine, alone in zip(sites, together.federated, together.local, strict=True):
-        theirs = at_site.fit_federated(study, sites[name], total, local[name].summary)
+        theirs = fdtr.fit_federated(study, sites[name], total, local[name].summary)
         assert np.array_equal(alone.theta, local[name].theta)
         assert np.array_equal(mine.theta, theirs.theta)
         assert np.array_equal(rule_of(mine, patients.study)(states, 1), theirs.policy.act(states, 1))

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from fdtr import site as at_site
+import fdtr
 from fdtr.simulation.authors import BOUND, CUT, FIGURE_2, AuthorsSpec, AuthorsWorld, make_authors_world
 from fdtr.simulation.worlds import Act, constant_rule
 from fdtr.study import Study
@@ -120,8 +120,8 @@ def test_the_highest_dose_for_everybody_is_optimal(spec: AuthorsSpec):
 def test_a_large_sample_fit_finds_the_same_policy_but_for_what_is_worth_nothing():
     world = world_of(SMALL, 8)
     study = Study.model_validate(world.study())
-    rows = at_site.read_trajectories(pa.table(world.table([20_000, 1, 1], generator(8))), study).by_site()
-    fitted = at_site.fit_q_learning(study, rows["site-1"])["Q-learn (H)"]
+    rows = fdtr.read_trajectories(pa.table(world.table([20_000, 1, 1], generator(8))), study).by_site()
+    fitted = fdtr.site.fit_q_learning(study, rows["site-1"])["Q-learn (H)"]
     reached = world.value(0, fitted.act, 5000, generator(8)).mean
     best = world.value(0, world.optimal(0, 100).act, 5000, generator(8)).mean
     behaviour = world.behaviour_value(0, 5000, generator(8)).mean
@@ -131,7 +131,7 @@ def test_a_large_sample_fit_finds_the_same_policy_but_for_what_is_worth_nothing(
 def test_a_study_reads_the_table_and_least_squares_finds_the_scaled_shared_effects():
     world = world_of(AuthorsSpec(n_sites=3, n_actions=4, horizon=4, intercept="specific"), 9)
     study = Study.model_validate(world.study(pessimism=0.0005, ridge=0.01))
-    data = at_site.read_trajectories(pa.table(world.table(30, generator(9))), study)
+    data = fdtr.read_trajectories(pa.table(world.table(30, generator(9))), study)
     assert data.sites == world.sites
     assert not any(data.clipped.values())
     walk = world.sample(0, 200_000, generator(9))

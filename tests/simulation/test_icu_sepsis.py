@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from fdtr import site as at_site
+import fdtr
 from fdtr.errors import ForeignFile, Unfetchable, UnreadableFile, UnwritableFile
 from fdtr.simulation import icu_wheel
 from fdtr.simulation.icu_sepsis import DOSES, MEASURES, IcuSpec, IcuWorld, make_icu_world
@@ -142,16 +142,16 @@ def test_values_of_the_default_world_agree_with_its_patients(arrays: IcuArrays, 
 def test_simulate_writes_a_study_that_check_and_run_take(cache: Path, tmp_path: Path):
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
     for name in ("one", "two"):
-        done = fdtr("simulate", "icu-sepsis", "--patients", "120", "--sites", "3", "--effect", "2", "--out", name,
+        done = run_fdtr("simulate", "icu-sepsis", "--patients", "120", "--sites", "3", "--effect", "2", "--out", name,
                     cwd=tmp_path, env=environment)  # fmt: skip
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "one/table.csv").read_bytes() == (tmp_path / "two/table.csv").read_bytes()
     study = Study.load(tmp_path / "one/study.toml")
-    rows = at_site.read_trajectories(tmp_path / "one/table.csv", study)
+    rows = fdtr.read_trajectories(tmp_path / "one/table.csv", study)
     assert (rows.sites, rows.n_patients, rows.horizon) == (("site-1", "site-2", "site-3"), 360, 9)
     assert not any(rows.clipped.values())
     for command in (["check"], ["run", "--out", "results"]):
-        done = fdtr(command[0], "one/study.toml", "one/table.csv", *command[1:], cwd=tmp_path)
+        done = run_fdtr(command[0], "one/study.toml", "one/table.csv", *command[1:], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
 
 
@@ -294,12 +294,12 @@ def test_a_study_reads_the_table_and_a_policy_is_learnt_together():
     study = Study.model_validate(world.study())
     table = world.table(150, generator(10))
     assert set(table["end"]) == {"", "death", "survival"}
-    sites = at_site.read_trajectories(pa.table(table), study).by_site()
+    sites = fdtr.read_trajectories(pa.table(table), study).by_site()
     assert tuple(sites) == world.sites
     assert study.feature_map.n_features == 3 * (1 + len(MEASURES))
     assert not any(rows.clipped[m.name] for rows in sites.values() for m in MEASURES)
-    local = {name: at_site.fit_local(study, rows) for name, rows in sites.items()}
-    fit = at_site.fit_federated(study, sites["site-1"], combine(part.summary for part in local.values()))
+    local = {name: fdtr.fit_local(study, rows) for name, rows in sites.items()}
+    fit = fdtr.fit_federated(study, sites["site-1"], combine(part.summary for part in local.values()))
     reached = world.value(0, fit.policy.act).mean
     assert world.constant_values(0).means.min() - 1e-9 < reached <= world.optimal(0).value
 
@@ -331,7 +331,7 @@ def test_what_cannot_be_drawn_is_refused():
 # The download.
 
 
-def fdtr(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run_fdtr(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fdtr", *arguments]
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=120)
 
@@ -391,13 +391,13 @@ def test_a_foreign_or_missing_wheel_gets_a_sentence(tmp_path: Path):
 
 def test_the_command_says_what_is_missing_and_writes_nothing(tmp_path: Path):
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PIP_NO_INDEX": "1"}
-    done = fdtr("simulate", "icu-sepsis", "--out", "world", cwd=tmp_path, env=environment)
+    done = run_fdtr("simulate", "icu-sepsis", "--out", "world", cwd=tmp_path, env=environment)
     assert done.returncode == 1
     assert "no package registry answers" in done.stderr
     for option, words in ((["--noise", "0.3"], "no such options: --noise"), (["--deviation", "2"], "cannot be drawn")):
-        done = fdtr("simulate", "icu-sepsis", *option, "--out", "world", cwd=tmp_path, env=environment)
+        done = run_fdtr("simulate", "icu-sepsis", *option, "--out", "world", cwd=tmp_path, env=environment)
         assert done.returncode == 1
         assert words in done.stderr
-    done = fdtr("simulate", "linear", "--follow-up", "--out", "world", cwd=tmp_path)
+    done = run_fdtr("simulate", "linear", "--follow-up", "--out", "world", cwd=tmp_path)
     assert "no such options: --follow-up" in done.stderr
     assert not (tmp_path / "world").exists()

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import f as f_law
 
-from fdtr import site as at_site
+import fdtr
 from fdtr.simulation import linear
 from fdtr.simulation.linear import World, WorldSpec, make_world
 from fdtr.simulation.linear_effects import MARGIN
@@ -268,7 +268,7 @@ def test_deviation_moves_the_sites_effects_by_so_many_standard_deviations():
 def test_a_study_reads_the_table(constant_within: int):
     world = world_of(20, site_level_shared=constant_within)
     study = Study.model_validate(world.study(pessimism=0.0005, ridge=0.01))
-    data = at_site.read_trajectories(pa.table(world.table(30, generator(20))), study)
+    data = fdtr.read_trajectories(pa.table(world.table(30, generator(20))), study)
     assert data.sites == world.sites
     assert study.learning.ridge == 0.01
     assert sum(covariate.level == "site" for covariate in study.covariates) == constant_within
@@ -292,17 +292,16 @@ def test_least_squares_on_the_studys_features_finds_the_scaled_shared_effects():
     assert error[:4].max() < 0.05 * np.abs(world.theta_shared_scaled[h]).max()
 
 
-def fits(world: World, n: int, seed: int) -> tuple[list[at_site.LocalFit], list[at_site.FederatedFit], list[Any]]:
+def fits(world: World, n: int, seed: int) -> tuple[list[fdtr.LocalFit], list[fdtr.FederatedFit], list[Any]]:
     """LDTR, FDTR and Q-learn (H) of every site."""
     study = Study.model_validate(world.study(pessimism=0.0005, ridge=0.01))
-    rows = at_site.read_trajectories(pa.table(world.table(n, generator(seed))), study).by_site()
-    alone = [at_site.fit_local(study, rows[name]) for name in world.sites]
+    rows = fdtr.read_trajectories(pa.table(world.table(n, generator(seed))), study).by_site()
+    alone = [fdtr.fit_local(study, rows[name]) for name in world.sites]
     total = combine([fit.summary for fit in alone])
     together = [
-        at_site.fit_federated(study, rows[name], total, fit.summary)
-        for name, fit in zip(world.sites, alone, strict=True)
+        fdtr.fit_federated(study, rows[name], total, fit.summary) for name, fit in zip(world.sites, alone, strict=True)
     ]
-    return alone, together, [at_site.fit_q_learning(study, rows[name])["Q-learn (H)"] for name in world.sites]
+    return alone, together, [fdtr.site.fit_q_learning(study, rows[name])["Q-learn (H)"] for name in world.sites]
 
 
 def test_with_site_level_shared_covariates_alone_nothing_is_gained_by_sharing():
@@ -318,8 +317,8 @@ def test_with_site_level_shared_covariates_alone_nothing_is_gained_by_sharing():
 def test_the_transition_test_rejects_where_shared_covariates_last(kind: Any, low: float, high: float):
     world = make_world(replace(PANELS[0], shared_kind=kind, horizon=8), generator(23))
     study = Study.model_validate(world.study(pessimism=0.0005, ridge=0.001))
-    rows = at_site.read_trajectories(pa.table(world.table(400, generator(23))), study).by_site()
-    p_values = [test.p_value for own in rows.values() for test in at_site.check(study, own).transitions]
+    rows = fdtr.read_trajectories(pa.table(world.table(400, generator(23))), study).by_site()
+    p_values = [test.p_value for own in rows.values() for test in fdtr.check(study, own).transitions]
     assert low <= np.mean(np.array(p_values) < 0.05) <= high
 
 

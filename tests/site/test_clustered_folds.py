@@ -15,9 +15,11 @@ import fdtr
 from fdtr import tuning
 from fdtr.errors import TooFewClusters, TooFewPatients
 from fdtr.evaluation import Behaviour, CautionKind, Constant, Evaluator
-from fdtr.site import evaluate, evaluate_site, fit_local, judge_pessimism, score_together
+from fdtr.site import evaluate_site, score_together
+from fdtr.site.fitting import fit_local
 from fdtr.site.rows import evaluation_folds, tuning_folds
-from fdtr.site.settings_choice import nobody
+from fdtr.site.settings_choice import judge_pessimism, nobody
+from fdtr.site.site_evaluation import evaluate
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
 from worlds import make_study, make_table

@@ -9,16 +9,10 @@ from fdtr.errors import InvalidStudy, NotNoised, NotRepeatable, ReleasedBefore
 from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.hub import combine_messages
 from fdtr.learners.private_fit import Noise
-from fdtr.site import (
-    check,
-    fit_federated,
-    fit_local,
-    fit_message,
-    release_of,
-    release_of_values,
-    summarize,
-    summarize_values,
-)
+from fdtr.site.fitting import fit_federated, fit_local, fit_message
+from fdtr.site.site_check import check
+from fdtr.site.site_evaluation import summarize_values
+from fdtr.site.site_message import release_of, release_of_values, summarize
 from fdtr.summary import combine
 from worlds import make_sites, make_study
 

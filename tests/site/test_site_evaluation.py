@@ -11,8 +11,9 @@ import pytest
 
 from fdtr.evaluation.targets import PolicyLike
 from fdtr.policy import Policy
-from fdtr.site import SiteEvaluation, Voters, evaluate_site, fit_local, fit_q_learning, read_trajectories
-from fdtr.site.rows import evaluation_folds
+from fdtr.site import SiteEvaluation, Voters, evaluate_site, fit_q_learning
+from fdtr.site.fitting import fit_local
+from fdtr.site.rows import evaluation_folds, read_trajectories
 from fdtr.study import Study
 from fdtr.summary import combine
 from worlds import make_study, make_table

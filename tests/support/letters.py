@@ -11,7 +11,7 @@ import numpy as np
 from fdtr import container
 from fdtr.disclosure import Message, MethodValue, ValueFacts, ValueMessage, release_values
 from fdtr.signing import Key, Round, numbered_round
-from fdtr.site import summarize
+from fdtr.site.site_message import summarize
 from fdtr.study import Study
 from worlds import make_sites, make_study
 

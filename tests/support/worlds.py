@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fdtr.site import read_trajectories
+from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
 

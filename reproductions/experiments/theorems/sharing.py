@@ -18,9 +18,8 @@ from experiments.findings import Figure, Finding, Table
 from experiments.intervals import Interval, mean
 from experiments.replications import Progress, anew, replicate, seeds_of
 from experiments.theorems.fitting import Patients, Together, fit_together, settings
-from fdtr import Study, read_trajectories
+from fdtr import Study, check, read_trajectories
 from fdtr.simulation import World, WorldSpec, make_world
-from fdtr.site import check
 
 if TYPE_CHECKING:
     import altair

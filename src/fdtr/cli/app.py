@@ -115,8 +115,8 @@ def check(
 ) -> None:
     """What the table holds, what it can identify, and what disclosure would say. Writes and sends nothing."""
     from fdtr.exchange.site_state.ledger import site_ledger
-    from fdtr.site import check as check_site
-    from fdtr.site import read_trajectories
+    from fdtr.site.rows import read_trajectories
+    from fdtr.site.site_check import check as check_site
     from fdtr.study import Study
 
     loaded = Study.load(study)
@@ -142,14 +142,14 @@ def tune(
     """
     from fdtr.exchange.site_state.sent_copies import find_kept
     from fdtr.exchange.wire import read_total
-    from fdtr.pipeline.tuning_curves import tuning_curves
-    from fdtr.site import read_trajectories
+    from fdtr.pipeline.tuning_curves import tune as tune_sites
+    from fdtr.site.rows import read_trajectories
     from fdtr.study import Study
 
     loaded = Study.load(study)
     rows = read_trajectories(data, loaded, site if total else None)
     answer = read_total(total, loaded, round_of(loaded, round_number)) if total else None
-    curves = tuning_curves(loaded, rows, answer, find_kept(answer, rows.site, loaded) if answer else None)
+    curves = tune_sites(loaded, rows, answer, find_kept(answer, rows.site, loaded) if answer else None)
     study_output.show_tuning({name: of_site for name, of_site in curves.items() if site in (None, name)}, json)
 
 
@@ -170,7 +170,7 @@ def run(
     from fdtr.pipeline.results import RESULTS_FILE
     from fdtr.pipeline.run import run as run_study
     from fdtr.progress import stage
-    from fdtr.site import read_trajectories
+    from fdtr.site.rows import read_trajectories
     from fdtr.study import Study
 
     refuse_foreign(out, RESULTS_FILE)  # before the work, not after it

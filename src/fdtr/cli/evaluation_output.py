@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fdtr.disclosure import ValueMessage
     from fdtr.hub import PooledMethod
     from fdtr.inference import Pooled
-    from fdtr.site import SiteEvaluation
+    from fdtr.site.site_evaluation import SiteEvaluation
     from fdtr.study import Study
 
 Interval = tuple[float, float, float, bool]

@@ -117,7 +117,8 @@ def _judged_table(study: Study, here: Package, path: Path) -> _Told | None:
     from fdtr.cohort import ClifSettings
     from fdtr.exchange.site_state.ledger import site_ledger
     from fdtr.exchange.wire import TABLE_HEADINGS, table_lines
-    from fdtr.site import read_trajectories, release_of_table, summarize_table
+    from fdtr.site.rows import read_trajectories
+    from fdtr.site.site_table_one import release_of_table, summarize_table
 
     if study.disclosure.secure_sum:
         show.line("No Table 1: the study asks for a secure sum, and a Table 1 would show this site's own numbers.")

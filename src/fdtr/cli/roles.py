@@ -69,7 +69,7 @@ def ask_and_release(
 ) -> None:
     """What `fdtr site summarize` does; `question` is asked before anything is written, None where the answer is yes."""
     from fdtr.exchange.release import Proposal, release_message, require_open
-    from fdtr.site import read_trajectories
+    from fdtr.site.rows import read_trajectories
     from fdtr.study import Study
 
     def confirm(proposal: Proposal) -> bool:
@@ -133,7 +133,8 @@ def _answered(study: Path, data: Path, total: Path, site: str | None, own: Path 
     """Read everything, and find the message as it was sent: given, kept at home, or computed again."""
     from fdtr.exchange.site_state.sent_copies import find_kept, read_own
     from fdtr.exchange.wire import read_total
-    from fdtr.site import read_trajectories, recomputed
+    from fdtr.site.fitting import recomputed
+    from fdtr.site.rows import read_trajectories
     from fdtr.study import Study
 
     loaded = Study.load(study)
@@ -166,7 +167,7 @@ def fit(
     json: Json = False,
 ) -> None:
     """Finish this site's policy at home from the hub's total. Writes one file, readable by you alone."""
-    from fdtr.site import fit_federated
+    from fdtr.site.fitting import fit_federated
 
     spare_inputs(out, study, data, total, own)
     given = _answered(study, data, total, site, own, round_number)
@@ -200,7 +201,7 @@ def evaluate(
     from fdtr.disclosure import ValueMessage
     from fdtr.exchange.release import release_values
     from fdtr.signing import require_own
-    from fdtr.site import evaluate_site, refuse_values
+    from fdtr.site.site_evaluation import evaluate_site, refuse_values
     from fdtr.study import Study
 
     def confirm(message: ValueMessage) -> bool:

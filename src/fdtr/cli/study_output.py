@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
     from fdtr.pipeline.results import Results
     from fdtr.pipeline.tuning_curves import JudgedCandidate, TuningCurves
     from fdtr.report.record import Record
-    from fdtr.site import SiteCheck
+    from fdtr.site.site_check import SiteCheck
     from fdtr.study import Study
 
 

@@ -30,16 +30,10 @@ from fdtr.exchange.site_state.release_guard import require_never_summed
 from fdtr.exchange.site_state.sent_copies import copy_path, find_copy, keep, read_own, write_again
 from fdtr.exchange.wire import read_message, write_message, write_table, write_values
 from fdtr.signing import Key, Round, check_site_name, numbered_round, require_own
-from fdtr.site import (
-    SiteEvaluation,
-    cost_of,
-    fit_message,
-    release_of,
-    release_of_table,
-    release_of_values,
-    summarize,
-    summarize_values,
-)
+from fdtr.site.fitting import cost_of, fit_message
+from fdtr.site.site_evaluation import SiteEvaluation, summarize_values
+from fdtr.site.site_message import release_of, release_of_values, summarize
+from fdtr.site.site_table_one import release_of_table
 from fdtr.study import Study
 from fdtr.summary import SiteSummary
 from fdtr.trajectories import Trajectories

@@ -45,6 +45,7 @@ from fdtr.learners.baselines import MajorityVote, QLearningFit, fit_q_learning
 from fdtr.learners.federated import Others, fit_federated, fit_with_each
 from fdtr.learners.local import fit_local
 from fdtr.learners.private_fit import Noise, fit_private
+from fdtr.summary import Sums, stack_steps, summarize_step
 
 __all__ = [
     "Fit",
@@ -54,6 +55,7 @@ __all__ = [
     "QLearningFit",
     "Settings",
     "StepStatistics",
+    "Sums",
     "accumulate",
     "fit_federated",
     "fit_local",
@@ -61,5 +63,7 @@ __all__ = [
     "fit_q_learning",
     "fit_with_each",
     "grams_of",
+    "stack_steps",
+    "summarize_step",
     "sums_of",
 ]

@@ -15,7 +15,7 @@ from fdtr.pipeline.run import run
 from fdtr.progress import Progress, Steps, ignore_progress, stage
 from fdtr.report.record import Choice, Example, KnownValue
 from fdtr.simulation import sepsis
-from fdtr.site import read_trajectories
+from fdtr.site.rows import read_trajectories
 from fdtr.site.site_evaluation import CLINICIANS, FDTR
 from fdtr.study import Study
 

@@ -15,7 +15,9 @@ from fdtr.learners.baselines import MajorityVote
 from fdtr.pipeline.result_folder import as_csv, file_names, staged_folder
 from fdtr.policy import Policy
 from fdtr.report.record import Effect, Part, Record, Value, read_record
-from fdtr.site import FederatedFit, LocalFit, SiteCheck, SiteEvaluation
+from fdtr.site.fitting import FederatedFit, LocalFit
+from fdtr.site.site_check import SiteCheck
+from fdtr.site.site_evaluation import SiteEvaluation
 from fdtr.study import Study
 from fdtr.summary import Total
 

@@ -12,20 +12,10 @@ from fdtr.pipeline.results import Results, Rule
 from fdtr.pipeline.study_record import Practice, SiteEstimates, site_record, study_record, value_site
 from fdtr.policy import Policy
 from fdtr.progress import Progress, Steps, ignore_progress
-from fdtr.site import (
-    LocalFit,
-    SiteEvaluation,
-    Split,
-    Voters,
-    check,
-    evaluate_site,
-    fit_federated,
-    fit_local,
-    fit_q_learning,
-    training_half,
-    vary,
-)
-from fdtr.site.site_evaluation import FDTR
+from fdtr.site.fitting import LocalFit, fit_federated, fit_local, fit_q_learning
+from fdtr.site.settings_sensitivity import vary
+from fdtr.site.site_check import check
+from fdtr.site.site_evaluation import FDTR, SiteEvaluation, Split, Voters, evaluate_site, training_half
 from fdtr.study import Study
 from fdtr.summary import Total, combine
 from fdtr.trajectories import Trajectories

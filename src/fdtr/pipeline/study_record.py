@@ -24,8 +24,11 @@ from fdtr.inference import (
     theorem3_bound_from_total,
 )
 from fdtr.report import record
-from fdtr.site import FederatedFit, LocalFit, SiteCheck, SiteEvaluation, Split, Variation, message_settings
-from fdtr.site.site_evaluation import CLINICIANS, FDTR, LDTR, RELEASED
+from fdtr.site.fitting import FederatedFit, LocalFit
+from fdtr.site.settings_choice import message_settings
+from fdtr.site.settings_sensitivity import Variation
+from fdtr.site.site_check import SiteCheck
+from fdtr.site.site_evaluation import CLINICIANS, FDTR, LDTR, RELEASED, SiteEvaluation, Split
 from fdtr.study import Study
 from fdtr.summary import Total
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.site import fit_local, judge_pessimism, others_in, score_together
+from fdtr.site.fitting import fit_local, others_in
+from fdtr.site.settings_choice import judge_pessimism, score_together
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
 from fdtr.trajectories import Trajectories
@@ -39,7 +40,7 @@ class TuningCurves:
     by_pessimism: tuple[Pessimism, ...] = ()
 
 
-def tuning_curves(
+def tune(
     study: Study, data: Trajectories, total: Total | None = None, own: SiteSummary | None = None
 ) -> dict[str, TuningCurves]:
     """The tuning curves of every site in a table; with `total`, those of the table's one site.

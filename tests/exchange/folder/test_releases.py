@@ -18,7 +18,9 @@ from fdtr.exchange.site_state.joined_folders import RoundState, find_joined
 from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.exchange.site_state.sent_copies import find_kept
 from fdtr.learners.private_fit import Noise
-from fdtr.site import fit_message, fitting, read_trajectories
+from fdtr.site import fitting
+from fdtr.site.fitting import fit_message
+from fdtr.site.rows import read_trajectories
 from folder_releases import BOTH, at_home, crash, due, reachable, shorter, standing, taken_back, unreachable
 
 pytestmark = pytest.mark.slow

@@ -53,7 +53,8 @@ from fdtr.exchange.wire import encode_total, read_total
 from fdtr.masking import SiteRound, SurvivorList
 from fdtr.policy import Policy
 from fdtr.signing import HUB, numbered_round
-from fdtr.site import fit_federated, fit_local, read_trajectories
+from fdtr.site.fitting import fit_federated, fit_local
+from fdtr.site.rows import read_trajectories
 from fdtr.study import Study, set_roster
 from fdtr.summary import combine
 from folder_parties import Parties, key_of, study_of

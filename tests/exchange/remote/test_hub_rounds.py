@@ -25,7 +25,8 @@ from fdtr.exchange.wire import encode_message
 from fdtr.masking import start
 from fdtr.pipeline.run import run
 from fdtr.signing import HUB, Key
-from fdtr.site import read_trajectories, summarize
+from fdtr.site.rows import read_trajectories
+from fdtr.site.site_message import summarize
 from fdtr.study import Study, set_roster
 from folder_parties import Parties, key_of, study_of
 from letters import forged

@@ -27,7 +27,8 @@ from fdtr.errors import (
     UnwritableFile,
 )
 from fdtr.exchange.site_state.ledger import Ledger
-from fdtr.site import check, summarize
+from fdtr.site.site_check import check
+from fdtr.site.site_message import summarize
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick

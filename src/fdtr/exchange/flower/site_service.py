@@ -46,7 +46,7 @@ from fdtr.exchange.remote.request_handler import RequestHandler, ServedStudy
 from fdtr.exchange.remote.requests import longest_to_site, require_hub_key
 from fdtr.policy import Policy
 from fdtr.signing import Key, check_site_name, require_own
-from fdtr.site import read_trajectories
+from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
 
 _INTERVAL = 0.5

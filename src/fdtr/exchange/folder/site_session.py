@@ -18,15 +18,10 @@ from fdtr.exchange.site_state.noised_messages import noised_message
 from fdtr.exchange.site_state.sent_copies import keep
 from fdtr.exchange.wire import encode_message, read_message
 from fdtr.signing import Key, Round, check_site_name, numbered_round, require_own
-from fdtr.site import (
-    MessageFit,
-    check_total,
-    fit_federated,
-    fit_message,
-    read_trajectories,
-    release_of,
-    summarize,
-)
+from fdtr.site.fitting import MessageFit, fit_federated, fit_message
+from fdtr.site.rows import read_trajectories
+from fdtr.site.site_check import check_total
+from fdtr.site.site_message import release_of, summarize
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories

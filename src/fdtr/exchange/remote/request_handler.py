@@ -57,7 +57,8 @@ from fdtr.exchange.site_state import state_folder, use_state_folder
 from fdtr.exchange.site_state.joined_folders import JoinedFolder, find_joined
 from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.signing import HUB, Key, Round, numbered_round, require_own, roster_hash
-from fdtr.site import check, read_trajectories
+from fdtr.site.rows import read_trajectories
+from fdtr.site.site_check import check
 from fdtr.study import Study
 
 log = logging.getLogger("fdtr.request_handler")

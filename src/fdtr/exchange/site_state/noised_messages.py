@@ -12,7 +12,8 @@ from fdtr.exchange.site_state.joined_folders import JoinedFolder
 from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.exchange.site_state.sent_copies import keep, read_copy
 from fdtr.signing import Key, Round
-from fdtr.site import MessageFit, release_of, summarize
+from fdtr.site.fitting import MessageFit
+from fdtr.site.site_message import release_of, summarize
 from fdtr.summary import SiteSummary
 from fdtr.trajectories import Trajectories
 

@@ -9,10 +9,10 @@ import fdtr.simulation
 
 
 def test_every_name_is_found():
-    assert dir(fdtr.simulation) == sorted(fdtr.simulation.__all__)
+    assert set(fdtr.simulation.__all__) <= set(dir(fdtr.simulation))
     for name in fdtr.simulation.__all__:
         assert getattr(fdtr.simulation, name) is not None
-    with pytest.raises(AttributeError, match="no attribute 'make_mars'"):
+    with pytest.raises(AttributeError, match="attribute make_mars"):
         _ = fdtr.simulation.make_mars
 
 

@@ -1,0 +1,52 @@
+from . import cohort, errors, evaluation, exchange, hub, inference, learners, plots, signing, simulation, site, tuning
+from .errors import FdtrError
+from .pipeline.draft import draft_study
+from .pipeline.results import Results
+from .pipeline.run import fit_baselines, run
+from .pipeline.simulate import simulate
+from .pipeline.tuning_curves import tune
+from .policy import Policy
+from .site.fitting import FederatedFit, LocalFit, fit_federated, fit_local
+from .site.rows import read_trajectories
+from .site.site_check import check
+from .site.site_evaluation import evaluate
+from .study import Study
+from .summary import SiteSummary, Total, combine
+from .trajectories import Trajectories
+
+__version__: str
+__all__ = [
+    "FdtrError",
+    "FederatedFit",
+    "LocalFit",
+    "Policy",
+    "Results",
+    "SiteSummary",
+    "Study",
+    "Total",
+    "Trajectories",
+    "__version__",
+    "check",
+    "cohort",
+    "combine",
+    "draft_study",
+    "errors",
+    "evaluate",
+    "evaluation",
+    "exchange",
+    "fit_baselines",
+    "fit_federated",
+    "fit_local",
+    "hub",
+    "inference",
+    "learners",
+    "plots",
+    "read_trajectories",
+    "run",
+    "signing",
+    "simulate",
+    "simulation",
+    "site",
+    "tune",
+    "tuning",
+]
