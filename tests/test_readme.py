@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+GUIDE = (ROOT / "docs/running-a-study.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +51,11 @@ def test_every_command_in_the_readme_exists():
     known = {name for name, command in root.commands.items() if not hasattr(command, "commands")}
     for group, command in root.commands.items():
         known |= {f"{group} {name}" for name in getattr(command, "commands", {})}
-    shown = re.findall(
-        r"^ +(?:\.venv/bin/)?fdtr ((?:(?:site|hub|message|policy|study|extract) )?[a-z]+)", README, re.MULTILINE
-    )
-    assert len(shown) >= 7
+    command = r"fdtr ((?:(?:site|hub|message|policy|study|extract|keys) )?[a-z]+)"
+    shown = re.findall(rf"`{command}", README) + re.findall(rf"(?:^ +|`){command}", GUIDE, re.MULTILINE)
+    assert len(shown) >= 20
     assert set(shown) <= known
+
+
+def test_the_front_page_is_short():
+    assert len(README.split()) <= 700
