@@ -14,10 +14,11 @@ BIN   := .venv/bin
 READY := .venv/ready
 TEST_PROGRAMS := chromium npm nginx=nginx-light pg_ctlcluster=postgresql
 NETWORK_PROGRAMS := nginx=nginx-light ip=iproute2 nft=nftables
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 QUICK := quick or not (slow or browser or database or network)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo sepsis reproduce test test-quick test-network lint fuzz bench docs agree-scope-rl lock release bundle sbom clean
+.PHONY: help setup demo sepsis reproduce test test-quick test-long test-network lint fuzz bench docs agree-scope-rl lock release bundle sbom clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -37,16 +38,19 @@ sepsis: setup ## run the paper's sepsis study on your MIMIC-IV: DB=duckdb:FILE o
 reproduce: setup ## repeat an experiment of reproductions/: WHAT=figure2, or WHAT="figure2 --quick"; without WHAT, list them
 	@PYTHONPATH=reproductions $(BIN)/python -m experiments $(or $(WHAT),--help)
 
-test: lint ## lint, type-check and test; what breaks networks at length is in test-network
+test: lint ## lint, type-check and test; what breaks networks at length is in test-network, long forms of laws in test-long
 	@scripts/system-packages $(PYTHON) $(TEST_PROGRAMS)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not (network and slow)"
+	$(PYTEST) -m "not long and not (network and slow)"
 
 test-quick: setup ## run the tests that answer within two minutes
-	$(BIN)/python -m pytest -n $(WORKERS) -m "$(QUICK)"
+	$(PYTEST) -m "($(QUICK)) and not long"
+
+test-long: setup ## every crash point, a thousand sites, many examples of each law: what a release runs besides make test
+	$(PYTEST) -m long
 
 test-network: setup ## break federations of real processes: killed, stopped, cut off, in network namespaces
 	@scripts/system-packages $(PYTHON) $(NETWORK_PROGRAMS)
-	$(BIN)/python -m pytest -n $(WORKERS) tests/exchange/flower tests/test_three_hospitals.py -m network
+	$(PYTEST) tests/exchange/flower tests/test_three_hospitals.py -m "network and not long"
 
 lint: setup ## check style, types and the direction of imports
 	$(BIN)/ruff check

@@ -1,7 +1,36 @@
-"""Settings of all tests."""
+"""Settings of all tests, and what several of them share."""
 
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+# Tests run side by side, a worker a core. Threads of the linear algebra library would only wait for one another: with
+# them the learners' tests take three times the processor time. This line stands before anything imports numpy.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # No test is timed: a busy machine is slow, not wrong.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory) -> Path:
+    """A folder in which `fdtr demo` ran, with what it printed in `printed.txt`.
+
+    All workers share it: copy what a test changes.
+    """
+    from command_line import fdtr
+
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "demo"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the first worker makes it, the others wait
+        if not (folder / "printed.txt").exists():
+            done = fdtr("demo", cwd=folder, COLUMNS="80")
+            assert done.returncode == 0, done.stderr
+            (folder / "printed.txt").write_text(done.stdout)
+    return folder

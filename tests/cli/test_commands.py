@@ -1,11 +1,9 @@
 """The commands as real processes: what they print, write, and refuse."""
 
 import json
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from command_line import fdtr
 from fdtr.policy import Policy
 from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
@@ -20,12 +19,6 @@ from worlds import make_study, make_table
 
 pytestmark = pytest.mark.slow  # a process for every command
 SITES = {"north": 260, "south": 200, "west": 220}
-
-
-def fdtr(*arguments: object, cwd: Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "FDTR_STATE": str(cwd / "state"), "COLUMNS": "200"}
-    command = [sys.executable, "-W", "error", "-m", "fdtr", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, input=stdin)
 
 
 def refused(result: subprocess.CompletedProcess[str], *sentences: str) -> None:
@@ -170,7 +163,7 @@ def test_sites_value_at_home_as_run_does_and_the_hub_pools(place):
     assert in_halves["north", "LDTR", "wdr"]["value"] == alone["LDTR"]["wdr"]["value"]
     # At a site the others' sums are those that were sent, of all their patients; here of one half.
     assert in_halves["north", "FDTR", "wdr"]["value"] != alone["FDTR"]["wdr"]["value"]
-    assert "fitted again to one half" in (place / "halves" / "report.html").read_text()
+    assert "fitted and tuned again on one half" in (place / "halves" / "report.html").read_text()
     assert pooled["Clinicians", "wdr"]["warnings"][0]["name"] == "few-sites"
     done = fdtr("hub", "pool", "study.toml", *(f"{site}.values" for site in SITES), cwd=place)
     assert "Value over sites" in done.stdout

@@ -13,6 +13,7 @@ import pytest
 import tomli_w
 
 from clif_tables import Clif, hospital
+from command_line import fdtr
 from fdtr.cohort.clif_settings import ClifSettings
 from fdtr.cohort.meds import MedsSettings
 from fdtr.cohort.mimic_iv_settings import MimicSettings
@@ -24,9 +25,7 @@ pytestmark = pytest.mark.slow  # a process for every command
 
 
 def extract(*arguments: object, cwd) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-m", "fdtr", "extract", "mimic-iv", *map(str, arguments)]
-    environment = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
+    return fdtr("extract", "mimic-iv", *arguments, cwd=cwd)
 
 
 def test_printed_settings_are_the_defaults_and_load_again(tmp_path):
@@ -134,12 +133,6 @@ def test_a_process_that_is_ended_leaves_no_temporary_files(tmp_path):
     assert running.returncode == 143
     assert not any((tmp_path / "tmp").iterdir())
     assert not (tmp_path / "data").exists()
-
-
-def fdtr(*arguments, cwd):
-    environment = {**os.environ, "FDTR_STATE": str(cwd / "state"), "COLUMNS": "200"}
-    command = [sys.executable, "-W", "error", "-m", "fdtr", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
 
 
 def test_clif_tables_become_a_folder_that_only_its_owner_enters(tmp_path):

@@ -1,17 +1,15 @@
 """Keys, rosters and signed files as real processes, and what people see of a message."""
 
 import json
-import os
 import re
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv
 import pytest
 
+from command_line import fdtr
 from fdtr.signing import Key
 from fdtr.study import Study
 from letters import small_study
@@ -19,14 +17,6 @@ from worlds import make_study, make_table
 
 pytestmark = pytest.mark.slow  # a process for every command
 SITES = {"north": 400, "south": 420, "west": 440}
-
-
-def fdtr(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    given = {**os.environ, "FDTR_STATE": str(cwd / "state"), "COLUMNS": "200", **environment}
-    command = [sys.executable, "-W", "error", "-m", "fdtr", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=cwd, env=given, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
-    )
 
 
 def done(*arguments: object, cwd: Path, **environment: str) -> str:

@@ -1,6 +1,8 @@
 """The demo: what it writes, that it repeats itself, and that it keeps edits."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from fdtr.policy import Policy
 from fdtr.site.site_evaluation import FDTR
 from fdtr.study import Study
 
-pytestmark = pytest.mark.slow  # the whole demo, twice
+pytestmark = pytest.mark.slow  # the whole demo
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +22,23 @@ def progress_calls():
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, progress_calls):
-    return run_demo(tmp_path_factory.mktemp("demo") / "fdtr-demo", progress=lambda *call: progress_calls.append(call))
+def made(demo, tmp_path_factory, progress_calls):
+    """The demo again, over an edited copy of its folder: `fresh` overwrites the edit."""
+    folder = tmp_path_factory.mktemp("again") / "fdtr-demo"
+    shutil.copytree(demo / "fdtr-demo", folder)
+    edit(folder)
+    return run_demo(folder, fresh=True, progress=lambda *call: progress_calls.append(call))
+
+
+def edit(folder: Path) -> None:
+    study = folder / "study.toml"
+    original = study.read_text()
+    study.write_text(original.replace('ridge = "auto"', "ridge = 0.5"))
+    assert study.read_text() != original
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_everything_is_there(made):
@@ -65,14 +82,33 @@ def test_values_are_deterministic(made):
     assert first == second
 
 
-def test_running_again_gives_the_same_files_and_keeps_edits(made):
-    before = {p: p.read_bytes() for p in made.folder.rglob("*") if p.is_file()}
-    run_demo(made.folder)
-    assert {p: p.read_bytes() for p in made.folder.rglob("*") if p.is_file()} == before
-    edited = made.folder / "study.toml"
-    edited.write_text(edited.read_text().replace('ridge = "auto"', "ridge = 0.5"))
+def test_running_again_gives_the_same_files_and_keeps_edits(demo, made, tmp_path):
+    before = contents(demo / "fdtr-demo")
+    assert contents(made.folder) == before
+    folder = tmp_path / "fdtr-demo"
+    shutil.copytree(demo / "fdtr-demo", folder)
+    edit(folder)
+    edited = contents(folder)
     with pytest.raises(OutputExists, match="was edited and stays as it is"):
-        run_demo(made.folder)
-    assert "ridge = 0.5" in edited.read_text()
-    run_demo(made.folder, fresh=True)
-    assert {p: p.read_bytes() for p in made.folder.rglob("*") if p.is_file()} == before
+        run_demo(folder)
+    assert contents(folder) == edited
+
+
+def test_files_that_nobody_edited_are_no_hindrance_and_stay_until_the_new_ones_are_whole(demo, tmp_path, monkeypatch):
+    folder = tmp_path / "fdtr-demo"
+    shutil.copytree(demo / "fdtr-demo", folder)
+
+    def stops(*_, **__):
+        raise InterruptedError
+
+    monkeypatch.setattr("fdtr.pipeline.demo.run", stops)
+    with pytest.raises(InterruptedError):
+        run_demo(folder)
+    assert contents(folder) == contents(demo / "fdtr-demo")
+
+
+@pytest.mark.long
+def test_running_over_files_that_nobody_edited_gives_the_same_again(made):
+    before = contents(made.folder)
+    run_demo(made.folder)
+    assert contents(made.folder) == before

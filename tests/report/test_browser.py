@@ -13,8 +13,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fdtr.pipeline.demo import run_demo
-
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 pytestmark = pytest.mark.browser
@@ -30,9 +28,8 @@ AXE_SHA512 = "9WTZxEjsZ7b13TH8JPmbV2z8CHbl80/2hm3XPEG4JgNdQLK81IBRXmSxHfMAOkSqQe
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory) -> str:
-    made = run_demo(tmp_path_factory.mktemp("demo") / "fdtr-demo")
-    return (made.folder / "report.html").as_uri()
+def report(demo) -> str:
+    return (demo / "fdtr-demo" / "report.html").as_uri()
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,7 @@
 """ICU-Sepsis: its published values, hospitals cut from it whose values are exact, and what a download may get wrong."""
 
 import itertools
-import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import fdtr
+from command_line import fdtr as run_fdtr
 from fdtr.errors import ForeignFile, Unfetchable, UnreadableFile, UnwritableFile
 from fdtr.simulation import icu_wheel
 from fdtr.simulation.icu_sepsis import DOSES, MEASURES, IcuSpec, IcuWorld, make_icu_world
@@ -140,10 +139,10 @@ def test_values_of_the_default_world_agree_with_its_patients(arrays: IcuArrays, 
 
 @needs_wheel
 def test_simulate_writes_a_study_that_check_and_run_take(cache: Path, tmp_path: Path):
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    environment = {"XDG_CACHE_HOME": str(cache)}
     for name in ("one", "two"):
         done = run_fdtr("simulate", "icu-sepsis", "--patients", "120", "--sites", "3", "--effect", "2", "--out", name,
-                    cwd=tmp_path, env=environment)  # fmt: skip
+                    cwd=tmp_path, **environment)  # fmt: skip
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "one/table.csv").read_bytes() == (tmp_path / "two/table.csv").read_bytes()
     study = Study.load(tmp_path / "one/study.toml")
@@ -331,11 +330,6 @@ def test_what_cannot_be_drawn_is_refused():
 # The download.
 
 
-def run_fdtr(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fdtr", *arguments]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=120)
-
-
 class FakePip:
     """In the place of `subprocess.run`: leaves `content` where pip would put the wheel."""
 
@@ -390,12 +384,12 @@ def test_a_foreign_or_missing_wheel_gets_a_sentence(tmp_path: Path):
 
 
 def test_the_command_says_what_is_missing_and_writes_nothing(tmp_path: Path):
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PIP_NO_INDEX": "1"}
-    done = run_fdtr("simulate", "icu-sepsis", "--out", "world", cwd=tmp_path, env=environment)
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PIP_NO_INDEX": "1"}
+    done = run_fdtr("simulate", "icu-sepsis", "--out", "world", cwd=tmp_path, **environment)
     assert done.returncode == 1
     assert "no package registry answers" in done.stderr
     for option, words in ((["--noise", "0.3"], "no such options: --noise"), (["--deviation", "2"], "cannot be drawn")):
-        done = run_fdtr("simulate", "icu-sepsis", *option, "--out", "world", cwd=tmp_path, env=environment)
+        done = run_fdtr("simulate", "icu-sepsis", *option, "--out", "world", cwd=tmp_path, **environment)
         assert done.returncode == 1
         assert words in done.stderr
     done = run_fdtr("simulate", "linear", "--follow-up", "--out", "world", cwd=tmp_path)
