@@ -21,7 +21,7 @@ import numpy as np
 
 from fdtr.errors import FdtrError
 from fdtr.summary import combine
-from letters import by_hand, header_text, refreshed, round_of, small_messages, small_study
+from message_files import by_hand, header_text, refreshed, round_of, small_messages, small_study
 
 STUDY = small_study()
 HERE = round_of(STUDY)

@@ -11,7 +11,7 @@ from fdtr.policy import Policy
 from fdtr.site import fit_q_learning
 from fdtr.site.fitting import fit_local
 from fdtr.site.site_message import summarize
-from literal import penalty
+from paper_algorithms import penalty
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick

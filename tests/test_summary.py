@@ -5,6 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+import paper_algorithms as paper
 from fdtr.errors import ChangedSummary, OtherShape, OtherStudy, SiteAbsent, SiteTwice
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import read_trajectories
@@ -102,11 +103,10 @@ def test_numbers_that_do_not_fit_are_refused(summaries, change):
 
 
 def test_sums_are_the_residualised_regression(study, sites, summaries):
-    import literal
 
     d0 = study.feature_map.n_shared
     sums = summaries["a"].sums
-    for h, rows in enumerate(literal.dense(sites["a"], study.feature_map)):
+    for h, rows in enumerate(paper.dense(sites["a"], study.feature_map)):
         own = rows.phi[:, d0:]
         shared = rows.phi[:, :d0] - own @ np.linalg.lstsq(own, rows.phi[:, :d0], rcond=None)[0]
         np.testing.assert_allclose(sums.schur[h], shared.T @ shared, rtol=1e-8, atol=1e-12)
@@ -123,11 +123,10 @@ def test_sums_are_the_residualised_regression(study, sites, summaries):
 
 
 def test_degrees_of_freedom_count_independent_features(study):
-    import literal
 
     rows = make_sites(study, {"a": 60}, duplicate=("y", "x"))["a"]  # 15 features, 12 of them independent
     sums = fit_local(study, rows).summary.sums
-    dense = literal.dense(rows, study.feature_map)[0]
+    dense = paper.dense(rows, study.feature_map)[0]
     theta, _, rank, _ = np.linalg.lstsq(dense.phi, dense.reward, rcond=1e-9)
     variance = np.sum((dense.reward - dense.phi @ theta) ** 2) / (60 - rank)
     assert rank == 12

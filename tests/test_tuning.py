@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import literal
+import paper_algorithms as paper
 from fdtr import tuning
 from fdtr.evaluation.fitted_q import fitted_q_values
 from fdtr.learners import federated
@@ -62,13 +62,13 @@ def test_scores_are_those_of_refits_on_the_rows(study, sites):
     folds = tuning.assign_folds(rows.patients.to_pylist(), seed=0)
     scores = tuning.score(tuning.sum_folds(rows, features, folds), others, d0, features.main_effects, GRID)
     main = features.main_effects
-    reference = literal.local(literal.dense(rows, features), 0.0, tuning.REFERENCE_RIDGE, 0.5)[0]
+    reference = paper.local(paper.dense(rows, features), 0.0, tuning.REFERENCE_RIDGE, 0.5)[0]
     error, contrast = np.zeros(scores.error.shape), np.zeros(scores.error.shape)
     for fold in range(5):
-        train, test = (literal.dense(rows.select(mask), features) for mask in (folds != fold, folds == fold))
+        train, test = (paper.dense(rows.select(mask), features) for mask in (folds != fold, folds == fold))
         for h in range(3):
             following = (reference.theta[h + 1], reference.precision[h + 1]) if h < 2 else None
-            future = [literal.targets(part[h], 3, h, following, 0.0, 0.0, 1) - part[h].reward for part in (train, test)]
+            future = [paper.targets(part[h], 3, h, following, 0.0, 0.0, 1) - part[h].reward for part in (train, test)]
             y = test[h].reward + future[1]
             for place, candidate in enumerate(GRID.candidates):
                 alone = train[h].phi.T @ train[h].phi + candidate.ridge * np.eye(d)

@@ -44,7 +44,7 @@ def test_assembly_equals_the_dense_gram(basis):
     np.testing.assert_allclose(assemble_moment(features.embeddings, grams[:, :m, m]), phi.T @ y, rtol=1e-12)
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50, derandomize=True)
 @given(n=st.integers(1, 40), d=st.integers(1, 6), seed=st.integers(0, 10**6), duplicated=st.booleans())
 def test_minimum_norm_is_least_squares(n, d, seed, duplicated):
     rng = np.random.default_rng(seed)

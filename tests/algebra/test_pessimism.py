@@ -6,7 +6,7 @@ import numpy as np
 
 from fdtr.algebra.normal_equations import factor
 from fdtr.algebra.pessimism import LowerBound, Penalty, argmax_first, log_term, penalty_roots
-from literal import penalty
+from paper_algorithms import penalty
 from worlds import make_study
 
 

@@ -18,7 +18,7 @@ def eliminated(shared, own, y):
     return eliminate(phi.T @ phi, (phi.T @ y)[:, None], shared.shape[1])
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(
     n=st.integers(1, 60), d0=st.integers(0, 4), d1=st.integers(0, 5), seed=st.integers(0, 10**6),
     duplicated=st.booleans(), empty=st.booleans(),
@@ -40,7 +40,7 @@ def test_elimination_is_the_projection(n, d0, d1, seed, duplicated, empty):
     np.testing.assert_array_equal(found.schur, found.schur.T)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(seed=st.integers(0, 10**6), inside=st.booleans())
 def test_schur_vanishes_exactly_when_shared_features_lie_in_the_span_of_the_own(seed, inside):
     rng = np.random.default_rng(seed)

@@ -12,7 +12,7 @@ import pytest
 from command_line import fdtr
 from fdtr.signing import Key
 from fdtr.study import Study
-from letters import small_study
+from message_files import small_study
 from worlds import make_study, make_table
 
 pytestmark = pytest.mark.slow  # a process for every command

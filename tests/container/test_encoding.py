@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 import rfc8785
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fdtr import container
@@ -105,7 +105,6 @@ VALUES = st.recursive(
 
 
 @given(VALUES | st.dictionaries(st.text(st.characters(max_codepoint=127)), st.text(st.characters(max_codepoint=127))))
-@settings(deadline=None)
 def test_the_fast_way_to_canonical_json_gives_the_bytes_of_rfc_8785(value):
     assert container.canonical_json(value) == rfc8785.dumps(value)
 

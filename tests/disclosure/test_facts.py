@@ -108,7 +108,7 @@ def test_a_range_that_does_not_begin_at_zero_hides_no_few_who_differ(places):
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from([2, 2, 2, 2, 3, 4, 7]), st.integers(0, 2)), min_size=40, max_size=90))
 def test_few_who_differ_are_those_of_plain_counting(drawn):
     values, actions = np.array(drawn, float).T

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from evaluated import make_patients
+from evaluation_patients import make_patients
 from fdtr.evaluation.confounding import Bounds, confounded, largest_mean, sensitivity
 from fdtr.evaluation.importance import step_weighted
 

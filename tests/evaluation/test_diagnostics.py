@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from evaluated import make_patients
+from evaluation_patients import make_patients
 from fdtr.evaluation import Behaviour, ByFold, Constant, Evaluator, Softened, known_propensities
 from fdtr.evaluation.diagnostics import Overlap, diagnose, first_doubt, judge, judge_mean, judge_support, overlap_of
 from fdtr.evaluation.importance import Weights

@@ -9,7 +9,7 @@ import pyarrow.compute
 import pytest
 
 import fdtr.evaluation.evaluator as evaluator_module
-from evaluated import make_patients
+from evaluation_patients import make_patients
 from fdtr.evaluation import (
     Behaviour,
     CautionKind,

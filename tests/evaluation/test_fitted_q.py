@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-import literal
-from evaluated import literal_theta, make_patients
+import paper_algorithms as paper
+from evaluation_patients import literal_theta, make_patients
 from fdtr.evaluation import Behaviour, Constant, Deterministic, Evaluator, known_propensities
 from fdtr.evaluation.fitted_q import cross_fitted_q, fit_q, fitted_q_values, solve_backward
 from fdtr.evaluation.target_evaluation import SiteData, TargetEvaluation
@@ -26,7 +26,7 @@ def test_it_is_the_regression_of_what_the_policy_would_do():
     features = study.feature_map
     policy, theta = fit.policy, None
     for h in reversed(range(3)):
-        dense = literal.dense(rows, features)[h]
+        dense = paper.dense(rows, features)[h]
         chunk = next(rows.step(h).chunks(10**6))
         future = np.zeros(len(dense.reward))
         k = len(dense.following)
@@ -76,7 +76,7 @@ def test_a_policy_is_valued_as_tuning_values_it():
 def test_the_value_is_a_weighted_sum_of_rewards():
     # κ of the docstring; with H = 1 it is νᵀΣ⁻¹φ, and Kish's number of κ bounds the effective sample size.
     patients = make_patients(n=60, horizon=1, ragged=False)
-    phi = literal.dense(patients.rows, patients.features)[0].phi
+    phi = paper.dense(patients.rows, patients.features)[0].phi
     outcomes, transitions = patients.sums()
     precision = outcomes.gram.sum(axis=0)[0] + 1e-3 * np.eye(phi.shape[1])
     nu = transitions.start.sum(axis=0)

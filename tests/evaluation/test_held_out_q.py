@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from evaluated import make_patients, random_chances
+from evaluation_patients import make_patients, random_chances
 from fdtr.evaluation.evaluator import Evaluator
 from fdtr.evaluation.fitted_q import fit_q
 from fdtr.evaluation.held_out_q import fit_held_out_q

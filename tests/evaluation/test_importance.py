@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evaluated import each_patient, make_patients
+from evaluation_patients import each_patient, make_patients
 from fdtr.evaluation.importance import (
     doubly_robust,
     effective_sample_size,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from evaluated import make_patients
+from evaluation_patients import make_patients
 from fdtr.evaluation.importance import per_decision, step_weighted
 from fdtr.evaluation.intervals import (
     Range,

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from evaluated import ENDS, make_patients
+from evaluation_patients import ENDS, make_patients
 from fdtr.evaluation import Evaluator
 from fdtr.evaluation.markov import MarkovCheck, PredictionGain, check_markov
 from fdtr.site.rows import read_trajectories

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from agreed import TOLERANCE, fdtr_values, read_patients, read_values
+from scope_rl_patients import TOLERANCE, fdtr_values, read_patients, read_values
 
 pytestmark = pytest.mark.quick
 

@@ -18,7 +18,7 @@ from fdtr.errors import OtherFormat
 from fdtr.exchange.folder.round_snapshot import read_round
 from fdtr.exchange.wire import open_message, open_total, open_values
 from fdtr.signing import Round
-from letters import small_study
+from message_files import small_study
 
 pytestmark = pytest.mark.quick
 GOLDEN = Path(__file__).with_name("golden")

@@ -29,7 +29,7 @@ from fdtr.pipeline.run import run
 from fdtr.site.fitting import fit_federated
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_message import summarize
-from letters import forged, small_messages, small_study
+from message_files import forged, small_messages, small_study
 from worlds import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
@@ -130,7 +130,7 @@ NUMBERS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(NUMBERS, min_size=LENGTH, max_size=LENGTH), st.booleans())
 def test_any_numbers_with_a_right_checksum_are_read_or_refused(numbers, diagonal):
     """Nothing else happens, in the checks or where sums are derived: no warning, no other error."""

@@ -13,7 +13,7 @@ from fdtr.masking import FixedPoint, as_sent
 from fdtr.site.fitting import fit_federated
 from fdtr.site.site_message import summarize
 from fdtr.summary import Total, combine
-from letters import forged
+from message_files import forged
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick

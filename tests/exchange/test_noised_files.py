@@ -10,7 +10,7 @@ from fdtr.hub import combine_messages
 from fdtr.masking import FixedPoint, as_sent
 from fdtr.site.fitting import fit_federated, fit_message
 from fdtr.site.site_message import summarize
-from letters import round_of, with_roster
+from message_files import round_of, with_roster
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick

@@ -8,7 +8,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdtr import container
@@ -46,8 +46,8 @@ from fdtr.exchange.wire import (
 )
 from fdtr.signing import Round
 from fdtr.summary import Sums, combine
-from letters import by_hand, forged, header_text, refreshed, round_of, small_messages, small_study, with_roster
-from patience import within
+from message_files import by_hand, forged, header_text, refreshed, round_of, small_messages, small_study, with_roster
+from time_limit import within
 
 pytestmark = pytest.mark.quick
 STUDY = small_study()
@@ -380,7 +380,7 @@ def read(content: bytes) -> object:
         return None
 
 
-FUZZ = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = settings(max_examples=400)
 
 
 @FUZZ

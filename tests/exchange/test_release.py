@@ -33,7 +33,7 @@ from fdtr.signing import Key
 from fdtr.site import evaluate_site, summarize_table
 from fdtr.site.fitting import fit_local, fit_message
 from fdtr.summary import combine
-from letters import round_of, with_roster
+from message_files import round_of, with_roster
 from worlds import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick

@@ -50,7 +50,7 @@ def honest(seed: int, kind: str, d0: int, d1: int, n: int, horizon: int) -> tupl
     return grams.sums(d0), bound
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(
     st.integers(0, 2**32), st.sampled_from(KINDS), st.integers(0, 8), st.integers(1, 8), st.integers(0, 300),
     st.integers(1, 5),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, ncx2
 
-import literal
+import paper_algorithms as paper
 from fdtr.inference import Heterogeneity, heterogeneity, power
 from fdtr.site.fitting import fit_local
 from fdtr.summary import combine
@@ -23,7 +23,7 @@ def test_q_is_the_weighted_spread_of_the_sites_own_estimates():
     for step in range(study.horizon):
         estimates, weights = [], []
         for rows in sites.values():
-            dense = literal.dense(rows, study.feature_map)[step]
+            dense = paper.dense(rows, study.feature_map)[step]
             theta, left, rank, _ = np.linalg.lstsq(dense.phi, dense.reward, rcond=None)
             variance = left[0] / (len(dense.reward) - rank)
             estimates.append(theta[:d0])

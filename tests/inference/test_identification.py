@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import literal
+import paper_algorithms as paper
 from fdtr.inference import transition_test
 from fdtr.site.fitting import fit_local
 from fdtr.site.site_check import check
@@ -17,12 +17,12 @@ def test_transition_test_is_the_f_test_of_two_regressions():
     rows = make_sites(study, {"a": 120})["a"]
     fit = fit_local(study, rows).fit
     d0 = study.feature_map.n_shared
-    dense = literal.dense(rows, study.feature_map)
+    dense = paper.dense(rows, study.feature_map)
     for h in (0, 1):
         sums = fit.statistics[h]
         alpha = fit.penalty.scale
         following = (fit.theta[h + 1], fit.precision[h + 1])
-        value = literal.targets(dense[h], 3, h, following, alpha, 0.0, 120) - dense[h].reward
+        value = paper.targets(dense[h], 3, h, following, alpha, 0.0, 120) - dense[h].reward
         full = np.linalg.lstsq(dense[h].phi, value, rcond=None)
         small = np.linalg.lstsq(dense[h].phi[:, d0:], value, rcond=None)
         spare = 120 - full[2]
@@ -45,7 +45,7 @@ def test_what_is_left_is_a_share_of_the_variation_beside_the_intercept():
     retained = {i.feature: i.retained for i in check(study, rows).identified}
     own, shares = ["1", "x", "y", "a", "a·x", "a·y"], []
     names = list(study.feature_map.names)
-    for dense in literal.dense(rows, study.feature_map):
+    for dense in paper.dense(rows, study.feature_map):
         columns = {name: dense.phi[:, names.index(name)] for name in names}
 
         def residual(name, beside, columns=columns):

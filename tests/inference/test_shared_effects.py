@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-import literal
+import paper_algorithms as paper
 from fdtr.inference import (
     gain_from_sharing,
     holm,
@@ -35,7 +35,7 @@ def stacked_least_squares(study, sites, step, dropped=()):
     kept = [j for j in range(d0) if j not in dropped]
     blocks, rewards = [], []
     for place, rows in enumerate(sites.values()):
-        dense = literal.dense(rows, study.feature_map)[step]
+        dense = paper.dense(rows, study.feature_map)[step]
         shared, own = dense.phi[:, kept], dense.phi[:, d0:]
         _, left, rank, _ = np.linalg.lstsq(np.hstack([shared, own]), dense.reward, rcond=None)
         sigma = np.sqrt(left[0] / (len(own) - rank))

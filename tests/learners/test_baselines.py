@@ -2,7 +2,7 @@
 
 import numpy as np
 
-import literal
+import paper_algorithms as paper
 from fdtr.learners.baselines import MajorityVote
 from fdtr.site import fit_q_learning
 from worlds import make_sites, make_study
@@ -29,7 +29,7 @@ def stage_by_stage(steps):
 def test_two_stages_equal_least_squares():
     study = make_study(horizon=2)
     rows = make_sites(study, {"a": 150})["a"]
-    expected, single = stage_by_stage(literal.dense(rows, study.feature_map))
+    expected, single = stage_by_stage(paper.dense(rows, study.feature_map))
     found = fit_q_learning(study, rows)
     np.testing.assert_allclose(found["Q-learn (H)"].theta, expected, rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(found["Q-learn (1)"].theta, np.tile(single, (2, 1)), rtol=1e-9, atol=1e-10)
@@ -38,7 +38,7 @@ def test_two_stages_equal_least_squares():
 def test_rank_deficient_least_squares_is_the_shortest():
     study = make_study(ends={"death": 0.0, "discharge": 1.0})
     rows = make_sites(study, {"a": 150}, ragged=True, duplicate=("y", "v"), actions={"a": [0, 2]})["a"]
-    expected, single = stage_by_stage(literal.dense(rows, study.feature_map))
+    expected, single = stage_by_stage(paper.dense(rows, study.feature_map))
     found = fit_q_learning(study, rows)
     np.testing.assert_allclose(found["Q-learn (H)"].theta, expected, rtol=1e-7, atol=1e-8)
     np.testing.assert_allclose(found["Q-learn (1)"].theta[0], single, rtol=1e-7, atol=1e-8)

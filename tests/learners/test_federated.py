@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import literal
+import paper_algorithms as paper
 from fdtr.errors import OtherSite, OtherStudy
 from fdtr.learners import federated
 from fdtr.learners.federated import fit_with_each
@@ -25,7 +25,7 @@ def relative(found, expected):
     return np.max(np.abs(found - expected)) / max(np.max(np.abs(expected)), 1e-12)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(
     sizes=st.lists(st.integers(2, 40), min_size=1, max_size=8),
     seed=st.integers(0, 10**6),
@@ -50,12 +50,12 @@ def test_schur_message_gives_the_literal_minimiser(
         duplicate=("y", "x") if deficient else None,
     )  # fmt: skip
     features = study.feature_map
-    dense = {name: literal.dense(rows, features) for name, rows in sites.items()}
+    dense = {name: paper.dense(rows, features) for name, rows in sites.items()}
     total = combine([fit_local(study, rows).summary for rows in sites.values()])
     constants = (study.learning.pessimism, study.learning.ridge, 0.99, misspecification)
     for name, rows in sites.items():
         fit = fit_federated(study, rows, total)
-        expected = literal.federated(dense, name, features.n_shared, *constants)
+        expected = paper.federated(dense, name, features.n_shared, *constants)
         assert relative(fit.policy.precision, expected.precision) < 1e-9
         assert relative(fit.theta, expected.theta) < 1e-9
 
@@ -63,7 +63,7 @@ def test_schur_message_gives_the_literal_minimiser(
 def test_local_fit_is_algorithm_1():
     study = make_study(ends={"death": 0.0, "discharge": 1.0})
     rows = make_sites(study, {"a": 60}, ragged=True)["a"]
-    expected, _ = literal.local(literal.dense(rows, study.feature_map), 0.001, 0.1, 0.99)
+    expected, _ = paper.local(paper.dense(rows, study.feature_map), 0.001, 0.1, 0.99)
     fit = fit_local(study, rows)
     assert relative(fit.theta, expected.theta) < 1e-10
     assert relative(fit.policy.precision, expected.precision) < 1e-12
@@ -78,9 +78,9 @@ def test_values_are_capped_at_the_steps_that_are_left():
     rewards[np.array(table["step"]) > 0] = 0.5
     table = table.set_column(table.column_names.index("reward"), "reward", [rewards])
     rows = read_trajectories(table, study)
-    dense = literal.dense(rows, study.feature_map)
+    dense = paper.dense(rows, study.feature_map)
     fit = fit_local(study, rows)
-    expected, targets = literal.local(dense, 0.0, 1e-6, 0.99)
+    expected, targets = paper.local(dense, 0.0, 1e-6, 0.99)
     assert targets[1].max() == pytest.approx(2, abs=1e-6)  # never above the cap of step 1
     states = np.random.default_rng(0).random((4, 300)) * [[2], [10], [1], [1]] - [[1], [0], [0], [0]]
     values = fit.fit.bounds[1].values(study.feature_map.psi(states))
@@ -116,13 +116,13 @@ def test_weight_moves_from_alone_to_the_paper():
         fit = fit_federated(study, sites["a"], combine(fits))
         n = 80 + weight * 500
         features, d0 = study.feature_map, study.feature_map.n_shared
-        own, other = (literal.dense(sites[name], features)[2] for name in ("a", "b"))
+        own, other = (paper.dense(sites[name], features)[2] for name in ("a", "b"))
         left = np.eye(500) - other.phi[:, d0:] @ np.linalg.pinv(other.phi[:, d0:])
         gram, moment = own.phi.T @ own.phi + 0.3 * np.eye(features.n_features), own.phi.T @ own.reward
         gram[:d0, :d0] += weight * other.phi[:, :d0].T @ left @ other.phi[:, :d0]
         moment[:d0] += weight * other.phi[:, :d0].T @ left @ other.reward
         np.testing.assert_allclose(fit.theta[2], np.linalg.solve(gram, moment), rtol=1e-8, atol=1e-10)
-        assert fit.policy.scale == pytest.approx(literal.alpha_of(0.002, study.feature_map.n_features, 3, n, 0.99))
+        assert fit.policy.scale == pytest.approx(paper.alpha_of(0.002, study.feature_map.n_features, 3, n, 0.99))
 
 
 def test_reward_sharing_estimates_rewards_together_and_values_at_home():
@@ -132,8 +132,8 @@ def test_reward_sharing_estimates_rewards_together_and_values_at_home():
     d0, ridge = features.n_shared, 0.3 * np.eye(features.n_features)
     total = combine([fit_local(study, rows).summary for rows in sites.values()])
     fit = fit_federated(study, sites["a"], total)
-    others = {name: literal.dense(sites[name], features) for name in ("b", "c")}
-    own = literal.dense(sites["a"], features)
+    others = {name: paper.dense(sites[name], features) for name in ("b", "c")}
+    own = paper.dense(sites["a"], features)
     following = None
     for h in reversed(range(3)):
         gram = own[h].phi.T @ own[h].phi
@@ -145,8 +145,8 @@ def test_reward_sharing_estimates_rewards_together_and_values_at_home():
         together, moment = gram + ridge, own[h].phi.T @ own[h].reward
         together[:d0, :d0] += 0.5 * shared_gram
         moment[:d0] += 0.5 * shared_moment
-        alpha = literal.alpha_of(0.002, features.n_features, 3, 90, 0.99)  # the local penalty
-        future = literal.targets(own[h], 3, h, following, alpha, 0.0, 90) - own[h].reward
+        alpha = paper.alpha_of(0.002, features.n_features, 3, 90, 0.99)  # the local penalty
+        future = paper.targets(own[h], 3, h, following, alpha, 0.0, 90) - own[h].reward
         theta = np.linalg.solve(together, moment) + np.linalg.solve(gram + ridge, own[h].phi.T @ future)
         assert relative(fit.theta[h], theta) < 1e-9
         np.testing.assert_allclose(fit.policy.precision[h], gram + ridge, rtol=1e-12, atol=1e-12)

@@ -11,7 +11,7 @@ from fdtr.algebra.normal_equations import factor
 from fdtr.site.fitting import fit_federated, fit_local
 from fdtr.site.rows import read_trajectories
 from fdtr.summary import combine
-from literal import penalty
+from paper_algorithms import penalty
 from worlds import make_sites, make_study, make_table
 
 
@@ -63,7 +63,7 @@ def test_dataframe_library_does_not_change_a_policy(study, table, theta):
         np.testing.assert_array_equal(federated_theta(study, frame), theta)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(seed=st.integers(0, 10**6), pessimism=st.floats(0, 0.1), step=st.integers(0, 2))
 def test_q_stays_between_zero_and_the_steps_left(seed, pessimism, step):
     study = make_study(learning={"pessimism": pessimism, "ridge": 0.001})
@@ -74,7 +74,7 @@ def test_q_stays_between_zero_and_the_steps_left(seed, pessimism, step):
     assert q.max() <= 3 - step
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(seed=st.integers(0, 10**6), kept=st.integers(1, 59))
 def test_leverage_never_grows_when_rows_are_added(seed, kept):
     study = make_study()
@@ -88,7 +88,7 @@ def test_leverage_never_grows_when_rows_are_added(seed, kept):
         assert (narrow <= penalty(phi, factor(few.policy.precision[h]), 1.0) * (1 + 1e-12)).all()
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20, derandomize=True)
 @given(seed=st.integers(0, 10**6), pair=st.tuples(st.floats(0, 0.05), st.floats(0, 0.05)))
 def test_more_pessimism_never_raises_a_bound_at_the_last_step(seed, pair):
     rows = make_sites(make_study(), {"a": 40}, seed)["a"]

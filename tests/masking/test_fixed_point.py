@@ -14,7 +14,7 @@ from fdtr.summary import INFORMATION_COARSENESS, Sums, stack_steps, summarize_st
 pytestmark = pytest.mark.quick
 
 INFORMATION = ("information", "information_moment", "information_square")
-steady = settings(max_examples=60, deadline=None, derandomize=True)
+steady = settings(max_examples=60, derandomize=True)
 
 
 def make_sums(rng, n, horizon, n_shared, n_specific=2):

@@ -7,7 +7,7 @@ from markupsafe import escape
 
 from fdtr.report.message_page import GRAM_MEANINGS, MEANINGS, OpenedFile, render_message, sections_of
 from fdtr.summary import SiteSummary, combine
-from letters import small_messages, small_study, small_values
+from message_files import small_messages, small_study, small_values
 
 pytestmark = pytest.mark.quick
 

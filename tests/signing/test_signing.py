@@ -46,7 +46,7 @@ from fdtr.signing import (
 )
 from fdtr.study import Study, set_roster
 from fdtr.summary import combine
-from letters import forged, round_of, small_messages, small_study, small_values, with_roster
+from message_files import forged, round_of, small_messages, small_study, small_values, with_roster
 
 pytestmark = pytest.mark.quick
 

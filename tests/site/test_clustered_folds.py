@@ -46,7 +46,7 @@ def folds_by_hash(ids: Any, seed: int, purpose: bytes) -> list[int]:
 
 
 @given(seed=st.integers(0, 1000), n_clusters=st.integers(8, 60))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_folds_never_split_a_cluster(seed: int, n_clusters: int) -> None:
     rows = read(120, n_clusters)
     study = make_study(columns={"cluster": "clinician"}, learning={**AUTO, "seed": seed})

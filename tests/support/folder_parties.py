@@ -27,7 +27,7 @@ from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.policy import Policy
 from fdtr.signing import HUB, Key
 from fdtr.study import Study
-from letters import small_study
+from message_files import small_study
 from worlds import make_table
 
 SITES = ("a", "b", "c")

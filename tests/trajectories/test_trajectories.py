@@ -294,7 +294,7 @@ def random_tables(draw: st.DrawFn) -> tuple[dict[str, list[Any]], list[int]]:
 
 
 @given(random_tables(), st.integers(1, 5))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_each_row_is_continued_by_the_same_row_one_step_later(
     case: tuple[dict[str, list[Any]], list[int]], size: int
 ) -> None:
@@ -318,7 +318,7 @@ def test_each_row_is_continued_by_the_same_row_one_step_later(
 
 
 @given(random_tables())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_row_order_changes_nothing_but_the_order_of_patients(
     case: tuple[dict[str, list[Any]], list[int]],
 ) -> None:
@@ -356,7 +356,7 @@ def test_chunks_are_of_the_usual_size_unless_told() -> None:
 
 
 @given(random_tables(), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_selecting_patients_equals_reading_their_rows_alone(
     case: tuple[dict[str, list[Any]], list[int]], random: Any
 ) -> None:
@@ -417,7 +417,7 @@ def test_rows_with_and_without_clusters_mean_the_same() -> None:
 
 
 @given(people=st.lists(st.tuples(st.sampled_from("rst"), st.integers(1, 3)), min_size=1, max_size=12), data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_patient_keeps_the_cluster_whatever_the_order_of_rows(
     people: list[tuple[str, int]], data: st.DataObject
 ) -> None:

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-import agreed
-from agreed import TOLERANCE, Array, Frozen
+import scope_rl_patients
+from scope_rl_patients import TOLERANCE, Array, Frozen
 
 SEED = 20240607
 N_PATIENTS, HORIZON, N_ACTIONS = 200, 4, 3
@@ -137,27 +137,27 @@ def freeze(patients: Frozen, theirs: dict[str, dict[str, float]]) -> None:
     places = np.stack(np.meshgrid(np.arange(1, n + 1), np.arange(1, horizon + 1), indexing="ij"), axis=2)
     observed = np.dstack([places, patients.actions, patients.rewards, patients.behaviour, patients.q])
     table = np.dstack([observed, *patients.targets.values()]).reshape(n * horizon, -1)
-    np.savetxt(agreed.PATIENTS, table, fmt="%.10g", delimiter=",", header=HEADER, comments="")
+    np.savetxt(scope_rl_patients.PATIENTS, table, fmt="%.10g", delimiter=",", header=HEADER, comments="")
     made_with = {"scope-rl": version("scope-rl"), "numpy": np.__version__, "seed": SEED}
-    agreed.VALUES.write_text(json.dumps({"made_with": made_with, "values": theirs}, indent=2) + "\n")
+    scope_rl_patients.VALUES.write_text(json.dumps({"made_with": made_with, "values": theirs}, indent=2) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compare values with SCOPE-RL's.")
     parser.add_argument("--write", action="store_true", help="freeze patients and SCOPE-RL's values anew")
     write = parser.parse_args().write
-    patients = draw_patients(np.random.default_rng(SEED)) if write else agreed.read_patients()
+    patients = draw_patients(np.random.default_rng(SEED)) if write else scope_rl_patients.read_patients()
     theirs = scope_rl_values(patients)
-    others = {"fdtr": agreed.fdtr_values(patients)}
+    others = {"fdtr": scope_rl_patients.fdtr_values(patients)}
     if not write:
-        others["frozen"] = agreed.read_values()["values"]
+        others["frozen"] = scope_rl_patients.read_values()["values"]
     print(f"SCOPE-RL {version('scope-rl')} on {len(patients.actions)} patients; other − SCOPE-RL:")
     found = disagreements(theirs, others)
     if found:
         raise SystemExit("\n".join([*found, "Nothing was written."] if write else found))
     if write:
         freeze(patients, theirs)
-        print(f"Frozen in {agreed.PATIENTS.parent}")
+        print(f"Frozen in {scope_rl_patients.PATIENTS.parent}")
     print(f"They agree to {TOLERANCE:.0e}.")
 
 

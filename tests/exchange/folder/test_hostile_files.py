@@ -17,7 +17,7 @@ from fdtr.exchange.folder_layout import CONFIRMED, KEYS, MASKED, OPENED, SUMS, f
 from fdtr.masking import Announcement
 from fdtr.signing import HUB, Key, numbered_round
 from folder_parties import Parties, key_of, study_of
-from patience import within
+from time_limit import within
 
 
 def begun(root: Path, *, masked: bool) -> Parties:

@@ -35,7 +35,7 @@ def is_found(path, content: bytes) -> bool:
         return True
 
 
-any_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200, deadline=None)
+any_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=200)
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ from fdtr.site.rows import read_trajectories
 from fdtr.site.site_message import summarize
 from fdtr.study import Study, set_roster
 from folder_parties import Parties, key_of, study_of
-from letters import forged
+from message_files import forged
 from remote_parties import Network, handler, network, silent
 from secure_sum import entropy
 from worlds import make_sites, make_table

@@ -22,7 +22,7 @@ from fdtr.exchange.remote.request_handler import LocalCopy, RequestHandler, Serv
 from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting, Request
 from fdtr.signing import HUB, Key, numbered_round
 from folder_parties import key_of, study_of
-from letters import forged
+from message_files import forged
 from remote_parties import Network, network, silent
 from worlds import make_table
 

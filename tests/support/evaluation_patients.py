@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import literal
+import paper_algorithms as paper
 from fdtr.evaluation.fitted_q import OutcomeSums, TransitionSums, sum_outcomes, sum_transitions
 from fdtr.evaluation.importance import Weights, weigh
 from fdtr.evaluation.step_arrays import ByStep, StepArrays, state_functions, step_arrays
@@ -90,7 +90,7 @@ def literal_theta(patients: Patients, ridge: float = 1e-3, kept: NDArray[np.bool
     theta: list[Array] = [np.zeros(0)] * 3
     following: Array | None = None
     for h in reversed(range(3)):
-        dense = literal.dense(patients.rows, features)[h]
+        dense = paper.dense(patients.rows, features)[h]
         n, k = len(dense.reward), len(dense.following)
         y = dense.reward.copy()
         y[k:] += dense.ended

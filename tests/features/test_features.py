@@ -103,7 +103,7 @@ BASES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(
     covariates=st.lists(st.tuples(BASES, st.booleans(), st.booleans()), min_size=1, max_size=4),
     intercept=st.sampled_from(["shared", "specific"]),
