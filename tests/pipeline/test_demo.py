@@ -82,33 +82,13 @@ def test_values_are_deterministic(made):
     assert first == second
 
 
-def test_running_again_gives_the_same_files_and_keeps_edits(demo, made, tmp_path):
+def test_running_again_gives_the_same_files_and_keeps_edits(demo, made):
     before = contents(demo / "fdtr-demo")
     assert contents(made.folder) == before
-    folder = tmp_path / "fdtr-demo"
-    shutil.copytree(demo / "fdtr-demo", folder)
-    edit(folder)
-    edited = contents(folder)
-    with pytest.raises(OutputExists, match="was edited and stays as it is"):
-        run_demo(folder)
-    assert contents(folder) == edited
-
-
-def test_files_that_nobody_edited_are_no_hindrance_and_stay_until_the_new_ones_are_whole(demo, tmp_path, monkeypatch):
-    folder = tmp_path / "fdtr-demo"
-    shutil.copytree(demo / "fdtr-demo", folder)
-
-    def stops(*_, **__):
-        raise InterruptedError
-
-    monkeypatch.setattr("fdtr.pipeline.demo.run", stops)
-    with pytest.raises(InterruptedError):
-        run_demo(folder)
-    assert contents(folder) == contents(demo / "fdtr-demo")
-
-
-@pytest.mark.long
-def test_running_over_files_that_nobody_edited_gives_the_same_again(made):
-    before = contents(made.folder)
     run_demo(made.folder)
     assert contents(made.folder) == before
+    edit(made.folder)
+    edited = contents(made.folder)
+    with pytest.raises(OutputExists, match="was edited and stays as it is"):
+        run_demo(made.folder)
+    assert contents(made.folder) == edited
