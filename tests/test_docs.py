@@ -36,6 +36,17 @@ def test_every_test_named_in_the_threat_model_exists() -> None:
             assert re.search(rf"^ *(?:def|class) {name}\b", source, re.MULTILINE), f"{path}: {name}"
 
 
+def test_every_file_and_function_on_the_map_exists() -> None:
+    named = re.findall(r"`([\w/]+\.(?:py|pyi))(?::([\w.]+))?`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert len(named) > 60
+    for path, name in named:
+        [file] = [file for file in (ROOT / path, ROOT / "src/fdtr" / path) if file.is_file()] or [None]
+        assert file, path
+        source = file.read_text(encoding="utf-8")
+        for part in name.split(".") if name else []:
+            assert re.search(rf"^ *(?:def|class) {part}\b", source, re.MULTILINE), f"{path}: {part}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_relative_link_leads_somewhere(page: Path) -> None:
     broken = []
