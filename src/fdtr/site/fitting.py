@@ -111,7 +111,7 @@ def fit_local(study: Study, rows: Trajectories, noise: Noise | None = None) -> L
 
     >>> import pyarrow as pa
     >>> from fdtr.simulation.linear import WorldSpec, make_world
-    >>> from fdtr.site import read_trajectories
+    >>> from fdtr import read_trajectories
     >>> world = make_world(WorldSpec(n_sites=3, horizon=2), np.random.default_rng(0))
     >>> study = Study.model_validate(world.study(ridge=1.0, sharing=1.0, share="value"))
     >>> sites = read_trajectories(pa.table(world.table(60, np.random.default_rng(1))), study).by_site()
@@ -158,7 +158,7 @@ def fit_federated(
 
     >>> import pyarrow as pa
     >>> from fdtr.simulation.linear import WorldSpec, make_world
-    >>> from fdtr.site import read_trajectories
+    >>> from fdtr import read_trajectories
     >>> from fdtr.summary import combine
     >>> world = make_world(WorldSpec(n_sites=3, horizon=2), np.random.default_rng(0))
     >>> study = Study.model_validate(world.study(ridge=1.0, sharing=1.0, share="value"))

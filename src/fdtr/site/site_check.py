@@ -59,7 +59,7 @@ def check(
 
     >>> import pyarrow as pa
     >>> from fdtr.simulation.linear import WorldSpec, make_world
-    >>> from fdtr.site import read_trajectories
+    >>> from fdtr import read_trajectories
     >>> world = make_world(WorldSpec(n_sites=3, horizon=2, n_actions=2), np.random.default_rng(0))
     >>> study = Study.model_validate(world.study(ridge=1.0))
     >>> table = pa.table(world.table(200, np.random.default_rng(1)))

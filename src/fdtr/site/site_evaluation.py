@@ -120,7 +120,7 @@ def evaluate(
 
     >>> import pyarrow as pa
     >>> from fdtr.simulation.linear import WorldSpec, make_world
-    >>> from fdtr.site import read_trajectories
+    >>> from fdtr import read_trajectories
     >>> world = make_world(WorldSpec(n_sites=2, horizon=2, n_actions=2), np.random.default_rng(0))
     >>> study = Study.model_validate(world.study(ridge=1.0))
     >>> sites = read_trajectories(pa.table(world.table(200, np.random.default_rng(1))), study).by_site()
