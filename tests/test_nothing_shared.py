@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from fdtr.algebra.normal_equations import minimum_norm
 from fdtr.cli.app import app
 from fdtr.cli.study_output import why_alone
-from fdtr.errors import NoSharedEffect
+from fdtr.errors import InvalidStudy
 from fdtr.exchange.folder.hub_steps import open_folder
 from fdtr.hub import combine_messages
 from fdtr.pipeline.run import run
@@ -27,12 +27,12 @@ def test_no_message_is_made_opened_or_added(tmp_path):
     study = make_study(covariates=OWN)
     sites = make_sites(study, {"a": 300, "b": 300, "c": 300})
     for rows in sites.values():
-        with pytest.raises(NoSharedEffect, match=SAYS):
+        with pytest.raises(InvalidStudy, match=SAYS):
             summarize(study, rows)
-    with pytest.raises(NoSharedEffect, match=SAYS):
+    with pytest.raises(InvalidStudy, match=SAYS):
         combine_messages(study, [fit_message(study, rows).summary for rows in sites.values()])
     study.save(tmp_path / "study.toml")
-    with pytest.raises(NoSharedEffect, match=SAYS):
+    with pytest.raises(InvalidStudy, match=SAYS):
         open_folder(tmp_path / "folder", tmp_path / "study.toml", None)
     assert not (tmp_path / "folder").exists()
     assert minimum_norm(np.zeros((0, 0)), np.zeros(0)).shape == (0,)

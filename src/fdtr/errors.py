@@ -1,140 +1,77 @@
 """Everything that can go wrong for a user, as one tree of exceptions.
 
     FdtrError
-    ├── StudyError
-    │   ├── InvalidStudy            the study file contradicts itself or has an unknown key
-    │   └── NoSharedEffect          sites would send messages that teach the others nothing
+    ├── InvalidStudy                the study file contradicts itself, or lacks what is needed here
+    ├── InvalidSettings             a settings file contradicts itself or names what is not there
     ├── DataError
     │   ├── InvalidTable            faults in a table of trajectories, all of them at once
     │   ├── InvalidStates           states given to a policy lack a column, hold text or gaps
-    │   ├── UnknownSite             the table has no rows of the site that was asked for
-    │   ├── TooFewClusters          patients cannot be held out without splitting a cluster
-    │   └── SeveralSites            one site is needed, the table holds more
+    │   ├── UnknownSite             the table has no rows of the site, or several sites where one is needed
+    │   └── TooFewClusters          patients cannot be held out without splitting a cluster
     ├── FileError
-    │   ├── UnreadableFile          missing, truncated, or not what its name says
+    │   ├── UnreadableFile          missing, a link, or not what its name says
     │   │   ├── MissingFile         there is none of that name
-    │   │   ├── Linked              a link, where only the file or folder itself is taken
-    │   │   ├── WrongLength         not as many bytes as the study or its own header tells
-    │   │   ├── DamagedFile         a header that cannot be read
-    │   │   ├── Forgotten           a site's memory lacks what was written into it
-    │   │   ├── RepeatedKey         a header that says one thing twice
-    │   │   ├── OtherArrays         arrays of another name, type or shape
-    │   │   ├── ChangedFile         the checksum differs
-    │   │   └── UnreadableKey       no private key of ours, or another passphrase
-    │   │       └── ExposedKey      a private key that others on the machine can read
+    │   │   ├── DamagedFile         truncated or changed: its length, header, arrays or checksum are wrong
+    │   │   ├── LostState           records that a site had written are gone
+    │   │   └── UnreadableKey       not a private key of fdtr, another passphrase, or open to other users
     │   ├── UnwritableFile          a file or folder could not be written
-    │   │   └── PerhapsWritten      nobody can tell whether it was
-    │   ├── ForeignFile             a sound file that is not ours
-    │   │   ├── DisguisedFile       another format under our name: a pickle, an archive
-    │   │   ├── OtherKind           a message where a policy is needed
+    │   │   └── PerhapsWritten      it is unknown whether it was
+    │   ├── ForeignFile             a sound file of another kind or another program
     │   │   └── OtherFormat         a version of the format that is not known here
     │   ├── OtherPosting            another file lies where one is to be posted
     │   └── OutputExists            would overwrite something this command did not make
     ├── ExchangeError
-    │   ├── OtherStudy              fingerprints differ
-    │   ├── OtherShape              horizons or dimensions differ
-    │   ├── OtherRound              made for another round
-    │   │   └── Replayed            made for a round that is over
-    │   ├── OtherRoster             made for another list of keys
-    │   ├── OtherPhase              made for another part of the round
-    │   ├── InvalidName             a site's name that cannot travel
-    │   ├── UnknownSender           the roster has no such site
-    │   ├── OtherKey                a private key that is not the site's in the roster
-    │   ├── Unsigned                no signature where the roster has a key
-    │   ├── WrongSignature          the signature is not the sender's, or of other content
+    │   ├── OtherStudy              made for another study: its fingerprint, shape or kind of sums differs
+    │   ├── OtherRound              made for another round or phase, or the round is over
+    │   ├── OtherRoster             made under another list of keys
+    │   ├── WrongSite               a site's name is invalid, counted twice, absent or another's
+    │   ├── BadSignature            it is not proven that the sender made this
     │   ├── InvalidSums             numbers that no patients could give
-    │   │   ├── NotFinite           NaN or infinite
-    │   │   ├── NotWhole            a count that is none
-    │   │   ├── NotPositive         a matrix with a negative eigenvalue
-    │   │   ├── TooLarge            larger than the bounds of the study allow
-    │   │   └── Inconsistent        one sum contradicts another
-    │   ├── SiteTwice               a site would be counted twice
-    │   ├── SiteAbsent              the total does not contain the site
-    │   ├── OtherSite               rows and summary belong to different sites
-    │   ├── OtherPayload            a message holds other sums than the study asks for
-    │   ├── ChangedSummary          the site's summary is not the one it sent
-    │   ├── Implausible             numbers that no site's patients can have
+    │   ├── ChangedSummary          a summary or total is not the one that was sent
     │   ├── NoStudyFolder           a folder without a study, or without a round of it
     │   ├── NotJoined               this site joined no such folder
-    │   ├── Exposed                 what is a site's own lies where all can read it
+    │   ├── Exposed                 private files of a site lie where others can read them
     │   ├── Busy                    another process of the same party is at work
-    │   ├── RoundClosed             the round went on without this site
-    │   ├── OtherTotal              the hub's total is not the sum of what lies in the folder
-    │   ├── MalformedParcel         a request or an answer over the network that the round cannot have
-    │   ├── NoHubKey                the network is to carry a study whose roster lacks the hub
+    │   ├── MalformedRequest        a request or an answer over the network that the round cannot have
     │   ├── BrokenChain             a line of a site's log was changed, removed or moved
     │   ├── NotRepeatable           a noised summary cannot be computed again
-    │   ├── UnknownRelease          the ledger holds no such release
-    │   └── AlreadyPosted           others may have read what is to be withdrawn
-    ├── DisclosureError
-    │   ├── TooFewPatients          rule N
-    │   ├── TooManyFeatures         rule RATIO
-    │   ├── TooFewPerAction         rule ACTION
-    │   ├── SmallCell               rule CELL
-    │   ├── FewNonzero              rule NONZERO
-    │   ├── SmallPair               rule PAIR
-    │   ├── TooMuchLeverage         rule LEVERAGE
-    │   ├── OutOfBounds             rule BOUND
-    │   ├── NothingShared           rule COLLINEAR, which only warns
-    │   ├── ReleasedBefore          rule ONCE
-    │   ├── TooFewEffective         rule ESS
-    │   ├── NotNoised               values without noise, in a study with differential privacy
-    │   └── TooFewSites             rule SITES
+    │   └── NotWithdrawable         the ledger has no such release, or others may have read it
+    ├── DisclosureError             a disclosure rule refused; `rule` is its code
     ├── MaskingError                the secure sum
-    │   ├── OutOfRange              a sum is larger than its patients allow
-    │   ├── TooManyPatients         a site has more than the study's max_patients
+    │   ├── OutOfRange              a sum, or a number of patients, is larger than the study allows
     │   ├── MalformedPart           a part of a round cannot be read
-    │   ├── OutOfTurn               a step is asked for before those it needs, or after the round ended
-    │   ├── BadAnnouncement         a site's key for the round is missing, unsigned or doubtful
-    │   ├── KeyReused               a second message would go out under the masks of the first
-    │   ├── TooFewSurvivors         a sum over so few sites would stand for one of them
-    │   ├── NotASurvivor            the list of survivors lacks this site or names another message of it
-    │   ├── OtherSurvivors          sites were shown different lists
-    │   ├── MissingSignature        a survivor has not signed the list
-    │   ├── RoundTooAlike           two sums together would stand for too few sites
-    │   ├── SummedBefore            what would leave openly is in an opened secure sum
-    │   ├── ToldBefore              what a secure sum would hide left openly
-    │   ├── ChangedMessage          a masked message is not the one in the list
-    │   └── BadOpening              an opening is missing, unsigned, or of another round
-    ├── InvalidSettings             a settings file contradicts itself or names what is not there
+    │   ├── ProtocolViolation       a step out of order, or a part that the other parts contradict
+    │   ├── TooFewSurvivors         a sum over so few sites would reveal one of them
+    │   └── DifferencingRisk        a difference of releases would reveal a few sites
     ├── ExtractionError             from a hospital's database to trajectories
-    │   ├── Unreachable             a database that is not there, does not answer, or refuses who asks
-    │   ├── MissingTable            the database lacks a table
-    │   ├── SeveralTables           a table stands in several schemas
-    │   ├── MissingColumn           a table lacks a column
-    │   ├── UnsuitableColumn        a column holds other values than the format has there
+    │   ├── Unreachable             a database that is not there, does not answer, or refuses the user
     │   ├── NotPermitted            a table may not be read, or no temporary one made
-    │   ├── RefusedStatement        the database could not do what it was asked
-    │   ├── EmptyCohort             no stay is left
-    │   ├── NoValues                a column, or a kind of dose, would be empty
-    │   └── OneSite                 every stay is of the same site
-    ├── ServiceError                a federation over the network
-    │   ├── MissingProgram          a program of the system is not installed
-    │   ├── NotServed               the hub's service does not run, or does not answer
-    │   ├── OtherUser               a service's folder belongs to another user of the machine
-    │   └── ServiceEnded            a program that the service needs ended
+    │   ├── UnsuitableTables        a table, column or usable value is missing, ambiguous or of another type
+    │   ├── RefusedStatement        the database could not carry out a statement
+    │   └── EmptyCohort             no stay is left
+    ├── ServiceError                a program of a federation over the network cannot run, or ended
+    │   └── NotServed               the hub's service does not run, or does not answer
     ├── MissingExtra                an optional part of the software is not installed
-    ├── Unfetchable                 something to be downloaded could not be had
+    ├── Unfetchable                 a download failed
     └── SingularSystem              a linear system cannot be solved as the study asks
 
-A message says what, where, and what to do next. It never holds a patient's value.
+A class is a kind that somebody handles or that a user can tell apart by what to do next. The message says the rest:
+what, where, and what to do next. It never holds a patient's value.
 """
+
+from typing import Literal
 
 
 class FdtrError(Exception):
     """Root of every error a person can act on; the command line prints it and exits with 1."""
 
 
-class StudyError(FdtrError, ValueError):
-    """About the study file."""
+class InvalidStudy(FdtrError, ValueError):
+    """The study file contradicts itself, has an unknown field, or lacks one that is needed here."""
 
 
-class InvalidStudy(StudyError):
-    """The study file contradicts itself, lacks a field or has an unknown one."""
-
-
-class NoSharedEffect(StudyError):
-    """The study shares no effect: sites would send messages that teach the others nothing."""
+class InvalidSettings(FdtrError, ValueError):
+    """A settings file contradicts itself, lacks a field, has an unknown one, or names what is not there."""
 
 
 class DataError(FdtrError, ValueError):
@@ -154,15 +91,11 @@ class InvalidStates(DataError):
 
 
 class UnknownSite(DataError):
-    """The table has no rows of the site that was asked for."""
+    """The table has no rows of the site that was asked for, or several sites where one is needed."""
 
 
 class TooFewClusters(DataError):
     """Patients cannot be held out without splitting a cluster."""
-
-
-class SeveralSites(DataError):
-    """One site is needed and the table holds more."""
 
 
 class FileError(FdtrError):
@@ -170,47 +103,23 @@ class FileError(FdtrError):
 
 
 class UnreadableFile(FileError):
-    """A file is missing, truncated, or not what its name says."""
+    """A file is missing, a link where none is followed, or not what its name says."""
 
 
 class MissingFile(UnreadableFile):
     """There is no file of that name."""
 
 
-class Linked(UnreadableFile):
-    """A link lies where only the file or the folder itself is taken."""
-
-
-class WrongLength(UnreadableFile):
-    """A file does not have as many bytes as the study, or its own header, tells."""
-
-
 class DamagedFile(UnreadableFile):
-    """A file's header cannot be read."""
+    """A file was truncated or changed: its length, header, arrays or checksum are not as they must be."""
 
 
-class Forgotten(UnreadableFile):
-    """A site's memory lacks what was written into it: it was deleted, emptied, or put back from an old copy."""
-
-
-class RepeatedKey(UnreadableFile):
-    """A header says one thing twice, so that two readers could understand two things."""
-
-
-class OtherArrays(UnreadableFile):
-    """A file holds arrays of another name, type or shape than its kind has."""
-
-
-class ChangedFile(UnreadableFile):
-    """A file's checksum differs from its content."""
+class LostState(UnreadableFile):
+    """Records that a site had written are gone: deleted, emptied, or replaced by an old copy."""
 
 
 class UnreadableKey(UnreadableFile):
-    """A file holds no private key of ours, or its passphrase is another one."""
-
-
-class ExposedKey(UnreadableKey):
-    """A private key can be read by others on the machine."""
+    """A file holds no private key of fdtr, its passphrase is another one, or other users can read it."""
 
 
 class UnwritableFile(FileError):
@@ -222,19 +131,11 @@ class PerhapsWritten(UnwritableFile):
 
 
 class ForeignFile(FileError):
-    """A sound file that is not the one needed."""
-
-
-class DisguisedFile(ForeignFile):
-    """A file of another format under our name: a pickle, an archive."""
-
-
-class OtherKind(ForeignFile):
-    """A file of ours, of another kind."""
+    """A sound file that is not the one needed: of another kind, or of another program."""
 
 
 class OtherFormat(ForeignFile):
-    """A file of ours in a version of the format that is not known here."""
+    """A file of fdtr in a version of the format that is not known here."""
 
 
 class OtherPosting(FileError):
@@ -250,95 +151,31 @@ class ExchangeError(FdtrError, ValueError):
 
 
 class OtherStudy(ExchangeError):
-    """Two parts carry different study fingerprints."""
-
-
-class OtherShape(ExchangeError):
-    """Two parts have different horizons or dimensions."""
+    """Two parts belong to different studies: their fingerprints, shapes or kinds of sums differ."""
 
 
 class OtherRound(ExchangeError):
-    """A message was made for another round."""
-
-
-class Replayed(OtherRound):
-    """A message of a round that is over came again."""
+    """A message was made for another round or phase, or the round is over."""
 
 
 class OtherRoster(ExchangeError):
     """A message was made under another list of keys."""
 
 
-class OtherPhase(ExchangeError):
-    """A message belongs to another part of the round."""
+class WrongSite(ExchangeError):
+    """A site's name is invalid, not in the roster, counted twice, absent from the total, or another site's."""
 
 
-class InvalidName(ExchangeError):
-    """A site's name cannot travel: it is too long, or has characters that a header cannot hold."""
-
-
-class UnknownSender(ExchangeError):
-    """The roster has no such site."""
-
-
-class OtherKey(ExchangeError):
-    """A private key is not the one whose public half the roster has."""
-
-
-class Unsigned(ExchangeError):
-    """A message has no signature although the roster has its sender's key."""
-
-
-class WrongSignature(ExchangeError):
-    """A signature is not its sender's, or belongs to other content."""
+class BadSignature(ExchangeError):
+    """It is not proven that the sender made this: unknown sender, another key, no signature or a wrong one."""
 
 
 class InvalidSums(ExchangeError):
-    """Sums that no patients could give."""
-
-
-class NotFinite(InvalidSums):
-    """A sum is not a number or infinite."""
-
-
-class NotWhole(InvalidSums):
-    """A count of patients or directions is not a whole number in its range."""
-
-
-class NotPositive(InvalidSums):
-    """A matrix of sums of squares has a negative eigenvalue."""
-
-
-class TooLarge(InvalidSums):
-    """A sum is larger than the bounds of the study allow for so many patients."""
-
-
-class Inconsistent(InvalidSums):
-    """One sum contradicts another."""
-
-
-class SiteTwice(ExchangeError):
-    """A site would be counted twice."""
-
-
-class SiteAbsent(ExchangeError):
-    """The total does not contain the site."""
-
-
-class OtherSite(ExchangeError):
-    """Rows and summary belong to different sites."""
-
-
-class OtherPayload(ExchangeError):
-    """A message holds other sums than the study asks for."""
+    """Numbers that no patients could give."""
 
 
 class ChangedSummary(ExchangeError):
-    """A site's summary is not the one that went into the total."""
-
-
-class Implausible(ExchangeError):
-    """Numbers that no site's patients can have."""
+    """A site's summary is not the one that went into the total, or the total is not the sum of the messages."""
 
 
 class NoStudyFolder(ExchangeError):
@@ -350,27 +187,15 @@ class NotJoined(ExchangeError):
 
 
 class Exposed(ExchangeError):
-    """What is a site's own lies where all can read it."""
+    """Private files of a site lie where others can read them."""
 
 
 class Busy(ExchangeError):
     """Another process of the same party is at work."""
 
 
-class RoundClosed(ExchangeError):
-    """A round went on without this site."""
-
-
-class OtherTotal(ExchangeError):
-    """The hub's total is not the sum of what lies in the folder."""
-
-
-class MalformedParcel(ExchangeError):
-    """A request or an answer over the network holds what its part of the round cannot have."""
-
-
-class NoHubKey(ExchangeError):
-    """The network is to carry a study whose roster lacks the hub, so that nobody could believe its totals."""
+class MalformedRequest(ExchangeError):
+    """A request or an answer over the network holds what its phase of the round cannot have."""
 
 
 class BrokenChain(ExchangeError):
@@ -381,13 +206,14 @@ class NotRepeatable(ExchangeError):
     """A summary with noise cannot be computed again; only the one that was sent will do."""
 
 
-class UnknownRelease(ExchangeError):
-    """The ledger holds no such release."""
+class NotWithdrawable(ExchangeError):
+    """A release cannot be withdrawn: the ledger does not hold it, or others may have read it."""
 
 
-class AlreadyPosted(ExchangeError):
-    """A message that others may have read cannot be withdrawn."""
-
+RuleCode = Literal[
+    "N", "RATIO", "ACTION", "CELL", "NONZERO", "PAIR", "LEVERAGE", "BOUND", "COLLINEAR", "ONCE", "ESS", "NOISE", "SITES"
+]
+"""Codes of the disclosure rules. `fdtr.disclosure.rules` says what each requires."""
 
 DECLINED = "site declined: disclosure check"
 """All that a refusal says to others: its reasons would tell what the rules protect."""
@@ -396,10 +222,16 @@ DECLINED = "site declined: disclosure check"
 class DisclosureError(FdtrError):
     """A disclosure rule refused; nothing was released. `rule` is its code.
 
-    It has two voices: its text is for the site's own eyes, `outward` is what others may be told.
+    The text is for the site's own eyes; `outward` is what others may be told.
     """
 
-    rule = ""
+    def __init__(self, rule: RuleCode, message: str) -> None:
+        super().__init__(rule, message)
+        self.rule = rule
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
 
     @property
     def outward(self) -> str:
@@ -407,154 +239,28 @@ class DisclosureError(FdtrError):
         return DECLINED
 
 
-class TooFewPatients(DisclosureError):
-    """Rule N."""
-
-    rule = "N"
-
-
-class TooManyFeatures(DisclosureError):
-    """Rule RATIO."""
-
-    rule = "RATIO"
-
-
-class TooFewPerAction(DisclosureError):
-    """Rule ACTION."""
-
-    rule = "ACTION"
-
-
-class SmallCell(DisclosureError):
-    """Rule CELL."""
-
-    rule = "CELL"
-
-
-class FewNonzero(DisclosureError):
-    """Rule NONZERO."""
-
-    rule = "NONZERO"
-
-
-class SmallPair(DisclosureError):
-    """Rule PAIR."""
-
-    rule = "PAIR"
-
-
-class TooMuchLeverage(DisclosureError):
-    """Rule LEVERAGE."""
-
-    rule = "LEVERAGE"
-
-
-class OutOfBounds(DisclosureError):
-    """Rule BOUND."""
-
-    rule = "BOUND"
-
-
-class NothingShared(DisclosureError):
-    """Rule COLLINEAR: it warns and is never raised."""
-
-    rule = "COLLINEAR"
-
-
-class ReleasedBefore(DisclosureError):
-    """Rule ONCE."""
-
-    rule = "ONCE"
-
-
-class TooFewEffective(DisclosureError):
-    """Rule ESS."""
-
-    rule = "ESS"
-
-
-class NotNoised(DisclosureError):
-    """Something would leave without the noise that the study promises."""
-
-    rule = "NOISE"
-
-
-class TooFewSites(DisclosureError):
-    """Rule SITES."""
-
-    rule = "SITES"
-
-
 class MaskingError(FdtrError, ValueError):
     """About the secure sum; nothing was sent and no mask was opened."""
 
 
 class OutOfRange(MaskingError):
-    """A sum is larger than its patients allow, so that it might wrap around unseen."""
-
-
-class TooManyPatients(MaskingError):
-    """A site has more patients than the study's `max_patients`."""
+    """A sum or a number of patients is larger than the study allows, so that a sum might wrap around unseen."""
 
 
 class MalformedPart(MaskingError):
     """A part of a round cannot be read."""
 
 
-class OutOfTurn(MaskingError):
-    """A step of a round is asked for before those it needs, or after the round ended."""
-
-
-class BadAnnouncement(MaskingError):
-    """A site's key for the round is missing, unsigned or doubtful."""
-
-
-class KeyReused(MaskingError):
-    """A second message would go out under the masks of the first."""
+class ProtocolViolation(MaskingError):
+    """A step is out of order, or a key, list, signature, message or opening contradicts the rest of the round."""
 
 
 class TooFewSurvivors(MaskingError):
-    """A sum over so few sites would stand for one of them."""
+    """A sum over so few sites would reveal one of them."""
 
 
-class NotASurvivor(MaskingError):
-    """The list of survivors lacks this site, or names another message of it."""
-
-
-class OtherSurvivors(MaskingError):
-    """Sites were shown different lists of survivors."""
-
-
-class MissingSignature(MaskingError):
-    """A survivor has not signed the list."""
-
-
-class RoundTooAlike(MaskingError):
-    """The sums of two rounds together would stand for too few sites."""
-
-
-class SummedBefore(MaskingError):
-    """Numbers that are in an opened secure sum would leave openly."""
-
-
-class ToldBefore(MaskingError):
-    """Numbers that left openly would be hidden in a secure sum in vain."""
-
-
-class ChangedMessage(MaskingError):
-    """A masked message is not the one in the list of survivors."""
-
-
-class BadOpening(MaskingError):
-    """An opening is missing, unsigned, or of another round."""
-
-
-class SingularSystem(FdtrError, ArithmeticError):
-    """A linear system cannot be solved as the study asks."""
-
-
-class InvalidSettings(FdtrError, ValueError):
-    """A settings file contradicts itself, lacks a field, has an unknown one, or names what is not there."""
+class DifferencingRisk(MaskingError):
+    """The difference of this release and earlier ones would reveal the sums of a few sites."""
 
 
 class ExtractionError(FdtrError):
@@ -562,63 +268,31 @@ class ExtractionError(FdtrError):
 
 
 class Unreachable(ExtractionError):
-    """A database is not there, does not answer, or refuses who asks."""
-
-
-class MissingTable(ExtractionError):
-    """The database lacks a table that the extraction reads."""
-
-
-class SeveralTables(ExtractionError):
-    """Several schemas of the database have a table that the extraction reads."""
-
-
-class MissingColumn(ExtractionError):
-    """A table of the database lacks a column that the extraction reads."""
-
-
-class UnsuitableColumn(ExtractionError):
-    """A column of the database holds other values than the format has there."""
+    """A database is not there, does not answer, or refuses the user."""
 
 
 class NotPermitted(ExtractionError):
     """A table of the database may not be read, or no temporary one may be made."""
 
 
+class UnsuitableTables(ExtractionError):
+    """A table, a column or a usable value is missing, in several places, of another type, or of one site alone."""
+
+
 class RefusedStatement(ExtractionError):
-    """The database could not do what it was asked."""
+    """The database could not carry out a statement."""
 
 
 class EmptyCohort(ExtractionError):
     """No stay is left after the rules of the cohort."""
 
 
-class NoValues(ExtractionError):
-    """A covariate, the outcome or a kind of dose has no usable value at any stay of the cohort."""
-
-
-class OneSite(ExtractionError):
-    """Every stay of the cohort is of the same site."""
-
-
 class ServiceError(FdtrError):
-    """About a federation over the network."""
-
-
-class MissingProgram(ServiceError):
-    """A program of the system is not installed."""
+    """A program of a federation over the network is missing, belongs to another user, or ended."""
 
 
 class NotServed(ServiceError):
     """The hub's service does not run, or does not answer."""
-
-
-class OtherUser(ServiceError):
-    """A service's folder belongs to another user of the machine."""
-
-
-class ServiceEnded(ServiceError):
-    """A program that the service needs ended."""
 
 
 class MissingExtra(FdtrError):
@@ -626,4 +300,8 @@ class MissingExtra(FdtrError):
 
 
 class Unfetchable(FdtrError):
-    """Something that is downloaded when it is first asked for could not be had."""
+    """Something that is downloaded when it is first needed could not be had."""
+
+
+class SingularSystem(FdtrError, ArithmeticError):
+    """A linear system cannot be solved as the study asks."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.normal_equations import minimum_norm
 from fdtr.disclosure import SiteValues, require_sites
-from fdtr.errors import Implausible, OtherPayload, OtherShape, OtherStudy, SiteTwice
+from fdtr.errors import InvalidSums, OtherStudy, WrongSite
 from fdtr.inference import Pooling, SiteValue, Suspicion, pool, suspicions
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
@@ -65,9 +65,9 @@ def pool_values(study: Study, released: Sequence[SiteValues]) -> list[PooledMeth
     for site in released:
         _require_study(study, site)
         if names.count(site.site) > 1:
-            raise SiteTwice(f"Site {site.site!r} told its values twice. Leave one of its files out.")
+            raise WrongSite(f"Site {site.site!r} told its values twice. Leave one of its files out.")
         if any(not -study.horizon <= value.value <= 2 * study.horizon for value in site.values):
-            raise Implausible(
+            raise InvalidSums(
                 f"Site {site.site!r} tells of a value far outside [0, {study.horizon}], where every value is. Ask it "
                 "to evaluate again, with the same version of fdtr."
             )
@@ -92,7 +92,7 @@ def _refuse_copies(messages: Sequence[SiteSummary]) -> None:
         content = b"".join((array + 0.0).tobytes() for array in message.sums.packed().values())  # -0.0 equals 0.0
         sender = senders.setdefault(content, message.site)
         if sender != message.site:
-            raise SiteTwice(
+            raise WrongSite(
                 f"Sites {sender!r} and {message.site!r} sent the same sums: one site, under two names. "
                 "Nothing was written. Leave one of them out."
             )
@@ -110,13 +110,13 @@ def _require_payload(study: Study, message: SiteSummary) -> None:
     """Refuse a message that does not hold what the study asks for, sums or Grams, in the study's shape."""
     sent, required = "schur" if message.grams is None else "gram", study.disclosure.payload
     if sent != required:
-        raise OtherPayload(
+        raise OtherStudy(
             f'The message of site {message.site!r} has the payload "{sent}"; the study asks for "{required}". Nothing '
             "was written. Ask the site to make its message with this study file, and delete this one."
         )
     study.check_shape(message.sums.horizon, message.sums.n_shared)
     if message.grams is not None and message.grams.n_features != study.feature_map.n_features:
-        raise OtherShape(
+        raise OtherStudy(
             f"The message of site {message.site!r} has {message.grams.n_features} features; the study has "
             f"{study.feature_map.n_features}. It belongs to another study."
         )

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.schur import eliminate, project, significant
 from fdtr.container import digest
-from fdtr.errors import ChangedSummary, OtherShape, OtherStudy, SiteAbsent, SiteTwice
+from fdtr.errors import ChangedSummary, InvalidSums, OtherStudy, WrongSite
 
 Array = NDArray[np.float64]
 
@@ -119,12 +119,12 @@ class Sums(_Steps):
 
     @classmethod
     def unpacked(cls, arrays: dict[str, NDArray[Any]]) -> Self:
-        """The reverse of `packed`; raises OtherShape where the arrays do not fit together."""
+        """The reverse of `packed`; raises OtherStudy where the arrays do not fit together."""
         return _unpacked(cls, arrays, matrices=("schur", "information"), numbers=("information_square", "rank", "n"))
 
     def _combine(self, other: Self, sign: float) -> Self:
         if (self.horizon, self.n_shared) != (other.horizon, other.n_shared):
-            raise OtherShape(
+            raise OtherStudy(
                 f"One part has {self.horizon} steps and {self.n_shared} shared features, the other {other.horizon} "
                 f"and {other.n_shared}. Only parts of the same study can be added."
             )
@@ -157,7 +157,7 @@ class Grams(_Steps):
 
     @classmethod
     def unpacked(cls, arrays: dict[str, NDArray[Any]]) -> Self:
-        """The reverse of `packed`; raises OtherShape where the arrays do not fit together."""
+        """The reverse of `packed`; raises OtherStudy where the arrays do not fit together."""
         return _unpacked(cls, arrays, matrices=("gram",), numbers=("reward_square", "n"))
 
 
@@ -170,7 +170,7 @@ def _unpacked(
     """An object of `kind` from the arrays of a message; all arrays but `matrices` and `numbers` are (H, d)."""
     expected = _names(kind)
     if set(arrays) != set(expected) or any(array.dtype != np.float64 for array in arrays.values()):
-        raise OtherShape(f"A message holds the arrays {', '.join(sorted(expected))}; this one does not.")
+        raise OtherStudy(f"A message holds the arrays {', '.join(sorted(expected))}; this one does not.")
     vectors = [name for name in expected if name not in (*matrices, *numbers)]
     horizon, d = arrays[vectors[0]].shape if arrays[vectors[0]].ndim == 2 else (-1, 0)
     shapes = {
@@ -179,9 +179,9 @@ def _unpacked(
         **dict.fromkeys(numbers, (horizon,)),
     }
     if any(arrays[name].shape != shape for name, shape in shapes.items()):
-        raise OtherShape("The arrays of a message do not fit together: their shapes disagree.")
+        raise OtherStudy("The arrays of a message do not fit together: their shapes disagree.")
     if not all(np.isfinite(array).all() for array in arrays.values()):
-        raise OtherShape("A message holds numbers that are not finite. Ask its sender to make it again.")
+        raise InvalidSums("A message holds numbers that are not finite. Ask its sender to make it again.")
     return kind(**{name: _full(a, d) if name in matrices else a for name, a in arrays.items()})
 
 
@@ -289,7 +289,7 @@ class Total:
         _same_study(self.fingerprint, more.fingerprint)
         twice = sorted(set(self.sites) & set(more.sites))
         if twice:
-            raise SiteTwice(f"Site {twice[0]!r} is already in the total and cannot be added again.")
+            raise WrongSite(f"Site {twice[0]!r} is already in the total and cannot be added again.")
         return Total(
             self.fingerprint,
             tuple(sorted(self.members + more.members)),
@@ -302,7 +302,7 @@ class Total:
         _same_study(self.fingerprint, own.fingerprint)
         members = dict(self.members)
         if own.site not in members:
-            raise SiteAbsent(
+            raise WrongSite(
                 f"The total does not contain site {own.site!r}; it holds {', '.join(map(repr, self.sites))}."
             )
         if members.pop(own.site) != own.digest:
@@ -333,7 +333,7 @@ def combine(summaries: Iterable[SiteSummary]) -> Total:
         raise TypeError(f"Summaries are combined, not {strangers[0]}: combine(fit.summary for fit in fits).")
     ordered = sorted(added, key=lambda summary: summary.site)
     if not ordered:
-        raise SiteAbsent("There is nothing to combine: give at least one summary.")
+        raise WrongSite("There is nothing to combine: give at least one summary.")
     total = ordered[0].as_total()
     for summary in ordered[1:]:
         total = total + summary

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fdtr.cli.app import app
-from fdtr.errors import AlreadyPosted, FdtrError
+from fdtr.errors import FdtrError, NotWithdrawable
 from fdtr.exchange.site_state.ledger import site_ledger
 from folder_parties import Parties, study_of
 
@@ -104,7 +104,7 @@ def test_a_message_that_waits_is_taken_back_and_one_that_was_posted_is_not(parti
     assert told.startswith(f"Struck {recorded.message[:12]}")
     in_the_way.unlink()
     said(parties, "a", "site", "next", "--yes")
-    with pytest.raises(AlreadyPosted, match="others may have read it"):
+    with pytest.raises(NotWithdrawable, match="others may have read it"):
         said(parties, "a", "site", "withdraw", recorded.message, "--yes")
 
 

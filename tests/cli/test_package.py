@@ -16,7 +16,7 @@ from fdtr.cli.app import app
 from fdtr.cohort.clif_settings import ClifSettings
 from fdtr.cohort.site_package import Config, check_fits, write_package
 from fdtr.cohort.study_drafts import draft_study
-from fdtr.errors import InvalidSettings, MissingFile, NoSharedEffect, OutputExists
+from fdtr.errors import InvalidSettings, InvalidStudy, MissingFile, OutputExists
 from fdtr.exchange.wire import read_message
 from fdtr.study import Study
 
@@ -248,7 +248,7 @@ def test_a_study_that_no_site_could_run_is_refused_when_the_package_is_made(repl
     text = draft_study(SETTINGS)
     for old, new in replaced.items():
         text = text.replace(old, new)
-    with pytest.raises((InvalidSettings, NoSharedEffect), match=says):
+    with pytest.raises((InvalidSettings, InvalidStudy), match=says):
         check_fits(Study.parse(text.encode(), "study.toml"), SETTINGS)
 
 

@@ -19,14 +19,11 @@ from fdtr.cohort.mimic_iv_settings import MimicSettings
 from fdtr.errors import (
     EmptyCohort,
     InvalidSettings,
-    MissingColumn,
-    MissingTable,
     NotPermitted,
     RefusedStatement,
-    SeveralTables,
     Unreachable,
     UnreadableFile,
-    UnsuitableColumn,
+    UnsuitableTables,
 )
 from mimic_world import World, changed, make_world, write_duckdb, write_postgresql
 
@@ -51,13 +48,13 @@ def extract(address: str, settings: MimicSettings | None = None, **options):
 
 
 def test_a_missing_table_is_named(world, written):
-    with pytest.raises(MissingTable, match=r"lacks inputevents.*Load the missing tables"):
+    with pytest.raises(UnsuitableTables, match=r"lacks inputevents.*Load the missing tables"):
         extract(written(changed(world, "inputevents", None)))
 
 
 def test_without_sepsis3_the_ways_out_are_told(world, written):
     address = written(changed(world, "sepsis3", None))
-    with pytest.raises(MissingTable, match=r"sepsis3.*--sepsis icd.*--stays FILE"):
+    with pytest.raises(UnsuitableTables, match=r"sepsis3.*--sepsis icd.*--stays FILE"):
         extract(address)
     assert extract(address, sepsis="icd").flow.removals[4].left == 60
     listed = pa.table({"stay_id": list(range(1000, 1040)), "onset": pa.array([None] * 40, pa.timestamp("us"))})
@@ -66,7 +63,7 @@ def test_without_sepsis3_the_ways_out_are_told(world, written):
 
 def test_a_missing_column_is_named(world, written):
     rows = world.tables["chartevents"].drop_columns(["valuenum"])
-    with pytest.raises(MissingColumn, match=r"mimiciv_icu\.chartevents lacks the column valuenum"):
+    with pytest.raises(UnsuitableTables, match=r"mimiciv_icu\.chartevents lacks the column valuenum"):
         extract(written(changed(world, "chartevents", rows)))
 
 
@@ -82,7 +79,7 @@ def test_a_missing_column_is_named(world, written):
 def test_a_column_of_another_type_is_named(world, written, table, column, values, told):
     rows = world.tables[table]
     rows = rows.set_column(rows.column_names.index(column), column, pa.array([values] * rows.num_rows))
-    with pytest.raises(UnsuitableColumn, match=f"{told}.*Nothing was written.*convert them") as error:
+    with pytest.raises(UnsuitableTables, match=f"{told}.*Nothing was written.*convert them") as error:
         extract(written(changed(world, table, rows)))
     assert values not in str(error.value)
 
@@ -112,7 +109,7 @@ def test_a_table_in_two_unknown_schemas_is_chosen_by_the_settings(world, tmp_pat
             connection.register("rows_of_world", world.tables["icustays"])
             connection.execute(f"CREATE TABLE {schema}.icustays AS SELECT * FROM rows_of_world")
         connection.execute("DELETE FROM yours.icustays WHERE stay_id > 1030")
-    with pytest.raises(SeveralTables, match=r"mine\.icustays and yours\.icustays.*schemas under \[mimic_iv\]"):
+    with pytest.raises(UnsuitableTables, match=r"mine\.icustays and yours\.icustays.*schemas under \[mimic_iv\]"):
         extract(address)
     found = [MimicSettings().mimic_iv.schemas, ("mine",), ("yours",)]
     chosen = [MimicSettings.model_validate({"mimic_iv": {"schemas": [*one, *found[0]]}}) for one in found[1:]]
@@ -120,7 +117,7 @@ def test_a_table_in_two_unknown_schemas_is_chosen_by_the_settings(world, tmp_pat
 
 
 def test_a_database_of_something_else_is_told(engine):
-    with pytest.raises(MissingTable, match=r"lacks icustays, patients.* and sepsis3, which MIMIC-IV has.*--db"):
+    with pytest.raises(UnsuitableTables, match=r"lacks icustays, patients.* and sepsis3, which MIMIC-IV has.*--db"):
         extract(engine)
 
 
@@ -219,7 +216,7 @@ def test_a_value_that_does_not_convert_is_told_with_its_column_alone(tmp_path, c
     with open_database("duckdb:") as db:
         columns = "CAST(value AS DOUBLE) AS value, CAST(time AS TIMESTAMP) AS time"
         db.view("clif_labs", f"SELECT {columns} FROM read_csv('{file}', all_varchar = true)", "clif_labs")
-        with pytest.raises(UnsuitableColumn, match=f"The column {column} of clif_labs holds text") as told:
+        with pytest.raises(UnsuitableTables, match=f"The column {column} of clif_labs holds text") as told:
             db.arrow(f"SELECT max({column}) FROM clif_labs")
     assert "0.77" not in str(told.value)
     assert "13/04" not in str(told.value)
@@ -318,7 +315,7 @@ def test_a_duckdb_file_that_cannot_be_opened_is_told(tmp_path):
 
 
 def test_what_a_driver_says_of_a_value_is_not_passed_on(engine):
-    with open_database(engine) as db, pytest.raises(UnsuitableColumn) as told:
+    with open_database(engine) as db, pytest.raises(UnsuitableTables, match="holds text that is no number") as told:
         db.arrow("SELECT CAST('secret-value' AS INTEGER)")
     assert "secret" not in str(told.value)
 

@@ -37,7 +37,7 @@ def test_a_folder_that_is_taken_or_a_study_that_is_wrong_leaves_nothing(tmp_path
     (tmp_path / "out" / "mine").touch()
     with pytest.raises(OutputExists, match="exists already"):
         write_extraction(found, draft_study(SETTINGS), tmp_path / "out")
-    with pytest.raises(InvalidStudy):
+    with pytest.raises(InvalidStudy, match="The study is not valid"):
         write_extraction(found, "format = 1", tmp_path / "other")
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fdtr.cohort.meds import MedsSettings, example_settings, extract_meds
-from fdtr.errors import EmptyCohort, InvalidSettings, MissingColumn, MissingTable, NoValues, OneSite
+from fdtr.errors import EmptyCohort, InvalidSettings, UnsuitableTables
 from meds_shards import MAP, Shards, planted, settings
 
 pytestmark = pytest.mark.slow  # a database for every case
@@ -186,13 +186,13 @@ def test_a_column_of_the_shards_may_name_the_site(tmp_path):
 
 
 def test_refusals_say_what_to_do(tmp_path):
-    with pytest.raises(MissingTable, match="subfolder data"):
+    with pytest.raises(UnsuitableTables, match="subfolder data"):
         extract_meds(tmp_path, MedsSettings.model_validate(settings()))
     with pytest.raises(InvalidSettings, match=r"site_part or site_column.*--site"):
         found(two(), tmp_path / "a", site_part=None)
-    with pytest.raises(MissingColumn, match="no column ward"):
+    with pytest.raises(UnsuitableTables, match="no column ward"):
         found(two(), tmp_path / "b", site_part=None, site_column="ward")
-    with pytest.raises(OneSite, match="one site"):
+    with pytest.raises(UnsuitableTables, match="one site"):
         found(Shards().stay(0).stay(1), tmp_path / "c")
     with pytest.raises(EmptyCohort, match="No stay is left of 0"):
         found(two(), tmp_path / "d", begin=["ADMIT"])
@@ -230,10 +230,12 @@ def test_codes_that_no_event_has_are_named(tmp_path):
     folder = planted(12)[0].write(tmp_path)
     assert strict(folder).notes == ()
     charted = [line | {"codes": ["BP//sistolic"]} if line["name"] == "sbp" else line for line in MAP["charted"]]
-    with pytest.raises(NoValues, match=r"sbp: no value within its look-back; codes that no event has: BP//sistolic"):
+    with pytest.raises(
+        UnsuitableTables, match=r"sbp: no value within its look-back; codes that no event has: BP//sistolic"
+    ):
         strict(folder, charted=charted)
     doses = [MAP["doses"][0] | {"codes": ["SALIN//rate"]}, MAP["doses"][2] | {"codes": ["ALBUMEN//ml"]}]
-    with pytest.raises(NoValues, match=r"(?s)crystalloid: .*SALIN//rate.*colloid: .*ALBUMEN//ml"):
+    with pytest.raises(UnsuitableTables, match=r"(?s)crystalloid: .*SALIN//rate.*colloid: .*ALBUMEN//ml"):
         strict(folder, doses=doses)
     charted = [*MAP["charted"], {"name": "sbp", "codes": ["BP//cuff*"]}]
     assert strict(folder, charted=charted).notes == (
@@ -246,7 +248,7 @@ def test_a_map_without_ends_of_stays_has_no_flow(tmp_path):
     with pytest.raises(InvalidSettings, match=r"\[meds\] leave, or write site_covariates = \[\]"):
         MedsSettings.model_validate(given)
     given["meds"]["leave"] = ["LEFT"]  # a code that no event has
-    with pytest.raises(NoValues, match=r"flow is not known for north.*site_covariates = \[\]"):
+    with pytest.raises(UnsuitableTables, match=r"flow is not known for north.*site_covariates = \[\]"):
         extract_meds(two().write(tmp_path), MedsSettings.model_validate(given))
 
 

@@ -16,7 +16,7 @@ from fdtr.cohort.mimic_iv import extract_mimic_iv
 from fdtr.cohort.mimic_iv_settings import AGE, CONCEPTS, FLUIDS, MimicSettings
 from fdtr.cohort.study_drafts import draft_target_trial
 from fdtr.cohort.time_steps import ExtractedTable, complete_cases
-from fdtr.errors import EmptyCohort, UnsuitableColumn
+from fdtr.errors import EmptyCohort, UnsuitableTables
 from mimic_world import (
     COLLOID,
     CRYSTALLOID,
@@ -356,7 +356,7 @@ def test_a_stay_whose_end_is_not_known_goes_on(written, all_stays):
     address = written(changed(world, "icustays", stays.set_column(5, "outtime", pa.array(ends, pa.timestamp("us")))))
     settings = MimicSettings()
     if all_stays:
-        with pytest.raises(UnsuitableColumn, match=r"has an outtime in icustays.*leave flow out of site_covariates"):
+        with pytest.raises(UnsuitableTables, match=r"has an outtime in icustays.*leave flow out of site_covariates"):
             extract(address, settings)
         settings = MimicSettings(site_covariates=settings.site_covariates[:1])
     assert extract(address, settings).table.num_rows == 300

@@ -5,7 +5,7 @@ import pytest
 
 from cohort_relations import SETTINGS, Hand, column
 from fdtr.cohort.extraction_settings import ExtractionSettings, Options, StateCovariate
-from fdtr.errors import EmptyCohort, InvalidSettings, NoValues, OneSite
+from fdtr.errors import EmptyCohort, InvalidSettings, UnsuitableTables
 
 
 def test_the_state_is_what_was_known_when_the_step_began(engine):
@@ -189,7 +189,7 @@ def test_an_empty_cohort_names_the_rule_that_removed_most(engine):
 
 
 def test_one_site_is_refused_unless_asked_for(engine):
-    with pytest.raises(OneSite, match=r"one site.*--one-site"):
+    with pytest.raises(UnsuitableTables, match=r"one site.*--one-site"):
         Hand(1).table(engine)
     assert Hand(1).table(engine, SETTINGS.with_options(one_site=True)).num_rows == 5
 
@@ -219,7 +219,7 @@ def test_what_has_no_usable_value_at_all_is_refused_with_what_was_found(engine):
     hand = full().chart("sbp", -0.5, 900)
     hand.measurements = [m for m in hand.measurements if m[2] != "sbp" or m[3] == 900]
     hand.doses = [d for d in hand.doses if d[1] != "colloid"]
-    with pytest.raises(NoValues) as told:
+    with pytest.raises(UnsuitableTables, match="Without a single usable value") as told:
         hand.extract(engine, strict())
     assert "usable value in the whole cohort: sbp, colloid." in str(told.value)
     assert "sbp: values outside 20 to 300 mmHg: 1 of 1" in str(told.value)
@@ -231,7 +231,7 @@ def test_what_has_no_usable_value_at_all_is_refused_with_what_was_found(engine):
 def test_an_outcome_that_is_nowhere_usable_is_not_blamed_on_the_rule(engine):
     hand = full().chart("lactate", -1, 180).chart("lactate", -1, 170, stay=1)
     hand.measurements = [m for m in hand.measurements if m[3] != 2.0]
-    with pytest.raises(NoValues, match=r"lactate: values outside 0\.1 to 40 mmol/L: 2 of 2"):
+    with pytest.raises(UnsuitableTables, match=r"lactate: values outside 0\.1 to 40 mmol/L: 2 of 2"):
         hand.extract(engine, strict())
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fdtr.errors import ReleasedBefore, SmallCell, SmallPair, TooFewPerAction
 from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_message import release_of, summarize
+from refusals import refuses
 from worlds import make_study, make_table
 
 pytestmark = pytest.mark.quick
@@ -73,9 +73,9 @@ def test_differencing_gives_a_patient_away_and_the_ledger_stops_it(tmp_path):
 
     ledger = Ledger(tmp_path / "strict")
     sent(strict, table.slice(0, n - 1), ledger)
-    with pytest.raises(ReleasedBefore, match="1 patient differs"):
+    with refuses("ONCE", match="1 patient differs"):
         sent(strict, table, ledger)
-    with pytest.raises(ReleasedBefore):  # nor under another study
+    with refuses("ONCE"):  # nor under another study
         sent(study_of(min_sites=4), table, ledger)
     sent(strict, table.slice(0, n - 1), ledger)  # the same again tells nothing new
 
@@ -92,7 +92,7 @@ def test_differencing_under_two_names_of_one_study_is_no_other(tmp_path):
 
     ledger = Ledger(tmp_path)
     sent(strict, table.slice(0, n - 1), ledger)
-    with pytest.raises(ReleasedBefore, match=r"1 patient differs .* released as site 'a'\. .*FDTR_STATE"):
+    with refuses("ONCE", match=r"1 patient differs .* released as site 'a'\. .*FDTR_STATE"):
         sent(strict, as_other, ledger)
 
 
@@ -129,7 +129,7 @@ def test_differencing_at_a_late_step_gives_a_patient_away_where_whole_tables_dif
 
     ledger = Ledger(tmp_path)
     sent(strict, first_table, ledger)
-    with pytest.raises(ReleasedBefore, match="step 1, rule ONCE: 1 patient differs"):
+    with refuses("ONCE", match="step 1, rule ONCE: 1 patient differs"):
         sent(strict, second_table, ledger)
 
 
@@ -151,7 +151,7 @@ def test_a_row_that_was_corrected_at_a_late_step_is_told_by_how_its_sums_changed
 
     ledger = Ledger(tmp_path)
     sent(strict, table, ledger)
-    with pytest.raises(ReleasedBefore, match=r"step 1, rule ONCE: the patients are .* with other values"):
+    with refuses("ONCE", match=r"step 1, rule ONCE: the patients are .* with other values"):
         sent(strict, fewer, ledger)
 
 
@@ -178,7 +178,7 @@ def test_differencing_gives_an_outcome_away_from_schur_sums_too(tmp_path):
 
     ledger = Ledger(tmp_path)
     sent(strict, table.slice(0, n - 1), ledger)
-    with pytest.raises(ReleasedBefore):
+    with refuses("ONCE"):
         sent(strict, table, ledger)
 
 
@@ -216,7 +216,7 @@ def test_a_rare_action_gives_its_patient_away_and_rule_action_stops_it():
     np.testing.assert_allclose(grams[2][intercept], psi, atol=1e-6)  # the whole row
     assert moments[2][intercept] == pytest.approx(one.rewards[0], abs=1e-6)  # and the outcome
     for study in (relaxed, strict):
-        with pytest.raises(TooFewPerAction, match="rule ACTION: 1 patient at the least used action"):
+        with refuses("ACTION", match="rule ACTION: 1 patient at the least used action"):
             sent(study, table)
 
 
@@ -241,7 +241,7 @@ def test_a_small_cell_is_read_off_the_gram_and_rule_cell_stops_it():
             assert grams[level][hiv_at, x_at] == pytest.approx(x, abs=1e-6)
             reward = np.array(table["reward"].to_pylist())[there][0]
             assert moments[level][hiv_at] == pytest.approx(reward, abs=1e-6)
-    with pytest.raises(SmallCell, match='rule CELL: 1 patient in the rarer of two values of column "hiv"'):
+    with refuses("CELL", match='rule CELL: 1 patient in the rarer of two values of column "hiv"'):
         sent(strict, table)
 
 
@@ -263,5 +263,5 @@ def test_a_small_cell_of_two_columns_is_read_off_too():
         both = np.sum((action == level) & (hiv == 1) & (old == 1))
         assert 0 < both < 11
         assert grams[level][labels.index("hiv"), labels.index("old")] == pytest.approx(both, abs=1e-6)
-    with pytest.raises(SmallPair, match='rule PAIR: 2 patients in a cell of columns "hiv" and "old"'):
+    with refuses("PAIR", match='rule PAIR: 2 patients in a cell of columns "hiv" and "old"'):
         sent(strict, table)

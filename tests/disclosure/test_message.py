@@ -6,14 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fdtr.errors import (
-    ChangedSummary,
-    OtherPayload,
-    OtherShape,
-    OutOfBounds,
-    TooFewPatients,
-    TooFewSites,
-)
+from fdtr.errors import ChangedSummary, OtherStudy
 from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.hub import combine_messages
 from fdtr.inference import gain_from_sharing, heterogeneity, infer_effects, theorem3_bound_from_total
@@ -23,6 +16,7 @@ from fdtr.site.fitting import fit_federated, fit_local
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_message import release_of, summarize
 from fdtr.summary import Grams, SiteSummary, combine
+from refusals import refuses
 from worlds import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
@@ -77,26 +71,26 @@ def test_only_what_leaves_is_compared_with_earlier_releases(tmp_path, small_step
 
 def test_a_study_that_refuses_small_steps_sends_nothing():
     study = make_study(ends=ENDS, disclosure=WITHHOLD | {"small_step": "refuse"})
-    with pytest.raises(TooFewPatients, match="step 2, rule N"):
+    with refuses("N", match="step 2, rule N"):
         summarize(study, make_sites(study, {"a": 240}, ragged=True)["a"])
 
 
 def test_bounds_refuse_even_where_steps_are_withheld():
     study = make_study(features={"scale": "none"}, disclosure=WITHHOLD | {"norm_bound": 0.5})
-    with pytest.raises(OutOfBounds, match="rule BOUND"):
+    with refuses("BOUND", match="rule BOUND"):
         summarize(study, make_sites(study, {"a": 300})["a"])
 
 
 def test_a_message_without_any_step_is_no_message():
     study = make_study(disclosure=WITHHOLD)
-    with pytest.raises(TooFewPatients, match="step 0, rule N: 60 patients"):
+    with refuses("N", match="step 0, rule N: 60 patients"):
         summarize(study, make_sites(study, {"a": 60})["a"])
 
 
 def test_everybody_copes_with_withheld_steps(ragged):
     study, sites = ragged
     messages = {name: summarize(study, rows).summary for name, rows in sites.items()}
-    with pytest.raises(TooFewSites, match="1 site came together with sums of step 2, which the others withheld"):
+    with refuses("SITES", match="1 site came together with sums of step 2, which the others withheld"):
         combine_messages(study, list(messages.values()))
     total = combine(messages.values())
     assert total.sums.n[2] == messages["d"].sums.n[2]
@@ -171,7 +165,7 @@ def test_grams_hold_what_they_say(grams):
     np.testing.assert_allclose(messages["a"].grams.gram[2], phi.T @ phi, rtol=1e-10)
     np.testing.assert_allclose(messages["a"].grams.moment[2], phi.T @ chunk.rewards, rtol=1e-10)
     assert Grams.unpacked(packed) == messages["a"].grams
-    with pytest.raises(OtherShape):
+    with pytest.raises(OtherStudy, match="their shapes disagree"):
         Grams.unpacked(packed | {"moment": packed["moment"][:, :-1]})
 
 
@@ -183,18 +177,18 @@ def test_the_digest_is_that_of_what_was_sent(grams):
     assert elsewhere.digest == a.digest
     total = combine_messages(study, list(messages.values()))
     assert (total - elsewhere).sites == ("b", "c")
-    with pytest.raises(ChangedSummary):
+    with pytest.raises(ChangedSummary, match="not the one that went into the total"):
         total - SiteSummary(a.site, a.fingerprint, a.sums)
 
 
 def test_the_hub_takes_what_the_study_asks_for(grams):
     study, _, messages = grams
     bare = [SiteSummary(one.site, one.fingerprint, one.sums) for one in messages.values()]
-    with pytest.raises(OtherPayload, match='has the payload "schur"; the study asks for "gram"'):
+    with pytest.raises(OtherStudy, match='has the payload "schur"; the study asks for "gram"'):
         combine_messages(study, bare)
     schur = make_study()
     more = [SiteSummary(one.site, schur.fingerprint, one.sums, one.grams) for one in messages.values()]
-    with pytest.raises(OtherPayload, match='has the payload "gram"; the study asks for "schur"'):
+    with pytest.raises(OtherStudy, match='has the payload "gram"; the study asks for "schur"'):
         combine_messages(schur, more)
 
 

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from fdtr.disclosure import TableOne, release_table
 from fdtr.disclosure.released_table import Groups, Measured, hidden_cells
-from fdtr.errors import NotNoised, OtherPayload, ReleasedBefore, TooFewPatients
+from fdtr.errors import ExchangeError
 from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.exchange.wire import write_table
 from fdtr.site import summarize_table
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_table_one import release_of_table
+from refusals import refuses
 from worlds import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
@@ -100,7 +101,7 @@ def test_a_mean_that_counts_a_few_patients_is_left_out():
 
 
 def test_too_few_patients_are_refused():
-    with pytest.raises(TooFewPatients, match=r"rule N: 49 patients.*Do not forward"):
+    with refuses("N", match=r"rule N: 49 patients.*Do not forward"):
         table(n=49)
 
 
@@ -157,13 +158,13 @@ def test_a_sites_table_is_of_values_as_they_were_measured_neither_filled_nor_cli
 
 def test_a_table_without_noise_is_refused_where_the_study_promises_noise():
     study = make_study(disclosure={"epsilon": 1.0, "delta": 1e-6})
-    with pytest.raises(NotNoised, match="Table 1 would leave this site without noise"):
+    with refuses("NOISE", match="Table 1 would leave this site without noise"):
         summarize_table(study, make_sites(study, {"a": 60})["a"], make_table(study, {"a": 60}))
 
 
 def test_a_table_is_refused_where_nobody_is_to_see_one_sites_numbers():
     study = make_study(disclosure={"secure_sum": True, "max_patients": 1000})
-    with pytest.raises(OtherPayload, match="secure sum"):
+    with pytest.raises(ExchangeError, match="The study asks for a secure sum"):
         summarize_table(study, make_sites(study, {"a": 200})["a"], make_table(study, {"a": 200}))
 
 
@@ -185,5 +186,5 @@ def test_two_tables_of_nearly_the_same_patients_are_refused(tmp_path):
     with ledger.recording(first):
         pass
     ledger.require(first)
-    with pytest.raises(ReleasedBefore, match="1 patient differs"):
+    with refuses("ONCE", match="1 patient differs"):
         ledger.require(second)

@@ -5,22 +5,14 @@ import pytest
 
 from fdtr import container
 from fdtr.disclosure import MethodValue, SiteValues, ValueFacts, ValueMessage, release_values
-from fdtr.errors import (
-    ForeignFile,
-    Implausible,
-    NotFinite,
-    OtherStudy,
-    SiteTwice,
-    TooFewEffective,
-    TooFewPatients,
-    UnreadableFile,
-)
+from fdtr.errors import ForeignFile, InvalidSums, OtherStudy, UnreadableFile, WrongSite
 from fdtr.exchange.wire import read_values, write_values
 from fdtr.hub import pool_values
 from fdtr.site import evaluate_site
 from fdtr.site.fitting import fit_local
 from fdtr.site.site_evaluation import summarize_values
 from fdtr.summary import combine
+from refusals import refuses
 from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick
@@ -56,9 +48,9 @@ def test_numbers_are_rounded_to_what_their_errors_leave_of_them():
 
 
 def test_nothing_leaves_from_few_patients_or_without_weight():
-    with pytest.raises(TooFewPatients, match=r"49 patients; the study asks for at least 50.*Do not forward"):
+    with refuses("N", match=r"49 patients; the study asks for at least 50.*Do not forward"):
         released(*facts(90.0), n=49)
-    with pytest.raises(TooFewEffective, match="m0, wdr: rule ESS") as refusal:
+    with refuses("ESS", match="m0, wdr: rule ESS") as refusal:
         released(*facts(3.0, 4.0))
     assert refusal.value.rule == "ESS"
     assert "Do not forward this message" in str(refusal.value)
@@ -100,7 +92,7 @@ def test_files_without_sound_values_are_refused(tmp_path, broken):
     with pytest.raises(UnreadableFile, match="Ask its sender"):
         read_values(tmp_path / "bad")
     container.write(tmp_path / "nan", "valuation", header, arrays | {"value": np.array([1.0, np.nan])})
-    with pytest.raises(NotFinite, match="Ask its sender"):
+    with pytest.raises(InvalidSums, match=r"not finite .* Ask its sender"):
         read_values(tmp_path / "nan")
     for name, other in (
         ("twice", {"methods": ["x", "x"], "estimators": ["wdr", "wdr"]}),
@@ -129,7 +121,7 @@ def test_the_hub_pools_what_it_was_told():
     assert by_method["m0"].pooling.plain.value == 1.0
     assert by_method["m0"].silent == ()
     assert by_method["m1"].silent == ("b",)
-    with pytest.raises(SiteTwice, match="'a' told its values twice"):
+    with pytest.raises(WrongSite, match="'a' told its values twice"):
         pool_values(study, [told[1], told[1]])
     with pytest.raises(OtherStudy, match="belongs to another study"):
         pool_values(make_study(name="other"), told)
@@ -141,7 +133,7 @@ def test_the_hub_believes_no_value_that_nobody_can_have_and_no_interval_beyond_i
     def told(site, value, error):
         return SiteValues(site, study.fingerprint, 90, (MethodValue("m", "wdr", value, error),))
 
-    with pytest.raises(Implausible, match=r"'b' tells of a value far outside \[0, 3\]"):
+    with pytest.raises(InvalidSums, match=r"'b' tells of a value far outside \[0, 3\]"):
         pool_values(study, [told("a", 1.0, 0.1), told("b", 1e6, 1e-9)])
     (found,) = pool_values(study, [told("a", 0.2, 0.5), told("b", 2.8, 0.5)])
     for one in (found.pooling.plain, found.pooling.fixed, found.pooling.random):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdtr import container
-from fdtr.errors import FdtrError, InvalidSums, NotFinite, NotPositive, OtherArrays, TooLarge, WrongLength
+from fdtr.errors import DamagedFile, FdtrError, InvalidSums
 from fdtr.exchange import wire
 from fdtr.exchange.site_state.sent_copies import find_kept, keep
 from fdtr.exchange.wire import (
@@ -85,29 +85,29 @@ def test_files_of_grams_give_the_policies_of_one_table(study, sites, messages, t
 def test_sums_and_grams_are_not_taken_for_each_other(study, messages):
     content = encode_message(messages["a"])
     sums = summarize(make_study(), make_sites(make_study(), {"a": 330})["a"])
-    with pytest.raises(WrongLength, match="a message of this study has"):
+    with pytest.raises(DamagedFile, match="a message of this study has"):
         decode_message(encode_message(sums), study, None)
-    with pytest.raises(WrongLength):
+    with pytest.raises(DamagedFile, match="a message of this study has"):
         decode_message(content, make_study(), None)
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "error"),
+    ("name", "change", "error", "match"),
     [
-        ("gram", lambda a: -a, NotPositive),
-        ("gram", lambda a: 20 * a, TooLarge),
-        ("gram", lambda a: a * np.nan, NotFinite),
-        ("moment", lambda a: 1e4 * a, TooLarge),
-        ("reward_moment", lambda a: 1e4 * a, TooLarge),
-        ("reward_square", lambda a: a + 1e4, TooLarge),
-        ("n", lambda a: a.astype(np.uint64), OtherArrays),
-        ("n", lambda a: a + 0.5, InvalidSums),
+        ("gram", lambda a: -a, InvalidSums, "negative eigenvalue"),
+        ("gram", lambda a: 20 * a, InvalidSums, "ΦᵀΦ is larger"),
+        ("gram", lambda a: a * np.nan, InvalidSums, "not finite"),
+        ("moment", lambda a: 1e4 * a, InvalidSums, "ΦᵀY is larger"),
+        ("reward_moment", lambda a: 1e4 * a, InvalidSums, "Φᵀr is larger"),
+        ("reward_square", lambda a: a + 1e4, InvalidSums, "rᵀr is not one of"),
+        ("n", lambda a: a.astype(np.uint64), DamagedFile, "numbers of another type"),
+        ("n", lambda a: a + 0.5, InvalidSums, "not a whole number"),
     ],
 )
-def test_grams_that_no_patients_could_give_are_refused(study, messages, name, change, error):
+def test_grams_that_no_patients_could_give_are_refused(study, messages, name, change, error, match):
     packed = messages["a"].summary.grams.packed()
     content = forged(encode_message(messages["a"]), {**packed, name: change(packed[name])})
-    with pytest.raises(error):
+    with pytest.raises(error, match=match):
         decode_message(content, study, None)
 
 
@@ -155,10 +155,10 @@ def test_after_noise_and_without_a_study_numbers_need_only_be_sound(tmp_path):
     noisy = make_study(disclosure={"epsilon": 3.0, "delta": 1e-6})
     content = encode_message(summarize(plain, rows))
     moved = {**packed, "schur_moment": packed["schur_moment"] * 1e4, "n": packed["n"] + 0.5}
-    with pytest.raises(InvalidSums):
+    with pytest.raises(InvalidSums, match="a count is not a whole number"):
         decode_message(forged(content, dict(moved)), plain, None)
     assert decode_message(forged(content, dict(moved)), noisy, None).body.sums.n[0] == 300.5
-    with pytest.raises(NotPositive):
+    with pytest.raises(InvalidSums, match="negative eigenvalue"):
         decode_message(forged(content, {**packed, "schur": -packed["schur"]}), noisy, None)
     (tmp_path / "noisy.fdtr").write_bytes(forged(content, dict(moved)))  # only the study would tell of noise
     assert inspect(tmp_path / "noisy.fdtr", None, None).body.sums.n[0] == 300.5

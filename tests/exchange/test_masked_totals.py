@@ -6,7 +6,7 @@ import stat
 import numpy as np
 import pytest
 
-from fdtr.errors import ChangedSummary, DamagedFile, NotPositive, OtherKind, OtherPayload
+from fdtr.errors import ChangedSummary, DamagedFile, ForeignFile, InvalidSums, OtherStudy
 from fdtr.exchange.site_state.sent_copies import find_copy, find_kept, keep, keep_rounded, read_own
 from fdtr.exchange.wire import encode_total, read_message, read_total, total_size, write_total
 from fdtr.masking import FixedPoint, as_sent
@@ -81,17 +81,17 @@ def test_rounding_excuses_as_much_as_rounding_does(study, total, tmp_path):
         if allowed:
             read_total(path, study)
         else:
-            with pytest.raises(NotPositive):
+            with pytest.raises(InvalidSums, match="negative eigenvalue"):
                 read_total(path, study)
     assert math.isclose(room, 18 * 2.0**-32)
 
 
 def test_a_total_is_made_as_the_study_asks(study, total, messages, tmp_path):
     write_total(combine(m.summary for m in messages.values()), tmp_path / "plain.fdtr")
-    with pytest.raises(OtherPayload, match="by no secure sum, and the study asks for one"):
+    with pytest.raises(OtherStudy, match="by no secure sum, and the study asks for one"):
         read_total(tmp_path / "plain.fdtr", study)
     write_total(total, tmp_path / "masked.fdtr")
-    with pytest.raises(OtherPayload, match="by a secure sum, and the study asks for none"):
+    with pytest.raises(OtherStudy, match="by a secure sum, and the study asks for none"):
         read_total(tmp_path / "masked.fdtr", make_study())
 
 
@@ -112,9 +112,9 @@ def test_a_site_keeps_both_and_finds_the_one_that_the_total_names(
     plain = combine(m.summary for m in messages.values())
     with_sum = fit_federated(study, sites["b"], answer, own).theta
     np.testing.assert_allclose(with_sum, fit_federated(study, sites["b"], plain).theta, rtol=1e-7, atol=1e-9)
-    with pytest.raises(ChangedSummary):
+    with pytest.raises(ChangedSummary, match="not the one that went into the total"):
         answer - messages["b"].summary
-    with pytest.raises(OtherKind, match="holds a rounded, not a message"):
+    with pytest.raises(ForeignFile, match="holds a rounded, not a message"):
         read_message(rounded, study)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fdtr.errors import DamagedFile, OtherKey, OtherRound, OtherStudy
+from fdtr.errors import BadSignature, DamagedFile, OtherRound, OtherStudy
 from fdtr.exchange.site_state.sent_copies import find_kept, keep, write_again
 from fdtr.exchange.wire import open_message, read_message, read_total, write_message, write_total
 from fdtr.hub import combine_messages
@@ -54,7 +54,7 @@ def test_a_kept_message_is_sealed_anew_for_the_round_that_is_asked(payload, tmp_
     assert letter.body.digest == message.summary.digest
     for name, sums in letter.body.payload.packed().items():
         np.testing.assert_array_equal(sums, message.summary.payload.packed()[name])
-    with pytest.raises(OtherRound):
+    with pytest.raises(OtherRound, match="is of round '2'; this is round '1'"):
         read_message(out, study, first)
     assert copy.read_bytes() == before
     write_again(copy, out, study, first, keys["a"])
@@ -65,10 +65,10 @@ def test_a_kept_message_is_not_sealed_for_others(tmp_path):
     study, keys = with_roster(make_study(disclosure=PRIVATE), "a", "b", "c")
     message, out = summarize(study, make_sites(study, SIZES)["a"]), tmp_path / "again.fdtr"
     copy = keep(message, round_of(study), keys["a"])
-    with pytest.raises(OtherKey):
+    with pytest.raises(BadSignature, match="not the one that the roster has of"):
         write_again(copy, out, study, round_of(study, 2), keys["b"])
     other = make_study(disclosure=PRIVATE | {"epsilon": 9.0})
-    with pytest.raises(OtherStudy, match="another study"):
+    with pytest.raises(OtherStudy, match="belongs to another study"):
         write_again(copy, out, other, round_of(other))
     renamed = copy.rename(copy.with_name(f"{'0' * 64}.fdtr"))
     with pytest.raises(DamagedFile, match="another message than its name says"):

@@ -8,16 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fdtr.errors import (
-    FdtrError,
-    NotNoised,
-    OutputExists,
-    PerhapsWritten,
-    ReleasedBefore,
-    SummedBefore,
-    TooFewPatients,
-    UnwritableFile,
-)
+from fdtr.errors import DifferencingRisk, FdtrError, OutputExists, PerhapsWritten, UnwritableFile
 from fdtr.exchange.release import (
     AGREED_BEFOREHAND,
     Proposal,
@@ -34,6 +25,7 @@ from fdtr.site import evaluate_site, summarize_table
 from fdtr.site.fitting import fit_local, fit_message
 from fdtr.summary import combine
 from message_files import round_of, with_roster
+from refusals import refuses
 from worlds import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
@@ -116,11 +108,11 @@ def never(_: object) -> bool:
 
 def test_what_a_rule_refuses_is_not_even_asked(study, rows, tmp_path):
     few = make_sites(study, {"a": 30})["a"]
-    with pytest.raises(TooFewPatients):
+    with refuses("N"):
         release_message(study, few, tmp_path / "few.fdtr", confirm=never)
     release_message(study, rows, tmp_path / "a.fdtr", confirm=AGREED_BEFOREHAND)
     almost = rows.select([True] * 397 + [False] * 3)
-    with pytest.raises(ReleasedBefore):
+    with refuses("ONCE"):
         release_message(study, almost, tmp_path / "almost.fdtr", confirm=never)
     secure = make_study(disclosure={"secure_sum": True, "max_patients": 1000})
     with pytest.raises(FdtrError, match="asks for a secure sum"):
@@ -143,7 +135,7 @@ def test_sums_of_an_opened_secure_sum_do_not_leave(study, rows, tmp_path, opened
 
     if opened == "before":
         open_sum()
-    with pytest.raises(SummedBefore):
+    with pytest.raises(DifferencingRisk, match="part of a secure sum that was opened"):
         release_message(study, rows, tmp_path / "a.fdtr", confirm=never if opened == "before" else open_sum)
     assert left_files(tmp_path) == []
     assert standing() == []
@@ -225,7 +217,7 @@ def test_values_leave_by_the_same_transaction(study, tmp_path):
     assert read_values(tmp_path / "a.values") == message.values
     assert standing() == [message.values.digest]
     private = make_study(disclosure=PRIVATE)
-    with pytest.raises(NotNoised):
+    with refuses("NOISE"):
         release_values(private, sites["a"], found, tmp_path / "b.values", confirm=never)
 
 
@@ -240,5 +232,5 @@ def test_a_table_leaves_by_the_same_transaction(study, tmp_path):
     assert (tmp_path / "a.csv").read_text().splitlines()[0] == ",".join(TABLE_HEADINGS)
     assert standing() == [table.digest]
     almost = rows.select([True] * 397 + [False] * 3)
-    with pytest.raises(ReleasedBefore):
+    with refuses("ONCE"):
         release_table(study, almost, table, tmp_path / "b.csv", confirm=never)

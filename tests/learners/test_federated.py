@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import paper_algorithms as paper
-from fdtr.errors import OtherSite, OtherStudy
+from fdtr.errors import OtherStudy, WrongSite
 from fdtr.learners import federated
 from fdtr.learners.federated import fit_with_each
 from fdtr.site import others_in
@@ -175,7 +175,7 @@ def test_a_total_of_another_study_or_a_summary_of_another_site_is_refused():
         fit_local(make_study(reward={"range": [0, 2]}), sites["a"])
     renamed = make_study(columns={"patient": "stay_id"})  # only names of columns: the same rows
     assert fit_local(renamed, sites["a"]).summary.digest == summaries["a"].digest
-    with pytest.raises(OtherSite, match="rows are those of site 'a'"):
+    with pytest.raises(WrongSite, match="rows are those of site 'a'"):
         fit_federated(study, sites["a"], total, own=summaries["b"])
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fdtr
 from fdtr import tuning
-from fdtr.errors import TooFewClusters, TooFewPatients
+from fdtr.errors import TooFewClusters
 from fdtr.evaluation import Behaviour, CautionKind, Constant, Evaluator
 from fdtr.site import evaluate_site, score_together
 from fdtr.site.fitting import fit_local
@@ -22,6 +22,7 @@ from fdtr.site.settings_choice import judge_pessimism, nobody
 from fdtr.site.site_evaluation import evaluate
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
+from refusals import refuses
 from worlds import make_study, make_table
 
 AUTO = {"ridge": "auto", "pessimism": "auto"}
@@ -81,7 +82,7 @@ def test_few_clusters_make_fewer_folds_and_one_makes_none() -> None:
         evaluate(CLUSTERED, one, Behaviour())
     with pytest.raises(TooFewClusters, match=sentence):
         fit_local(CLUSTERED, one)
-    with pytest.raises(TooFewPatients, match="has 6 patients, too few to hold out"):
+    with refuses("N", match="has 6 patients, too few to hold out"):
         evaluate(PLAIN, read(6, 1, PLAIN), Behaviour())
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from fdtr.disclosure import SiteValues, judge, release
 from fdtr.disclosure.facts import measure
-from fdtr.errors import InvalidStudy, NotNoised, NotRepeatable, ReleasedBefore
+from fdtr.errors import InvalidStudy, NotRepeatable
 from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.hub import combine_messages
 from fdtr.learners.private_fit import Noise
@@ -14,6 +14,7 @@ from fdtr.site.site_check import check
 from fdtr.site.site_evaluation import summarize_values
 from fdtr.site.site_message import release_of, release_of_values, summarize
 from fdtr.summary import combine
+from refusals import refuses
 from worlds import make_sites, make_study
 
 SITES = {"a": 300, "b": 260, "c": 280}
@@ -106,13 +107,13 @@ def test_the_same_patients_are_noised_once(private, tmp_path):
     with ledger.recording(release_of(study, rows, message.summary)):
         pass
     assert ledger.repeated(release_of(study, rows, None)) == message.summary.digest
-    with pytest.raises(ReleasedBefore, match=r"other noise.*Use that message again"):
+    with refuses("ONCE", match=r"other noise.*Use that message again"):
         summarize(study, rows, ledger, fit_local(study, rows, drawn(2.0, seed=1)))
     assert summarize(study, rows, ledger, fitted).summary == message.summary  # the very one, in another round
     assert ledger.repeated(release_of(study, sites["b"], None)) is None
     # another budget for the same features would add to the first
     generous = make_study(disclosure=PRIVATE | {"epsilon": 50.0})
-    with pytest.raises(ReleasedBefore, match="other values of the same features"):
+    with refuses("ONCE", match="other values of the same features"):
         summarize(generous, rows, ledger, fit_local(generous, rows, drawn(1.0)))
     once = check(study, rows, fitted, ledger).verdicts[-1]
     assert once.holds
@@ -172,7 +173,7 @@ def test_check_tells_the_cost(private):
 
 @pytest.mark.quick
 def test_values_do_not_leave_without_noise(private):
-    with pytest.raises(NotNoised, match="without noise"):
+    with refuses("NOISE", match="without noise"):
         summarize_values(private[0], None)
 
 

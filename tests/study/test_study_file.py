@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fdtr.errors import InvalidStudy, OtherShape, UnreadableFile, WrongLength
+from fdtr.errors import DamagedFile, InvalidStudy, OtherStudy, UnreadableFile
 from fdtr.study import Study
 from worlds import make_study
 
@@ -101,7 +101,7 @@ def test_a_contradiction_is_refused_in_a_sentence(changes, sentence):
 
 
 def test_all_faults_are_told_at_once():
-    with pytest.raises(InvalidStudy) as caught:
+    with pytest.raises(InvalidStudy, match="The study is not valid") as caught:
         Study.model_validate({"nme": "x", "horizon": 0})
     for word in ("nme", "horizon", "name", "actions", "covariates"):
         assert word in str(caught.value)
@@ -233,7 +233,7 @@ def test_files_that_are_no_study(tmp_path):
         with pytest.raises(InvalidStudy, match="nested too deeply, or has a number of too many digits"):
             Study.load(broken)
     broken.write_bytes(b"#" * (2**20 + 1))
-    with pytest.raises(WrongLength, match="too long for a study file"):
+    with pytest.raises(DamagedFile, match="too long for a study file"):
         Study.load(broken)
 
 
@@ -243,7 +243,7 @@ def test_levels_that_are_whole_are_integers():
 
 
 def test_sums_of_another_shape_are_refused():
-    with pytest.raises(OtherShape, match="belong to another study"):
+    with pytest.raises(OtherStudy, match="belong to another study"):
         make_study().check_shape(3, 5)
 
 

@@ -10,7 +10,7 @@ import typer
 from fdtr.cli import show
 from fdtr.cli.options import Json, StudyPath
 from fdtr.cli.signed import load_key, passphrase
-from fdtr.errors import InvalidStudy, UnknownSender
+from fdtr.errors import InvalidStudy, WrongSite
 
 if TYPE_CHECKING:
     from fdtr.signing import Fingerprint
@@ -151,7 +151,7 @@ def show_roster(study: StudyPath, json: Json = False) -> None:
 
 def _require(site: str, roster: dict[str, str]) -> None:
     if site not in roster:
-        raise UnknownSender(f"The roster has no {site!r}; it has {', '.join(roster) or 'nobody'}. Nothing was written.")
+        raise WrongSite(f"The roster has no {site!r}; it has {', '.join(roster) or 'nobody'}. Nothing was written.")
 
 
 def _change(path: Path, roster: dict[str, str]) -> Study:

@@ -93,7 +93,7 @@ def show_results(results: Results, folder: Path, machine: bool) -> None:
     rows = []
     for site, check in results.checks.items():
         site_record = results.record.sites[site]
-        refused = sorted({v.rule.rule for v in check.verdicts if v.refuses})
+        refused = sorted({v.rule for v in check.verdicts if v.refuses})
         shares = (site_record.agreement_with_practice, *site_record.agreement_with_baselines.values())
         same = [f"{share:.0%}" for share in shares]
         rows.append([site, f"{check.n_patients:,}", *same, ", ".join(refused) or "may release"])
@@ -272,7 +272,7 @@ def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:
         ],
         "disclosure": [
             {
-                "rule": v.rule.rule,
+                "rule": v.rule,
                 "step": v.step,
                 "holds": v.holds,
                 "measured": v.measured,

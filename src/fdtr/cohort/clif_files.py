@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import pyarrow as pa
 
 from fdtr.cohort.databases import Database, file_columns, literal
-from fdtr.errors import InvalidSettings, MissingColumn, MissingTable, UnreadableFile
+from fdtr.errors import InvalidSettings, UnreadableFile, UnsuitableTables
 
 MEDICATION = ("hospitalization_id", "admin_dttm", "med_category", "med_dose", "med_dose_unit", "mar_action_category")
 REQUIRED: Mapping[str, tuple[str, ...]] = {
@@ -61,11 +61,13 @@ def view_tables(db: Database, folder: Path, tables: tuple[str, ...], file_type: 
 def _find(folder: Path, table: str, file_type: str) -> Path:
     """The table's file, or a pattern for its folder of files, under one of the names that CLIF sites use."""
     if not folder.is_dir():
-        raise MissingTable(f"There is no folder {folder}. Name the one that holds clif_adt.{file_type} and the others.")
+        raise UnsuitableTables(
+            f"There is no folder {folder}. Name the one that holds clif_adt.{file_type} and the others."
+        )
     names = (f"clif_{table}.{file_type}", f"clif_{table}", f"{table}.{file_type}", table)
     path = next((folder / name for name in names if (folder / name).exists()), None)
     if path is None:
-        raise MissingTable(
+        raise UnsuitableTables(
             f"{folder} holds no {names[0]}. Nothing was written. Is it the folder of CLIF tables, and are they "
             f"{file_type} files?"
         )
@@ -77,7 +79,7 @@ def _view(db: Database, table: str, path: Path, file_type: str) -> None:
     present = file_columns(db, reader, path)
     lacking = [column for column in REQUIRED[table] if column not in present]
     if lacking:
-        raise MissingColumn(
+        raise UnsuitableTables(
             f"{path.name} has no column {lacking[0]}, which CLIF requires. Nothing was written. Is the table of CLIF 2?"
         )
     columns = [_column(name, name in present) for name in (*REQUIRED[table], *OPTIONAL.get(table, ()))]

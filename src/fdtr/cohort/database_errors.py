@@ -5,14 +5,7 @@ The driver's own text may quote a patient's value or a part of a password, so no
 
 from collections.abc import Sequence
 
-from fdtr.errors import (
-    MissingColumn,
-    MissingTable,
-    NotPermitted,
-    RefusedStatement,
-    Unreachable,
-    UnsuitableColumn,
-)
+from fdtr.errors import NotPermitted, RefusedStatement, Unreachable, UnsuitableTables
 
 
 def joined(names: Sequence[str]) -> str:
@@ -24,24 +17,24 @@ def joined(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def missing_table() -> MissingTable:
+def missing_table() -> UnsuitableTables:
     """A statement names a table that does not exist."""
-    return MissingTable("The database lacks a table that this extraction reads. Nothing was written.")
+    return UnsuitableTables("The database lacks a table that this extraction reads. Nothing was written.")
 
 
-def missing_column(tables: Sequence[str]) -> MissingColumn:
+def missing_column(tables: Sequence[str]) -> UnsuitableTables:
     """A statement names a column that does not exist, or compares columns of different types."""
     where = joined(tables) if len(tables) == 1 else f"One of {joined(tables)}" if tables else "A table of the database"
-    return MissingColumn(
+    return UnsuitableTables(
         f"{where} lacks a column that this extraction reads, or has another type there. Nothing was written. Is it a "
         "newer or older version of the format?"
     )
 
 
-def unsuitable_value(tables: Sequence[str], column: str = "") -> UnsuitableColumn:
+def unsuitable_value(tables: Sequence[str], column: str = "") -> UnsuitableTables:
     """A value has the wrong type, such as the text "<0.5" in place of a number."""
     where = f"The column {column} of {joined(tables)}" if column else f"A column of {_names(tables)}"
-    return UnsuitableColumn(
+    return UnsuitableTables(
         f"{where} holds text that is no number, or no time such as 2150-03-01 08:00:00, where one is needed. Nothing "
         "was written. Convert the column where the table is loaded: text that is no number to an empty value, times to "
         "TIMESTAMP."

@@ -24,7 +24,7 @@ from fdtr.cohort.extraction_settings import (
 )
 from fdtr.cohort.settings_toml import Setting
 from fdtr.cohort.time_steps import HOUR, ExtractedTable, Source, make_table
-from fdtr.errors import InvalidSettings, MissingColumn, MissingTable
+from fdtr.errors import InvalidSettings, UnsuitableTables
 from fdtr.progress import Progress, ignore_progress
 from fdtr.study.sections import Flag, Number, Text, Whole
 
@@ -187,7 +187,7 @@ def _view_events(db: Database, folder: Path, code_map: Meds) -> None:
     """Make the view `meds_events` of the shards in `folder`/data."""
     data = folder / "data"
     if not any(data.glob("**/*.parquet")):
-        raise MissingTable(
+        raise UnsuitableTables(
             f"{folder} holds no shards data/*.parquet. Nothing was written. Name the folder with the subfolder data."
         )
     shards = f"read_parquet({literal(str(data / '**' / '*.parquet'))}, union_by_name = true)"
@@ -195,7 +195,7 @@ def _view_events(db: Database, folder: Path, code_map: Meds) -> None:
     wanted = (*COLUMNS, *((code_map.site_column,) if code_map.site_column else ()))
     lacking = [column for column in wanted if column.lower() not in present]
     if lacking:
-        raise MissingColumn(f"The shards in {data} have no column {lacking[0]}. Nothing was written.")
+        raise UnsuitableTables(f"The shards in {data} have no column {lacking[0]}. Nothing was written.")
     unit = "CAST(NULL AS VARCHAR)"
     if code_map.site_column is not None:
         unit = f"CAST({quoted(code_map.site_column)} AS VARCHAR)"

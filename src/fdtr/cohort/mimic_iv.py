@@ -18,7 +18,7 @@ from fdtr.cohort.databases import Database, quoted, read_sql
 from fdtr.cohort.extraction_settings import Sepsis
 from fdtr.cohort.mimic_iv_settings import CONCEPTS, FLUIDS, MimicSettings
 from fdtr.cohort.time_steps import HOUR, ExtractedTable, Source, make_table
-from fdtr.errors import EmptyCohort, MissingColumn, MissingTable, SeveralTables, UnreadableFile, UnsuitableColumn
+from fdtr.errors import EmptyCohort, UnreadableFile, UnsuitableTables
 from fdtr.progress import Progress, ignore_progress
 
 PREFIX = "source_"
@@ -76,7 +76,7 @@ def extract_mimic_iv(
     settings = settings.with_options(sepsis=sepsis)
     schemas = settings.mimic_iv.schemas
     if sepsis == "sepsis3" and _find(db, "icustays", schemas) and not _find(db, "sepsis3", schemas):
-        raise MissingTable(
+        raise UnsuitableTables(
             "The database has no table sepsis3, which mimic-code derives (concepts/sepsis). Nothing was written. "
             "Derive it, or say who has sepsis otherwise: --sepsis icd goes by ICD codes, --stays FILE by your own list."
         )
@@ -151,7 +151,7 @@ def _keep_cohort(db: Database, sepsis: Sepsis) -> Flow:
 def _refuse_unknown_flow(db: Database, settings: MimicSettings) -> None:
     unknown = db.arrow("SELECT DISTINCT site FROM stays WHERE flow IS NULL ORDER BY site")["site"].to_pylist()
     if unknown and "flow" in {covariate.name for covariate in settings.site_covariates}:
-        raise UnsuitableColumn(
+        raise UnsuitableTables(
             f"No stay that began in {unknown[0]} has an outtime in icustays, so that the flow of this unit is not "
             "known. Nothing was written. Load icustays anew, or leave flow out of site_covariates in the settings."
         )
@@ -200,7 +200,7 @@ def _find(db: Database, table: str, schemas: Sequence[str]) -> str | None:
     names = sorted(name for name in db.tables() if name.rpartition(".")[2] == table)
     preferred = [name for schema in schemas for name in names if name == f"{schema}.{table}"]
     if len(names) > 1 and not preferred:
-        raise SeveralTables(
+        raise UnsuitableTables(
             f"The database has the table {table} more than once: {joined(names)}. Nothing was written. Say which "
             "schema counts, with schemas under [mimic_iv] in a file for --settings."
         )
@@ -212,7 +212,7 @@ def _view_tables(db: Database, wanted: Mapping[str, Columns], schemas: Sequence[
     paths = {table: _find(db, table, schemas) for table in wanted}
     missing = [table for table, path in paths.items() if path is None]
     if missing:
-        raise MissingTable(
+        raise UnsuitableTables(
             f"The database lacks {joined(missing)}, which MIMIC-IV has (looked in the schemas "
             f"{', '.join(schemas)}). Nothing was written. Load the missing tables, or name another database with --db."
         )
@@ -227,7 +227,7 @@ def _column_list(db: Database, path: str, columns: Columns) -> str:
     fields = {field.name.lower(): field for field in db.columns(path)}
     lacking = sorted(set(columns) - set(fields))
     if lacking:
-        raise MissingColumn(
+        raise UnsuitableTables(
             f"The table {path} lacks the column{'s' if len(lacking) > 1 else ''} {joined(lacking)}, which "
             "MIMIC-IV has. Nothing was written. Load the table anew, from a release that has them."
         )
@@ -237,7 +237,7 @@ def _column_list(db: Database, path: str, columns: Columns) -> str:
         faults = [
             f"{name} as {_type_name(fields[name].type)} instead of {_TYPE_NAMES[columns[name]]}" for name in unsuitable
         ]
-        raise UnsuitableColumn(
+        raise UnsuitableTables(
             f"The table {path} has {joined(faults)}. Nothing was written. Load the table anew with the types "
             "that MIMIC-IV gives its columns, or convert them in the database."
         )

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fdtr.cohort.extraction_settings import MEASURED, MISSING, Charted, ExtractionSettings
-from fdtr.errors import NoValues
+from fdtr.errors import UnsuitableTables
 
 STATE = "state_"
 """Prefix of covariates in the working tables, so that a covariate may have the name of a working column."""
@@ -59,7 +59,7 @@ def empty_columns(rows: pa.Table, settings: ExtractionSettings, counts: SourceCo
 
 def no_values(
     names: Sequence[str], settings: ExtractionSettings, counts: SourceCounts, hints: Mapping[str, str]
-) -> NoValues:
+) -> UnsuitableTables:
     """The refusal of columns without a value, with one line a name; `hints` is what the source adds to it."""
     lines = [f"  {name}: {'; '.join(_reasons(name, settings, counts, hints))}" for name in names]
     listed = ", ".join(f'"{name}"' for name in names)
@@ -68,7 +68,7 @@ def no_values(
         "Nothing was written. Correct the settings or the source; where it is meant to be so, write "
         f"may_be_absent = [{listed}] into the settings."
     )
-    return NoValues("\n".join([first, *lines, last]))
+    return UnsuitableTables("\n".join([first, *lines, last]))
 
 
 def _reasons(name: str, settings: ExtractionSettings, counts: SourceCounts, hints: Mapping[str, str]) -> list[str]:

@@ -22,7 +22,7 @@ from fdtr.cohort.missing_values import (
     no_values,
     sparse_notes,
 )
-from fdtr.errors import EmptyCohort, NoValues, OneSite
+from fdtr.errors import EmptyCohort, UnsuitableTables
 from fdtr.progress import Progress, ignore_progress
 
 Array = NDArray[np.float64]
@@ -227,7 +227,7 @@ def _refuse_small(rows: pa.Table, flow: Flow, sites: int) -> None:
             f"({most.removed:,}). Nothing was written. Look at the settings (--print-settings), or at the source."
         )
     if _distinct(rows["site"]) < sites:
-        raise OneSite(
+        raise UnsuitableTables(
             f"All {flow.left:,} stays of the cohort are of one site, and a study is about several. Nothing was "
             "written. Where this table is one hospital's own part, say so: --one-site, or --site NAME."
         )
@@ -242,7 +242,7 @@ def _site_values(db: Database, settings: ExtractionSettings) -> dict[str, dict[s
     unknown = sorted((name, row["site"]) for name in names for row in sites if row[name] is None)
     if unknown:
         name, site = unknown[0]
-        raise NoValues(
+        raise UnsuitableTables(
             f"The site covariate {name} is not known for {site}: none of its stays has an end. Nothing was written. "
             "Complete the times of stays, or leave the covariate out: site_covariates = [] in the settings."
         )

@@ -13,17 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.container.files import Source, opened, refuse_disguised, write_atomically
-from fdtr.errors import (
-    ChangedFile,
-    DamagedFile,
-    ForeignFile,
-    OtherArrays,
-    OtherFormat,
-    OtherKind,
-    RepeatedKey,
-    UnreadableFile,
-    WrongLength,
-)
+from fdtr.errors import DamagedFile, ForeignFile, OtherFormat, UnreadableFile
 
 FORMAT = 1
 UNSIGNED = "0" * 128
@@ -140,7 +130,7 @@ def read(source: Source, kind: str, *, most: int | None = None, signed: bool = F
     """
     with opened(source) as file:
         if most is not None and file.size > most:
-            raise WrongLength(
+            raise DamagedFile(
                 f"{file} has {file.size:,} bytes, and a {kind} at most {most:,}. It was not read. {_AGAIN}"
             )
         ahead = int.from_bytes(file.beginning(8), "little")
@@ -153,7 +143,7 @@ def read(source: Source, kind: str, *, most: int | None = None, signed: bool = F
         declared = ahead + 8 + _payload_bytes(file.path, file.beginning(ahead + 8)[8:])
         content = read_exactly(file, kind, declared, f"its own header tells of {declared:,}")
     if content.signature != UNSIGNED and not signed:
-        raise ChangedFile(f"{source} carries a signature, and a {kind} has none. {_AGAIN}")
+        raise DamagedFile(f"{source} carries a signature, and a {kind} has none. {_AGAIN}")
     return content
 
 
@@ -168,8 +158,8 @@ def read_exactly(source: Source, kind: str, size: int, expected: str, *, header_
             refuse_disguised(file.path, start)
             other = _stated_kind(start)
             if other and other != kind:
-                raise OtherKind(f"{file} holds a {other}, not a {kind}.")
-            raise WrongLength(
+                raise ForeignFile(f"{file} holds a {other}, not a {kind}.")
+            raise DamagedFile(
                 f"{file} has {file.size:,} bytes; {expected}. It is truncated, damaged, made for another study, or no "
                 f"{kind} at all, and was not read. {_AGAIN}"
             )
@@ -194,13 +184,13 @@ def decode(content: bytes, kind: str, source: str | Path, *, header_bytes: int |
         raise DamagedFile(f"{source} has a header that fdtr would not write. It was changed or badly copied. {_AGAIN}")
     sizes = [prod(shape) * 8 for _, shape in shapes.values()]
     if end + sum(sizes) != len(content):
-        raise WrongLength(f"{source} holds more or fewer numbers than its header tells of. {_AGAIN}")
+        raise DamagedFile(f"{source} holds more or fewer numbers than its header tells of. {_AGAIN}")
     stated, signature = header.pop("digest"), header.pop("signature")
     blank = _head({**header, "digest": _NO_DIGEST, "signature": UNSIGNED}, shapes, end)
     state = hashlib.sha256(blank)
     state.update(memoryview(content)[end:])
     if stated != state.hexdigest():
-        raise ChangedFile(f"{source} was changed after it was written: its checksum differs. {_AGAIN}")
+        raise DamagedFile(f"{source} was changed after it was written: its checksum differs. {_AGAIN}")
     arrays, start = {}, end
     for (name, (dtype, shape)), size in zip(shapes.items(), sizes, strict=True):
         flat = np.frombuffer(content, _DTYPES[dtype], count=size // 8, offset=start)
@@ -233,7 +223,7 @@ def _parse_header(source: str | Path, text: bytes, kind: str) -> tuple[dict[str,
         raise ForeignFile(f"{source} is a safetensors file that fdtr did not write.")
     header = _parse(source, inner.encode(errors="replace"))
     if header.get("kind") != kind:
-        raise OtherKind(f"{source} holds a {_shown(header.get('kind'))}, not a {kind}.")
+        raise ForeignFile(f"{source} holds a {_shown(header.get('kind'))}, not a {kind}.")
     if header.get("format") != FORMAT or isinstance(header["format"], bool):
         raise OtherFormat(
             f"{source} has format {_shown(header.get('format'))}; this version of fdtr reads format {FORMAT}. "
@@ -251,7 +241,7 @@ def _parse(source: str | Path, text: bytes) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         unique_keys = dict(pairs)
         if len(unique_keys) < len(pairs):
-            raise RepeatedKey(f"{source} says one thing twice in its header, so that readers could differ. {_AGAIN}")
+            raise DamagedFile(f"{source} says one thing twice in its header, so that readers could differ. {_AGAIN}")
         return unique_keys
 
     def number(literal: str) -> float:
@@ -276,9 +266,9 @@ def _described(source: str | Path, name: str, descriptor: Any) -> tuple[str, tup
     fields = descriptor if isinstance(descriptor, dict) else {}
     dtype, shape = fields.get("dtype"), fields.get("shape")
     if not isinstance(dtype, str) or dtype not in _DTYPES:
-        raise OtherArrays(f"{source}: array {_shown(name)} holds numbers of another type than fdtr writes. {_AGAIN}")
+        raise DamagedFile(f"{source}: array {_shown(name)} holds numbers of another type than fdtr writes. {_AGAIN}")
     if not isinstance(shape, list) or len(shape) > 4 or not all(type(n) is int and 0 <= n < 2**40 for n in shape):
-        raise OtherArrays(f"{source}: array {_shown(name)} has no shape. {_AGAIN}")
+        raise DamagedFile(f"{source}: array {_shown(name)} has no shape. {_AGAIN}")
     return dtype, tuple(shape)
 
 

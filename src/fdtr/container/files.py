@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fdtr.errors import (
-    DisguisedFile,
-    Linked,
+    DamagedFile,
+    ForeignFile,
     MissingFile,
     OutputExists,
     PerhapsWritten,
     UnreadableFile,
     UnwritableFile,
-    WrongLength,
 )
 
 log = logging.getLogger("fdtr.container")
@@ -133,7 +132,7 @@ class OpenFile:
         """The whole content; refuses a file that grows or shrinks meanwhile."""
         content = self.beginning(self.size + 1)
         if len(content) != self.size:
-            raise WrongLength(f"{self} changed while it was read. Wait until it is complete, then try again.")
+            raise DamagedFile(f"{self} changed while it was read. Wait until it is complete, then try again.")
         return content
 
 
@@ -188,7 +187,7 @@ def read_bounded(source: Source, most: int, what: str, beneath: Path | None = No
     """The content of a file of at most `most` bytes; `what` names the expected kind of file in the refusal."""
     with opened(source, beneath) as file:
         if file.size > most:
-            raise WrongLength(f"{file} is too long for {what}: it has {file.size:,} bytes. It was not read.")
+            raise DamagedFile(f"{file} is too long for {what}: it has {file.size:,} bytes. It was not read.")
         return file.whole()
 
 
@@ -203,7 +202,7 @@ def refuse_disguised(source: str | Path, content: bytes) -> None:
     for mark, what in _OTHERS.items():
         # A safetensors file begins with a length, whose first bytes may equal another format's mark.
         if content.startswith(mark) and content[8:9] != b"{":
-            raise DisguisedFile(
+            raise ForeignFile(
                 f"{source} is {what}, not a file of fdtr. It was not opened. Ask its sender for it again."
             )
 
@@ -238,8 +237,8 @@ def _unreadable(path: Path, error: OSError | ValueError) -> UnreadableFile:
     return UnreadableFile(f"{path} could not be read: {_reason(error)}.")
 
 
-def _linked(path: Path) -> Linked:
-    return Linked(
+def _linked(path: Path) -> UnreadableFile:
+    return UnreadableFile(
         f"{path} is a link to somewhere else, and was not followed. Remove it, and find out who put it there."
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from fdtr.disclosure.rules import Rules, StepFacts, Verdict, judge, withheld_steps
-from fdtr.errors import ReleasedBefore
+from fdtr.errors import DisclosureError
 from fdtr.summary import SiteSummary
 
 _MADE_HERE = object()
@@ -74,7 +74,7 @@ def release(summary: SiteSummary, facts: Sequence[StepFacts], rules: Rules, once
         raise ValueError("The study asks for noise that the summary does not carry.")
     broken = [verdict for verdict in verdicts if verdict.refuses or (verdict.withholds and not sent)]
     if broken:
-        raise broken[0].rule(refusal(summary.site, broken))
+        raise DisclosureError(broken[0].rule, refusal(summary.site, broken))
     leverage = max((facts[step].leverage for step in sent), default=0.0)
     return Message(summary.without(withheld) if withheld else summary, tuple(verdicts), leverage, _MADE_HERE)
 
@@ -84,7 +84,7 @@ def refusal(site: str, broken: Sequence[Verdict], what: str = "sums") -> str:
     advice = "Merge levels, drop covariates or steps in the study, or wait for more patients"
     if what != "sums":
         advice = "Wait for more patients, or use the table as it was"
-    if any(issubclass(verdict.rule, ReleasedBefore) for verdict in broken):
+    if any(verdict.rule == "ONCE" for verdict in broken):
         advice += "; strike an earlier release that was never sent with `fdtr site withdraw`"
     return (
         f"Site {site!r} may not release its {what}:\n"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fdtr import container
 from fdtr.disclosure.rules import decimals_left, require_patients
-from fdtr.errors import TooFewEffective
+from fdtr.errors import DisclosureError
 
 _MADE_HERE = object()
 
@@ -101,10 +101,11 @@ def release_values(
     released = tuple(_rounded(estimate) for estimate, why in judged if not why)
     withheld = tuple(Withheld(estimate, why) for estimate, why in judged if why)
     if not released:
-        raise TooFewEffective(
+        raise DisclosureError(
+            "ESS",
             f"Site {site!r} may not release any value:\n"
             + "\n".join(f"  {w.estimate.method}, {w.estimate.estimator}: {w.why}." for w in withheld)
-            + "\nNothing was written. Do not forward this message."
+            + "\nNothing was written. Do not forward this message.",
         )
     return ValueMessage(SiteValues(site, fingerprint, n, released), withheld, _MADE_HERE)
 

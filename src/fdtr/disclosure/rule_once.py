@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.disclosure.rules import Verdict
-from fdtr.errors import ReleasedBefore
 
 VALUES = "values"
 """Marks a release of values, in place of a feature map's fingerprint of 64 digits."""
@@ -157,13 +156,13 @@ def judge_once(release: Release, patients: Patients, earlier: Iterable[Earlier])
 
 def nothing_near(release: Release, measured: str) -> Verdict:
     """The verdict that rule ONCE holds; `measured` says why."""
-    return Verdict(ReleasedBefore, None, True, measured, _requirement(release, release.margin))
+    return Verdict("ONCE", None, True, measured, _requirement(release, release.margin))
 
 
 def _too_near(release: Release, before: Earlier, step: int, differ: int) -> Verdict:
     measured = f"{differ} patient{'s differ' if differ > 1 else ' differs'} from {_those(before)}"
     required = f"more than {before.margin} that differ, or none" if step else _requirement(release, before.margin)
-    return Verdict(ReleasedBefore, step or None, False, measured, required, advice=_own_folder(release, before))
+    return Verdict("ONCE", step or None, False, measured, required, advice=_own_folder(release, before))
 
 
 def _other_numbers(release: Release, before: Earlier, step: int) -> bool:
@@ -179,13 +178,13 @@ def _other_numbers(release: Release, before: Earlier, step: int) -> bool:
 def _changed(release: Release, before: Earlier, step: int) -> Verdict:
     measured = f"the patients are {_those(before)}, with other values of the same features"
     required = _requirement(release, before.margin)
-    return Verdict(ReleasedBefore, step or None, False, measured, required, advice=_own_folder(release, before))
+    return Verdict("ONCE", step or None, False, measured, required, advice=_own_folder(release, before))
 
 
 def _too_often(times: int) -> Verdict:
     measured = f"values of these patients have left {times} times, with other numbers each time"
     advice = "Give the hub a file of values from before, or wait until clearly more patients have come."
-    return Verdict(ReleasedBefore, None, False, measured, f"at most {MOST_VALUES} times", advice=advice)
+    return Verdict("ONCE", None, False, measured, f"at most {MOST_VALUES} times", advice=advice)
 
 
 def _requirement(release: Release, margin: int) -> str:

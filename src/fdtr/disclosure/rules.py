@@ -3,7 +3,8 @@
 N (enough patients), RATIO (few features per patient), ACTION (enough patients at every action that is used, because
 with p(a) ⊗ ψ(x) the sums are those of each action), CELL, NONZERO and PAIR (no small cell of a column, within an
 action), LEVERAGE (no patient dominates), BOUND (features and targets lie inside their public bounds), COLLINEAR
-(something is left to learn from), and, at the hub, SITES. `rule_once` has rule ONCE, on earlier releases.
+(something is left to learn from), and, at the hub, SITES. Elsewhere: ONCE, on earlier releases, in `rule_once`; ESS, on
+values, in `released_values`; NOISE refuses what carries no noise in a study with differential privacy.
 """
 
 from collections.abc import Sequence
@@ -14,19 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.errors import (
-    DisclosureError,
-    FewNonzero,
-    NothingShared,
-    OutOfBounds,
-    SmallCell,
-    SmallPair,
-    TooFewPatients,
-    TooFewPerAction,
-    TooFewSites,
-    TooManyFeatures,
-    TooMuchLeverage,
-)
+from fdtr.errors import DisclosureError, RuleCode
 
 Payload = Literal["schur", "gram"]
 
@@ -93,7 +82,7 @@ class Verdict:
     sentence on what to do.
     """
 
-    rule: type[DisclosureError]
+    rule: RuleCode
     step: int | None
     holds: bool
     measured: str
@@ -120,7 +109,7 @@ class Verdict:
     def sentence(self) -> str:
         """The verdict in words. It holds counts of patients, so it must not leave the site."""
         place = "" if self.step is None else f"step {self.step}, "
-        sentence = f"{place}rule {self.rule.rule}: {self.measured}; the study asks for {self.asked}."
+        sentence = f"{place}rule {self.rule}: {self.measured}; the study asks for {self.asked}."
         return f"{sentence} {self.advice}" if self.advice else sentence
 
 
@@ -142,34 +131,34 @@ def _judge_step(step: int, fact: StepFacts, rules: Rules, horizon: int) -> list[
     small = rules.small_step
     return [
         Verdict(
-            TooFewPatients, step, fact.n >= rules.min_patients,
+            "N", step, fact.n >= rules.min_patients,
             _patients(fact.n), f"at least {rules.min_patients}", small,
         ),
         Verdict(
-            TooManyFeatures, step, ratio <= rules.max_ratio,
+            "RATIO", step, ratio <= rules.max_ratio,
             f"{fact.rank} independent features for {_patients(fact.n)}", f"at most {rules.max_ratio:g} for each", small,
         ),
         Verdict(
-            TooFewPerAction, step, fewest >= per_action,
+            "ACTION", step, fewest >= per_action,
             f"{_patients(fewest)} at the least used action", f"none or at least {per_action}", small,
         ),
-        _judge_cell(SmallCell, step, fact.cell, "in the rarer of two values of", rules),
-        _judge_cell(FewNonzero, step, fact.nonzero, "apart from zero or from the most common value in", rules),
-        *([_judge_cell(SmallPair, step, fact.pair, "in a cell of", rules)] if rules.payload == "gram" else []),
+        _judge_cell("CELL", step, fact.cell, "in the rarer of two values of", rules),
+        _judge_cell("NONZERO", step, fact.nonzero, "apart from zero or from the most common value in", rules),
+        *([_judge_cell("PAIR", step, fact.pair, "in a cell of", rules)] if rules.payload == "gram" else []),
         Verdict(
-            TooMuchLeverage, step, fact.leverage <= rules.max_leverage * (1 + _ROUNDING),
+            "LEVERAGE", step, fact.leverage <= rules.max_leverage * (1 + _ROUNDING),
             f"one patient has a leverage of {fact.leverage:.2f}", f"at most {rules.max_leverage:g}", small,
         ),
         _judge_bounds(step, fact, rules, horizon - step),
         Verdict(
-            NothingShared, step, not fact.absorbed,
+            "COLLINEAR", step, not fact.absorbed,
             f"nothing is left of the shared features: {fact.absorbed}" if fact.absorbed else "something is left",
             "shared features that vary beside the site's own", "warn",
         ),
     ]  # fmt: skip
 
 
-def _judge_cell(rule: type[DisclosureError], step: int, smallest: Smallest | None, which: str, rules: Rules) -> Verdict:
+def _judge_cell(rule: RuleCode, step: int, smallest: Smallest | None, which: str, rules: Rules) -> Verdict:
     holds = smallest is None or smallest.count >= rules.min_cell
     measured = "no cell to look at" if smallest is None else f"{_patients(smallest.count)} {which} {smallest.where}"
     return Verdict(rule, step, holds, measured, f"none or at least {rules.min_cell}", rules.small_step)
@@ -187,7 +176,7 @@ def _judge_bounds(step: int, fact: StepFacts, rules: Rules, cap: int) -> Verdict
     limit = "a stated norm_bound" if rules.norm_bound is None else f"a norm of at most {rules.norm_bound:g}"
     most = "" if rules.max_patients is None else f" and at most {rules.max_patients} patients"
     return Verdict(
-        OutOfBounds,
+        "BOUND",
         step,
         bounded and inside and fits,
         f"features {features} and targets {targets} their bounds{'' if fits else f', {_patients(fact.n)}'}",
@@ -207,20 +196,22 @@ def require_sites(n_sites: Sequence[int], min_sites: int, site_level_covariates:
         if 0 < count < needed:
             most = max(n_sites)
             where = "" if count == most else f" with sums of step {step}, which the others withheld"
-            raise TooFewSites(
+            raise DisclosureError(
+                "SITES",
                 f"{count} site{'s' if count > 1 else ''} came together{where}; rule SITES asks for {needed}"
                 + (f", because {site_level_covariates} shared covariates are constant within a site" * bool(unmixing))
                 + ". Nothing was written. Wait for more sites"
-                + (", or shorten the horizon in the study." if where else ".")
+                + (", or shorten the horizon in the study." if where else "."),
             )
 
 
 def require_patients(site: str, what: str, n: int, least: int) -> None:
     """Rule N for a release that is not a message of sums, such as a Table 1."""
     if n < least:
-        raise TooFewPatients(
+        raise DisclosureError(
+            "N",
             f"Site {site!r} may not release {what}: rule N: {n} patients; the study asks for at least {least}. "
-            "Nothing was written. Do not forward this message."
+            "Nothing was written. Do not forward this message.",
         )
 
 

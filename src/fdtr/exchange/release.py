@@ -21,7 +21,7 @@ from typing import Final, Literal, TypeVar
 from fdtr import container
 from fdtr.disclosure import Message, Release, TableOne, ValueMessage, lost_to_noise
 from fdtr.disclosure.noise import Cost
-from fdtr.errors import AlreadyPosted, FdtrError, OutputExists, PerhapsWritten, UnreadableFile
+from fdtr.errors import FdtrError, NotWithdrawable, OutputExists, PerhapsWritten, UnreadableFile
 from fdtr.exchange.folder_layout import MASKED, SUMS, file_name, round_folder
 from fdtr.exchange.site_state.joined_folders import JoinedFolder, RoundState, all_joined
 from fdtr.exchange.site_state.ledger import FEWEST_DIGITS, Recorded, site_ledger
@@ -340,7 +340,7 @@ def _require_unposted(joined: JoinedFolder, state: RoundState) -> None:
         )
     place = round_folder(joined.folder, sent.number)
     if sent.posted or any((place / part / file_name(joined.site)).exists() for part in (SUMS, MASKED)):
-        raise AlreadyPosted(
+        raise NotWithdrawable(
             f"The message was posted in round {sent.number} of {joined.folder}, or its posting began and failed, and "
             "others may have read it. Nothing was struck: what nobody remembers could be given away a second time."
         )

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from fdtr.errors import Inconsistent, InvalidSums, NotFinite, NotPositive, NotWhole, OtherShape, TooLarge
+from fdtr.errors import InvalidSums
 from fdtr.summary import INFORMATION_COARSENESS, VARIANCE_FLOOR, Grams, Sums
 
 Array = NDArray[np.float64]
@@ -50,9 +50,9 @@ def check_sound(sums: Sums | Grams, slack: float = 0.0) -> None:
     for field in fields(sums):
         array = getattr(sums, field.name)
         if not np.isfinite(array).all():
-            raise NotFinite(f"{field.name} holds a number that is not finite")
+            raise InvalidSums(f"{field.name} holds a number that is not finite")
         if np.abs(array).max(initial=0.0) > _MOST:
-            raise TooLarge(f"{field.name} holds a number beyond any count of patients")
+            raise InvalidSums(f"{field.name} holds a number beyond any count of patients")
     if isinstance(sums, Grams):
         _check_derivable(sums)
         _check_positive("gram", sums.gram, sums.n_features, 0.0)
@@ -65,27 +65,27 @@ def _check_derivable(grams: Grams) -> None:
     """Refuse numbers so large or small that what is derived from them would overflow."""
     for field in fields(grams):
         if np.abs(getattr(grams, field.name)).max(initial=0.0) > _MOST_DERIVED:
-            raise TooLarge(f"{field.name} holds a number beyond any count of patients")
+            raise InvalidSums(f"{field.name} holds a number beyond any count of patients")
     diagonal = np.diagonal(grams.gram, axis1=1, axis2=2)
     if ((diagonal > 0) & (diagonal < 1 / _MOST_DERIVED)).any():
-        raise Inconsistent("gram holds a square that is smaller than any feature's")
+        raise InvalidSums("gram holds a square that is smaller than any feature's")
 
 
 def _check_positive(name: str, matrices: Array, d: int, allowed: float) -> None:
     if matrices.shape[1:] != (d, d) or not np.array_equal(matrices, matrices.transpose(0, 2, 1)):
-        raise OtherShape(f"{name} is not symmetric")
+        raise InvalidSums(f"{name} is not symmetric")
     values = np.linalg.eigvalsh(matrices) if d else np.zeros((len(matrices), 1))
     low = -(EIGENVALUE_SLACK * np.maximum(1.0, values[:, -1]) + allowed)
     if (values[:, 0] < low).any():
         step = int(np.argmax(values[:, 0] < low))
-        raise NotPositive(f"step {step}: {name} has a negative eigenvalue, which no sum of squares has")
+        raise InvalidSums(f"step {step}: {name} has a negative eigenvalue, which no sum of squares has")
 
 
 def check_site(sums: Sums, norm_bound: float | None) -> None:
     """Refuse sums that no patients of one site could give. `norm_bound` is B, None where there is none."""
     check_sound(sums)
     if not (_whole(sums.n).all() and _whole(sums.rank).all()):
-        raise NotWhole("a count is not a whole number from 0")
+        raise InvalidSums("a count is not a whole number from 0")
     for step in range(sums.horizon):
         try:
             _check_step(_Step.of(sums, step), sums.horizon - step, norm_bound)
@@ -97,7 +97,7 @@ def check_grams(grams: Grams, norm_bound: float | None) -> None:
     """Refuse Grams that no patients of one site could give. `norm_bound` is B, None where there is none."""
     check_sound(grams)
     if not _whole(grams.n).all():
-        raise NotWhole("a count is not a whole number from 0")
+        raise InvalidSums("a count is not a whole number from 0")
     for step in range(grams.horizon):
         try:
             _check_gram_step(grams, step, norm_bound)
@@ -109,19 +109,19 @@ def _check_gram_step(grams: Grams, step: int, norm_bound: float | None) -> None:
     gram, n, square = grams.gram[step], int(grams.n[step]), float(grams.reward_square[step])
     moment, reward = grams.moment[step], grams.reward_moment[step]
     if n == 0 and (gram.any() or moment.any() or reward.any() or square):
-        raise Inconsistent("there are sums over no patients")
+        raise InvalidSums("there are sums over no patients")
     if norm_bound is not None and np.trace(gram) > n * norm_bound**2 * (1 + _ROUNDING):
-        raise TooLarge(f"ΦᵀΦ is larger than {n} patients with features of norm {norm_bound:g} can make it")
+        raise InvalidSums(f"ΦᵀΦ is larger than {n} patients with features of norm {norm_bound:g} can make it")
     if not 0 <= square <= n * (1 + _ROUNDING):
-        raise TooLarge(f"rᵀr is not one of {n} patients with rewards from 0 to 1")
+        raise InvalidSums(f"rᵀr is not one of {n} patients with rewards from 0 to 1")
     basis, _ = _scaled_range(gram, "ΦᵀΦ", _FAINT)
     for name, target, most in (("ΦᵀY", moment, n * (grams.horizon - step) ** 2), ("Φᵀr", reward, square)):
         inside = basis.coordinates(target)
         if np.sum(inside**2) > most * (1 + _SQUARES) + _ROUNDING * n:
-            raise TooLarge(f"{name} is larger than {n} patients with targets inside their bounds can make it")
+            raise InvalidSums(f"{name} is larger than {n} patients with targets inside their bounds can make it")
         faint = len(target) - len(inside)
         if basis.outside(target, inside) > np.sqrt(faint * _FAINT * most) + _OUTSIDE * np.sqrt(max(n, 1) * len(target)):
-            raise Inconsistent(f"{name} has a part in a direction about which ΦᵀΦ knows nothing")
+            raise InvalidSums(f"{name} has a part in a direction about which ΦᵀΦ knows nothing")
 
 
 def _whole(counts: Array) -> NDArray[np.bool_]:
@@ -158,18 +158,18 @@ class _Step:
 def _check_step(step: _Step, left: int, norm_bound: float | None) -> None:
     arrays = (step.schur, step.moment, step.reward, step.information, step.information_moment)
     if step.n == 0 and (any(array.any() for array in arrays) or step.square or step.rank):
-        raise Inconsistent("there are sums over no patients")
+        raise InvalidSums("there are sums over no patients")
     if norm_bound is not None and np.trace(step.schur) > step.n * norm_bound**2 * (1 + _ROUNDING):
-        raise TooLarge(f"S is larger than {step.n} patients with features of norm {norm_bound:g} can make it")
+        raise InvalidSums(f"S is larger than {step.n} patients with features of norm {norm_bound:g} can make it")
     basis, rank = _scaled_range(step.schur, "S", _NOTHING)
     squares = []
     for name, moment, most in (("s", step.moment, step.n * left**2), ("s_r", step.reward, step.n)):
         inside = basis.coordinates(moment)
         if basis.outside(moment, inside) > _OUTSIDE * np.sqrt(max(most, 1) * max(len(moment), 1)):
-            raise Inconsistent(f"{name} has a part in a direction about which S knows nothing")
+            raise InvalidSums(f"{name} has a part in a direction about which S knows nothing")
         squares.append(float(np.sum(inside**2)))
         if squares[-1] > most * (1 + _SQUARES):
-            raise TooLarge(f"{name} is larger than {step.n} patients with targets inside their bounds can make it")
+            raise InvalidSums(f"{name} is larger than {step.n} patients with targets inside their bounds can make it")
     _check_information(step, squares[1], rank)
 
 
@@ -178,16 +178,16 @@ def _check_information(step: _Step, square: float, rank: int) -> None:
     some = diagonal > _LEAST
     weight = float(np.mean(np.diagonal(step.information)[some] / diagonal[some])) if some.any() else 0.0
     if not 0 <= weight <= (1 + _ROUNDING) / VARIANCE_FLOOR:
-        raise TooLarge(f"W is more than {1 / VARIANCE_FLOOR:g} times S")
+        raise InvalidSums(f"W is more than {1 / VARIANCE_FLOOR:g} times S")
     entry = np.sqrt(np.outer(diagonal.clip(0), diagonal.clip(0)))
     if (np.abs(step.information - weight * step.schur) > _ROUNDING * weight * entry).any():
-        raise Inconsistent("W is no multiple of S")
+        raise InvalidSums("W is no multiple of S")
     if (np.abs(step.information_moment - weight * step.reward) > _ROUNDING * weight * np.abs(step.reward)).any():
-        raise Inconsistent("v is not that multiple of s_r that W is of S")
+        raise InvalidSums("v is not that multiple of s_r that W is of S")
     if abs(step.square - weight * square) > _SQUARES * weight * max(step.n, 1):
-        raise Inconsistent("u is not what W and v make it")
+        raise InvalidSums("u is not what W and v make it")
     if step.rank != (rank if weight > 0 else 0):
-        raise Inconsistent("g is not the number of directions that W knows about")
+        raise InvalidSums("g is not the number of directions that W knows about")
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def _scaled_range(schur: Array, name: str, nothing: float) -> tuple[_Range, int]
         return _Range(scale, np.zeros((0, 0)), np.zeros(0)), 0
     correlations = schur * np.outer(scale, scale)
     if schur[~some].any() or np.abs(correlations).max() > 1 + _OUTSIDE:
-        raise NotPositive(f"{name} has products larger than its squares allow")
+        raise InvalidSums(f"{name} has products larger than its squares allow")
     values, vectors = eigh(correlations)
     above = values > nothing
     return _Range(scale, vectors[:, above], values[above]), int(above.sum())

@@ -21,17 +21,7 @@ from numpy.typing import NDArray
 from fdtr import container
 from fdtr.container import Container, Source
 from fdtr.disclosure import Message, MethodValue, SiteValues, TableOne, ValueMessage
-from fdtr.errors import (
-    DamagedFile,
-    InvalidSums,
-    NotFinite,
-    OtherArrays,
-    OtherKind,
-    OtherPayload,
-    OtherStudy,
-    UnreadableFile,
-    WrongLength,
-)
+from fdtr.errors import DamagedFile, ForeignFile, InvalidSums, OtherStudy, UnreadableFile
 from fdtr.exchange.envelopes import AGAIN, HEX, Received, seal, unseal
 from fdtr.exchange.validity import check_grams, check_site, check_sound
 from fdtr.masking import FEWEST_BITS
@@ -137,7 +127,7 @@ def decode_message(
 ) -> Received[SiteSummary]:
     """Read a site's message from bytes; `source` is how a refusal names them."""
     if len(content) != message_size(study):
-        raise WrongLength(f"{source} has {len(content):,} bytes; a message of this study has {message_size(study):,}.")
+        raise DamagedFile(f"{source} has {len(content):,} bytes; a message of this study has {message_size(study):,}.")
     return _message(
         container.decode(content, MESSAGE, source, header_bytes=HEADER_BYTES), source, study, expected
     )  # fmt: skip
@@ -230,7 +220,7 @@ def inspect(
             return open_values(source, expected)
         if kind not in (MESSAGE, TOTAL):
             container.read(source, MESSAGE, most=MOST_BYTES_UNKNOWN)  # says what is wrong with it
-            raise OtherKind(f"{path} is no message, total or values.")
+            raise ForeignFile(f"{path} is no message, total or values.")
         if study is not None:
             return open_message(source, study, expected) if kind == MESSAGE else open_total(source, study, expected)
         file = container.read(source, kind, most=MOST_BYTES_UNKNOWN, signed=True)
@@ -291,7 +281,7 @@ def _resolution(file: Container, source: str | Path, study: Study | None) -> flo
         raise DamagedFile(f"{source} does not say to what unit its sums were rounded. Ask the hub for it again.")
     if study is not None and study.disclosure.secure_sum != bool(resolution):
         was, asked = ("a secure sum", "none") if resolution else ("no secure sum", "one")
-        raise OtherPayload(
+        raise OtherStudy(
             f"{source} was made by {was}, and the study asks for {asked}. Nothing of it was used. Ask the hub how the "
             "total came about."
         )
@@ -342,7 +332,7 @@ def _shape(file: Container, name: str) -> tuple[int, int]:
 
 def _require_arrays(file: Container, source: str | Path, expected: dict[str, tuple[int, ...]]) -> None:
     if {name: array.shape for name, array in file.arrays.items()} != expected:
-        raise OtherArrays(f"{source} does not hold the arrays of a message of this study, and those alone. {AGAIN}")
+        raise DamagedFile(f"{source} does not hold the arrays of a message of this study, and those alone. {AGAIN}")
     _require_floats(file.arrays.values(), source)
 
 
@@ -361,9 +351,9 @@ def _naming(source: str | Path, what: str) -> Iterator[None]:
 def _require_floats(arrays: Iterable[NDArray[Any]], source: str | Path) -> None:
     arrays = list(arrays)
     if any(array.dtype != np.float64 for array in arrays):
-        raise OtherArrays(f"{source} holds numbers of another type than this kind of file has. {AGAIN}")
+        raise DamagedFile(f"{source} holds numbers of another type than this kind of file has. {AGAIN}")
     if not all(np.isfinite(array).all() for array in arrays):
-        raise NotFinite(f"{source} holds numbers that are not finite (NaN or infinite). {AGAIN}")
+        raise InvalidSums(f"{source} holds numbers that are not finite (NaN or infinite). {AGAIN}")
 
 
 def _values(file: Container, source: str | Path, envelope: Envelope) -> SiteValues:

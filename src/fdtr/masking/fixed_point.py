@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.errors import OtherShape, OutOfRange, TooManyPatients
+from fdtr.errors import OtherStudy, OutOfRange
 from fdtr.summary import INFORMATION_COARSENESS, VARIANCE_FLOOR, Sums
 
 Array = NDArray[np.float64]
@@ -90,12 +90,12 @@ class FixedPoint:
     def encode(self, sums: Sums) -> Words:
         """The sums of one site as whole numbers, (length,); refuses sums that might wrap around."""
         if (sums.horizon, sums.n_shared) != (self.horizon, self.n_shared):
-            raise OtherShape(
+            raise OtherStudy(
                 f"The sums have {sums.horizon} steps and {sums.n_shared} shared features, the round {self.horizon} "
                 f"and {self.n_shared}. Use the study file of the round."
             )
         if np.max(sums.n, initial=0.0) > self.max_patients:
-            raise TooManyPatients(
+            raise OutOfRange(
                 f"The site has more patients than the study's `max_patients`, {self.max_patients}. Nothing was "
                 "masked. Ask for a study file with a higher `max_patients`; all sites then start again with it."
             )
@@ -106,7 +106,7 @@ class FixedPoint:
     def decode(self, total: Words, n_sites: int) -> Sums:
         """The sums of a total over `n_sites` sites; refuses numbers that so many sites cannot have."""
         if total.dtype != np.uint64 or total.shape != (self.length,):
-            raise OtherShape(f"A total of this round holds {self.length} whole numbers of 64 bits; this one does not.")
+            raise OtherStudy(f"A total of this round holds {self.length} whole numbers of 64 bits; this one does not.")
         numbers = total.view(np.int64).reshape(self.horizon, -1).astype(np.float64) * self._units
         parts = np.split(numbers, np.cumsum(list(self._widths.values()))[:-1], axis=1)
         by_name = dict(zip(self._widths, parts, strict=True))

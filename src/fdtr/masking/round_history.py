@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.errors import MalformedPart, OtherFormat, RoundTooAlike
+from fdtr.errors import DifferencingRisk, MalformedPart, OtherFormat
 from fdtr.masking.protocol_messages import FEWEST_HONEST, key_field, pairs_field, parse_object, text_field
 
 Survivor = tuple[str, str]
@@ -131,12 +131,12 @@ def require_unlike(earlier: Iterable[Collection[str]], survivors: Collection[str
     >>> require_unlike([("a", "b", "c", "d")], ("d", "c", "b", "a"))
     >>> require_unlike([("a", "b", "c", "d")], ("a", "b", "c"))
     Traceback (most recent call last):
-    fdtr.errors.RoundTooAlike: ...
+    fdtr.errors.DifferencingRisk: ...
     """
     fewest = FEWEST_HONEST + colluding
     sets = list(dict.fromkeys(frozenset(sites) for sites in (*earlier, survivors)))
     if smallest_sum(sets, below=fewest):
-        raise RoundTooAlike(
+        raise DifferencingRisk(
             f"With the sums opened before, this one would give away a sum over fewer than {fewest} sites. Nothing was "
             f"signed. Join with the same sites as before, under the same names and keys, or with at least {fewest} "
             "more or fewer of them."

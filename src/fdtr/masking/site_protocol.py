@@ -14,16 +14,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.errors import (
-    BadAnnouncement,
-    KeyReused,
-    MalformedPart,
-    MissingSignature,
-    NotASurvivor,
-    OtherShape,
-    OtherSurvivors,
-    OutOfTurn,
-)
+from fdtr.errors import MalformedPart, OtherStudy, ProtocolViolation
 from fdtr.masking.mask_streams import KEY_BYTES, add_pair_mask, pair_keys, public_key, stream
 from fdtr.masking.protocol_messages import (
     Announcement,
@@ -68,17 +59,19 @@ class SiteRound:
     def announcement(self, sign: Sign) -> Announcement:
         """Step 1: the site's public key for this round, signed."""
         if not self.private_key:
-            raise OutOfTurn(f"Site {self.site!r} has announced its key for this round and masked a message with it.")
+            raise ProtocolViolation(
+                f"Site {self.site!r} has announced its key for this round and masked a message with it."
+            )
         bare = Announcement(self.site, public_key(self.private_key))
         return replace(bare, signature=sign(bare.content(self.round)))
 
     def masked(self, vector: Words, sign: Sign) -> MaskedMessage:
         """Step 3: the masked message of `vector`, which must be the vector that `mask` was called with."""
         if not self.masked_digest or self.opened or not self.self_mask:
-            raise OutOfTurn(f"Site {self.site!r} holds no masks for this round, or no longer.")
+            raise ProtocolViolation(f"Site {self.site!r} holds no masks for this round, or no longer.")
         bare = self._masked(vector)
         if bare.digest(self.round) != self.masked_digest:
-            raise KeyReused(
+            raise ProtocolViolation(
                 f"Site {self.site!r} has already masked other sums in this round. A second message under the same "
                 "masks would give the difference away. Nothing was written. Join a new round."
             )
@@ -92,7 +85,9 @@ class SiteRound:
     def opening(self, sign: Sign) -> Opening:
         """Step 5: b_i and the keys shared with dropped sites, once `release` allowed it."""
         if not self.opened or not self.self_mask:
-            raise OutOfTurn(f"Site {self.site!r} has not seen every survivor's signature; its masks stay closed.")
+            raise ProtocolViolation(
+                f"Site {self.site!r} has not seen every survivor's signature; its masks stay closed."
+            )
         bare = Opening(self.site, self.self_mask, self.pair_keys)
         return replace(bare, signature=sign(bare.content(self.round, self._signed_list())))
 
@@ -136,7 +131,7 @@ class SiteRound:
 
     def _masked(self, vector: Words) -> MaskedMessage:
         if vector.dtype != np.uint64 or vector.shape != (self.round.length,):
-            raise OtherShape(f"A message of this round holds {self.round.length} whole numbers of 64 bits.")
+            raise OtherStudy(f"A message of this round holds {self.round.length} whole numbers of 64 bits.")
         hidden = vector + stream(self.self_mask, len(vector))
         for other, shared in self.pair_keys:
             add_pair_mask(hidden, shared, self.site, other)
@@ -144,7 +139,7 @@ class SiteRound:
 
     def _signed_list(self) -> SurvivorList:
         if self.survivors is None:
-            raise OutOfTurn(f"Site {self.site!r} has not accepted a list of survivors yet.")
+            raise ProtocolViolation(f"Site {self.site!r} has not accepted a list of survivors yet.")
         return self.survivors
 
 
@@ -153,9 +148,9 @@ def start(
 ) -> SiteRound:
     """Step 1: make fresh keys for one site and one round; `history` holds the site's earlier rounds."""
     if site not in agreed.sites:
-        raise NotASurvivor(f"Site {site!r} is not on the roster of this round: {', '.join(agreed.sites)}.")
+        raise ProtocolViolation(f"Site {site!r} is not on the roster of this round: {', '.join(agreed.sites)}.")
     if history.knows(agreed.context):
-        raise KeyReused(
+        raise ProtocolViolation(
             f"Site {site!r} took part in this round before and no longer has its keys. A round is played once: join a "
             "new one."
         )
@@ -168,13 +163,13 @@ def mask(state: SiteRound, announcements: Iterable[Announcement], vector: Words,
         state.masked(vector, lambda _: b"")  # refuses another message; the same one keeps its masks
         return state
     if not state.private_key:
-        raise OutOfTurn(f"Site {state.site!r} gave this round up. Join a new one.")
+        raise ProtocolViolation(f"Site {state.site!r} gave this round up. Join a new one.")
     public = _verified(state, announcements, verify)
     others = {other: public[other] for other in state.round.sites if other != state.site}
     try:
         shared = tuple(pair_keys(state.private_key, state.site, others, state.round.context).items())
     except ValueError:
-        raise BadAnnouncement(
+        raise ProtocolViolation(
             "A site announced a key that would make its secrets known to all. Find out which; start a new round."
         ) from None
     keyed = replace(state, private_key=b"", pair_keys=shared)
@@ -189,17 +184,19 @@ def confirm(
     `keys` are the sites' public keys on the roster: `history` may know a site's key under another name.
     """
     if not state.masked_digest or not state.self_mask:
-        raise OutOfTurn(f"Site {state.site!r} has no masked message in this round.")
+        raise ProtocolViolation(f"Site {state.site!r} has no masked message in this round.")
     if state.survivors is not None and state.survivors != survivors:
-        raise OtherSurvivors(
+        raise ProtocolViolation(
             f"Site {state.site!r} has signed another list of survivors in this round. One that signs two lets the hub "
             "unmask a site. Give the round up and join a new one; ask the hub why the list changed."
         )
     strangers = sorted(set(survivors.sites) - set(state.round.sites))
     if strangers:
-        raise OtherSurvivors(f"The list of survivors names {strangers[0]!r}, who is not on the roster. Do not sign it.")
+        raise ProtocolViolation(
+            f"The list of survivors names {strangers[0]!r}, who is not on the roster. Do not sign it."
+        )
     if dict(survivors.members).get(state.site) != state.masked_digest:
-        raise NotASurvivor(
+        raise ProtocolViolation(
             f"The list of survivors lacks site {state.site!r} or names a message that it did not send. Nothing was "
             "signed, and its masks stay closed. Wait for a new round."
         )
@@ -223,7 +220,7 @@ def release(
     if state.opened:
         return state
     if not state.self_mask:
-        raise OutOfTurn(f"Site {state.site!r} gave this round up; its masks are gone. Join a new one.")
+        raise ProtocolViolation(f"Site {state.site!r} gave this round up; its masks are gone. Join a new one.")
     _require_unlike(state, survivors, history, keys)
     require_signatures(state.round, survivors, confirmations, verify)
     dropped = survivors.dropped(state.round)
@@ -245,14 +242,14 @@ def require_signatures(
         if site not in agreed.sites or not verify(site, confirmation.content(agreed), signature):
             continue
         if confirmation.list_digest != expected:
-            raise OtherSurvivors(
+            raise ProtocolViolation(
                 f"Site {site!r} signed another list of survivors than this site. The hub showed different lists, "
                 "which is how it could unmask one site. No mask was opened. Give the round up; ask the hub."
             )
         signed.add(site)
     missing = [site for site in survivors.sites if site not in signed]
     if missing:
-        raise MissingSignature(
+        raise ProtocolViolation(
             f"{', '.join(map(repr, missing))} has not signed the list of survivors, or not with the key of the roster. "
             "No mask was opened. Wait for the signature; if it does not come, start a new round."
         )
@@ -264,23 +261,25 @@ def _verified(state: SiteRound, announcements: Iterable[Announcement], verify: V
     for announcement in announcements:
         site, announced = announcement.site, announcement.public_key
         if site not in state.round.sites:
-            raise BadAnnouncement(f"{site!r} announced a key and is not on the roster. Leave it out.")
+            raise ProtocolViolation(f"{site!r} announced a key and is not on the roster. Leave it out.")
         if public_keys.get(site, announced) != announced:
-            raise BadAnnouncement(f"Site {site!r} announced two keys for one round. Start a new round.")
+            raise ProtocolViolation(f"Site {site!r} announced two keys for one round. Start a new round.")
         if not verify(site, announcement.content(state.round), announcement.signature):
-            raise BadAnnouncement(
+            raise ProtocolViolation(
                 f"The key that {site!r} announced is not signed with its key of the roster, for this round. "
                 "Nothing was masked. Call the site and compare fingerprints."
             )
         public_keys[site] = announced
     missing = [site for site in state.round.sites if site not in public_keys]
     if missing:
-        raise BadAnnouncement(
+        raise ProtocolViolation(
             f"No key yet from {', '.join(map(repr, missing))}. Every site of the roster announces one before any masks "
             "its message: wait, or agree on a roster without it."
         )
     if public_keys[state.site] != public_key(state.private_key):
-        raise BadAnnouncement(f"The key announced for {state.site!r} is not the one this site made. Start a new round.")
+        raise ProtocolViolation(
+            f"The key announced for {state.site!r} is not the one this site made. Start a new round."
+        )
     if len(set(public_keys.values())) != len(public_keys):
-        raise BadAnnouncement("Two sites announced the same key. Find out which; start a new round.")
+        raise ProtocolViolation("Two sites announced the same key. Find out which; start a new round.")
     return public_keys

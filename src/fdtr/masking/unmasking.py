@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.errors import BadOpening, ChangedMessage, SiteTwice
+from fdtr.errors import ProtocolViolation, WrongSite
 from fdtr.masking.fixed_point import FixedPoint
 from fdtr.masking.mask_streams import add_pair_mask, stream
 from fdtr.masking.protocol_messages import MaskedMessage, Opening, Round, SurvivorList, Verify, require_enough
@@ -42,18 +42,18 @@ def unmask(
     for site, digest in survivors.members:
         message, opening = by_site.get(site), opened.get(site)
         if message is None or message.digest(agreed) != digest:
-            raise ChangedMessage(
+            raise ProtocolViolation(
                 f"The masked message of {site!r} is missing or not the one that the survivors signed for. Restore the "
                 "message as it was posted, or start a new round."
             )
         _require_message(agreed, message, verify)
         if opening is None or tuple(other for other, _ in opening.pair_keys) != dropped:
-            raise BadOpening(
+            raise ProtocolViolation(
                 f"The opening of {site!r} is missing or does not cover the sites that dropped out. Wait for it; if it "
                 "does not come, start a new round."
             )
         if not verify(site, opening.content(agreed, survivors), opening.signature):
-            raise BadOpening(
+            raise ProtocolViolation(
                 f"The opening of {site!r} is not signed with its key of the roster, for this round and this list of "
                 "survivors. It may belong to another round. Ask the site to post its opening again."
             )
@@ -79,7 +79,7 @@ def _by_site(messages: Iterable[MaskedMessage]) -> dict[str, MaskedMessage]:
     by_site: dict[str, MaskedMessage] = {}
     for message in messages:
         if message.site in by_site:
-            raise SiteTwice(f"Site {message.site!r} posted two masked messages. Start a new round.")
+            raise WrongSite(f"Site {message.site!r} posted two masked messages. Start a new round.")
         by_site[message.site] = message
     return by_site
 
@@ -87,12 +87,12 @@ def _by_site(messages: Iterable[MaskedMessage]) -> dict[str, MaskedMessage]:
 def _require_message(agreed: Round, message: MaskedMessage, verify: Verify) -> None:
     sound = message.vector.dtype == np.uint64 and message.vector.shape == (agreed.length,)
     if message.site not in agreed.sites or not sound:
-        raise ChangedMessage(
+        raise ProtocolViolation(
             f"The masked message of {message.site!r} does not fit this round: the site is not on the roster, or the "
             f"message does not hold {agreed.length} whole numbers. Leave it out."
         )
     if not verify(message.site, message.content(agreed), message.signature):
-        raise ChangedMessage(
+        raise ProtocolViolation(
             f"The masked message of {message.site!r} is not signed with its key of the roster, for this round. Leave "
             "it out, or ask the site to post it again."
         )

@@ -127,7 +127,7 @@ def site_record(
         identified=[record.Feature(**vars(feature)) for feature in check.identified],
         transitions=[test.p_value for test in check.transitions],
         disclosure=[
-            record.Refusal(rule=v.rule.rule, step=v.step, measured=v.measured, asked=v.asked)
+            record.Refusal(rule=v.rule, step=v.step, measured=v.measured, asked=v.asked)
             for v in check.verdicts
             if v.refuses and v.step is not None
         ],

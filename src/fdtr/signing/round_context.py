@@ -7,18 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from fdtr.container import UNSIGNED, canonical_json
-from fdtr.errors import (
-    InvalidName,
-    OtherKey,
-    OtherPhase,
-    OtherRoster,
-    OtherRound,
-    OtherStudy,
-    Replayed,
-    UnknownSender,
-    Unsigned,
-    WrongSignature,
-)
+from fdtr.errors import BadSignature, OtherRoster, OtherRound, OtherStudy, WrongSite
 from fdtr.signing.key_pairs import Key, public_bytes
 
 HUB = "hub"
@@ -33,7 +22,7 @@ def check_name(name: str, what: str = "site") -> None:
     size = len(name.encode(errors="replace"))
     plain = name.isprintable() and not {'"', "\\"} & set(name)
     if not 1 <= size <= MOST_NAME_BYTES or not plain or name != name.strip():
-        raise InvalidName(
+        raise WrongSite(
             f"The {what} {name[:MOST_NAME_BYTES]!r} cannot stand in a message: a name has at most {MOST_NAME_BYTES} "
             "bytes, no quotation marks or backslashes, and no spaces at its ends. Choose another."
         )
@@ -43,7 +32,7 @@ def check_site_name(name: str) -> None:
     """Refuse a name that `check_name` refuses, and the hub's name."""
     check_name(name)
     if name == HUB:
-        raise InvalidName(f"A site may not be called {HUB!r}: that is the hub's name in the roster. Choose another.")
+        raise WrongSite(f"A site may not be called {HUB!r}: that is the hub's name in the roster. Choose another.")
 
 
 @dataclass(frozen=True)
@@ -108,11 +97,13 @@ def require_own(key: Key | None, site: str, roster: Mapping[str, str]) -> None:
     if not roster or (site == HUB and HUB not in roster and key is None):
         return
     if site not in roster:
-        raise UnknownSender(_unknown(site, roster))
+        raise BadSignature(_unknown(site, roster))
     if key is None:
-        raise Unsigned(f"The roster has a key of {site!r}, so what it sends must be signed. Give its key with --key.")
+        raise BadSignature(
+            f"The roster has a key of {site!r}, so what it sends must be signed. Give its key with --key."
+        )
     if key.public != roster[site]:
-        raise OtherKey(
+        raise BadSignature(
             f"This key is not the one that the roster has of {site!r}. Use the right one. If that is lost, replace it "
             f"in everybody's study file with `fdtr roster replace STUDY {site} {key.public}`, and begin a new round."
         )
@@ -130,16 +121,16 @@ def verify(envelope: Envelope, signature: str, expected: Round, phase: str, sour
             f"is {expected.fingerprint[:12]}…). Give every site the same study file."
         )
     if envelope.phase != phase:
-        raise OtherPhase(f"{source}, of {sender}, belongs to the part {envelope.phase!r} of a round, not to {phase!r}.")
+        raise OtherRound(f"{source}, of {sender}, belongs to the part {envelope.phase!r} of a round, not to {phase!r}.")
     if envelope.round in expected.earlier:
-        raise Replayed(
+        raise OtherRound(
             f"{source}, of {sender}, is of round {envelope.round}, which is over; this is round {expected.name}. Ask "
             f"for the message of this round."
         )
     if envelope.round != expected.name:
         raise OtherRound(f"{source}, of {sender}, is of round {envelope.round!r}; this is round {expected.name!r}.")
     if expected.roster and envelope.site not in expected.roster and envelope.site != HUB:
-        raise UnknownSender(f"{source}: {_unknown(envelope.site, expected.roster)}")
+        raise BadSignature(f"{source}: {_unknown(envelope.site, expected.roster)}")
     if envelope.context != expected.context:
         raise OtherRoster(
             f"{source}, of {sender}, was made under another list of keys than this study's [roster]. Compare "
@@ -148,12 +139,14 @@ def verify(envelope: Envelope, signature: str, expected: Round, phase: str, sour
     public = expected.roster.get(envelope.site)
     if public is None:
         if signature != UNSIGNED:
-            raise WrongSignature(f"{source} is signed, and the roster has no key of {sender} to check it with.")
+            raise BadSignature(f"{source} is signed, and the roster has no key of {sender} to check it with.")
         return False
     if signature == UNSIGNED:
-        raise Unsigned(f"{source} is not signed, and the roster has a key of {sender}. Ask for it with a signature.")
+        raise BadSignature(
+            f"{source} is not signed, and the roster has a key of {sender}. Ask for it with a signature."
+        )
     if not is_signed(public, envelope.statement, signature):
-        raise WrongSignature(
+        raise BadSignature(
             f"{source} is not signed by {sender}, or was changed since. Do not use it; ask {sender} over another way."
         )
     return True

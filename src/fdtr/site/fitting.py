@@ -12,7 +12,7 @@ from fdtr import __version__
 from fdtr.disclosure import judge, withheld_steps
 from fdtr.disclosure.facts import measure
 from fdtr.disclosure.noise import Cost, expected_ratio, gaussian_noise, noise_scale
-from fdtr.errors import NotRepeatable, OtherSite, OtherStudy
+from fdtr.errors import NotRepeatable, OtherStudy, WrongSite
 from fdtr.learners import baselines, federated, local
 from fdtr.learners.backward import Fit, Settings, grams_of, sums_of
 from fdtr.learners.private_fit import Noise, fit_private
@@ -179,7 +179,7 @@ def fit_federated(
         )
     own = own or recomputed(study, rows)
     if own.site != rows.site:
-        raise OtherSite(f"The rows are those of site {rows.site!r}, the summary to subtract is that of {own.site!r}.")
+        raise WrongSite(f"The rows are those of site {rows.site!r}, the summary to subtract is that of {own.site!r}.")
     study.check_shape(total.sums.horizon, total.sums.n_shared)
     log.info("site %s: fitting with %d others", rows.site, len(total.sites) - 1)
     others = others_in(total, own)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import trajectories
-from fdtr.errors import OtherStudy, TooFewClusters, TooFewPatients
+from fdtr.errors import DisclosureError, OtherStudy, TooFewClusters
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
 from fdtr.tuning import assign_folds
@@ -78,9 +78,10 @@ def evaluation_folds(study: Study, rows: Trajectories, n_folds: int) -> Folds:
         return _without_gaps(rows, folds)
     if len(np.unique(folds)) < n_folds:
         n = rows.n_patients
-        raise TooFewPatients(
+        raise DisclosureError(
+            "N",
             f"Site {rows.site!r} has {n} patient{'s' * (n != 1)}, too few to hold out one fold of {n_folds} after "
-            "another. Its policies cannot be valued on its own patients."
+            "another. Its policies cannot be valued on its own patients.",
         )
     return folds
 

@@ -9,7 +9,6 @@ from fdtr import tuning
 from fdtr.disclosure import EarlierReleases, Verdict, judge, withheld_steps
 from fdtr.disclosure.facts import measure
 from fdtr.disclosure.noise import Cost
-from fdtr.errors import ReleasedBefore
 from fdtr.inference import FTest, Identified, OwnCheck, compare_held_out, identify, transition_test
 from fdtr.site.fitting import LocalFit, MessageFit, cost_of, fit_message, others_in
 from fdtr.site.settings_choice import message_settings
@@ -100,7 +99,7 @@ def _judge_once(
     if before is None:
         return ledger.judge(release)
     measured = f"these patients were released in the message {before[:12]}…, which is used again"
-    return Verdict(ReleasedBefore, None, True, measured, "one noised message of the same patients")
+    return Verdict("ONCE", None, True, measured, "one noised message of the same patients")
 
 
 def check_total(study: Study, rows: Trajectories, total: Total, own: SiteSummary) -> OwnCheck:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.disclosure import MethodValue, ValueFacts, ValueMessage, release_values
-from fdtr.errors import NotNoised, TooFewClusters
+from fdtr.errors import DisclosureError, TooFewClusters
 from fdtr.evaluation.confounding import Sensitivity
 from fdtr.evaluation.diagnostics import Diagnostics
 from fdtr.evaluation.estimate import Comparison, Estimate, Method
@@ -204,9 +204,10 @@ def summarize_values(study: Study, evaluation: SiteEvaluation) -> ValueMessage:
 def refuse_values(study: Study) -> None:
     """Refuse to release values, which carry no noise, in a study with differential privacy."""
     if study.disclosure.epsilon is not None:
-        raise NotNoised(
+        raise DisclosureError(
+            "NOISE",
             "The study asks for differential privacy (epsilon), and values of policies would leave this site without "
-            "noise. Nothing was written. Without --out they are shown here alone."
+            "noise. Nothing was written. Without --out they are shown here alone.",
         )
 
 

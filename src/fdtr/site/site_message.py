@@ -7,7 +7,7 @@ import numpy as np
 from fdtr import container
 from fdtr.disclosure import VALUES, EarlierReleases, Message, Release, SiteValues, release
 from fdtr.disclosure.facts import measure
-from fdtr.errors import ReleasedBefore
+from fdtr.errors import DisclosureError
 from fdtr.site.fitting import LocalFit, MessageFit, fit_message
 from fdtr.study import Study
 from fdtr.summary import SiteSummary
@@ -37,11 +37,12 @@ def summarize(
 def _refuse_repeated(study: Study, rows: Trajectories, ledger: EarlierReleases, fitted: LocalFit | MessageFit) -> None:
     before = ledger.repeated(release_of(study, rows, None))
     if before is not None and before != fitted.summary.digest:  # the same digest is the message that was sent
-        raise ReleasedBefore(
+        raise DisclosureError(
+            "ONCE",
             f"Site {rows.site!r} has released these patients for this study before, in the message {before[:12]}…. "
             "Another message would carry other noise, and two of them tell more than epsilon allows. Nothing was "
             "written. Use that message again; if it was never sent, strike it with `fdtr site withdraw`. Do not "
-            "forward this message."
+            "forward this message.",
         )
 
 

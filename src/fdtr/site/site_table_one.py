@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fdtr import container
 from fdtr.disclosure import Release, TableOne, release_table
 from fdtr.disclosure.released_table import MISSING, Fact, Groups, Measured
-from fdtr.errors import NotNoised, OtherPayload
+from fdtr.errors import DisclosureError, ExchangeError
 from fdtr.site.rows import require_rows
 from fdtr.study import Study
 from fdtr.study.sections import Covariate
@@ -41,14 +41,15 @@ def summarize_table(study: Study, rows: Trajectories, source: Any, units: Mappin
     require_rows(study, rows)
     section = study.disclosure
     if section.secure_sum:
-        raise OtherPayload(
+        raise ExchangeError(
             "The study asks for a secure sum, in which nobody sees one site's numbers, and a Table 1 would show them. "
             "None was written."
         )
     if section.epsilon is not None:
-        raise NotNoised(
+        raise DisclosureError(
+            "NOISE",
             "The study asks for differential privacy (epsilon), and a Table 1 would leave this site without noise. "
-            "None was written."
+            "None was written.",
         )
     facts = list(_facts(study, rows, _raw_table(study, rows.site, source), units or {}))
     return release_table(rows.site, study.fingerprint, rows.n_patients, facts, section.min_patients, section.min_cell)

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fdtr import container
 from fdtr.disclosure import Rules
-from fdtr.errors import InvalidStudy, NoSharedEffect, OtherShape, UnreadableFile
+from fdtr.errors import InvalidStudy, OtherStudy, UnreadableFile
 from fdtr.features import FeatureMap, build_features
 from fdtr.signing import HUB, check_name, public_bytes
 from fdtr.study.sections import (
@@ -298,7 +298,7 @@ class Study(Section):
     def require_shared(self) -> None:
         """Refuse a study without shared effects: sites would learn nothing from each other."""
         if not self.feature_map.n_shared:
-            raise NoSharedEffect(
+            raise InvalidStudy(
                 f"The study {self.name!r} shares no effect, so nothing would be learnt together. Nothing was written. "
                 'Set effect = "shared" for covariates that do the same at every site, and give that file to all sites.'
             )
@@ -307,7 +307,7 @@ class Study(Section):
         """Refuse sums whose horizon or number of shared features is not this study's."""
         expected = (self.horizon, self.feature_map.n_shared)
         if (horizon, n_shared) != expected:
-            raise OtherShape(
+            raise OtherStudy(
                 f"The sums have {horizon} steps and {n_shared} shared features; the study has {expected[0]} and "
                 f"{expected[1]}. They belong to another study."
             )

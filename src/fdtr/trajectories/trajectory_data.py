@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.errors import SeveralSites
+from fdtr.errors import UnknownSite
 from fdtr.trajectories.table_checks import Checked, check
 from fdtr.trajectories.table_sources import TableLayout, load
 
@@ -131,7 +131,7 @@ class Trajectories:
         """Name of the only site."""
         if len(self._rows) != 1:
             fact = f"One site is needed and the table holds {len(self._rows)}."
-            raise SeveralSites(f"{fact} Name one with --site; in Python, take one of by_site().")
+            raise UnknownSite(f"{fact} Name one with --site; in Python, take one of by_site().")
         return next(iter(self._rows))
 
     @property

@@ -10,14 +10,14 @@ import pytest
 import tomli_w
 
 from fdtr.errors import (
+    BadSignature,
     Busy,
     Exposed,
     FdtrError,
     InvalidSettings,
-    NoHubKey,
-    OtherKey,
+    InvalidStudy,
     OtherStudy,
-    OtherUser,
+    ServiceError,
     UnreadableKey,
 )
 from fdtr.exchange.atomic_files import locked
@@ -168,7 +168,7 @@ def test_a_site_starts_only_with_what_it_agreed_to(tmp_path, site):
     refused_site(tmp_path, {**site, "studies": [other]}, OtherStudy, "not the study that was agreed to")
     refused_site(tmp_path, {**site, "studies": [study, study]}, InvalidSettings, "are the same study")
     refused_site(tmp_path, {**site, "studies": [{**study, "data": "none.csv"}]}, InvalidSettings, "is not there")
-    refused_site(tmp_path, {**site, "site": "b"}, OtherKey, "not the one that the roster has of 'b'")
+    refused_site(tmp_path, {**site, "site": "b"}, BadSignature, "not the one that the roster has of 'b'")
     refused_site(tmp_path, {**site, "authority": "none.crt"}, InvalidSettings, "Ask the hub")
     refused_site(tmp_path, {**site, "authority": "a.csv"}, InvalidSettings, "no certificate in PEM. Ask the hub")
     os.mkfifo(tmp_path / "pipe")  # nobody writes into it: whoever opened it would wait for ever
@@ -190,7 +190,7 @@ def test_a_site_starts_only_with_what_it_agreed_to(tmp_path, site):
     loaded = Study.load(tmp_path / "study.toml")
     roster = {name: key for name, key in loaded.roster.items() if name != HUB}
     Study.model_validate({**loaded.model_dump(), "roster": roster}).save(tmp_path / "study.toml")
-    refused_site(tmp_path, site, NoHubKey, "no key of the hub")
+    refused_site(tmp_path, site, InvalidStudy, "no key of the hub")
 
 
 @pytest.mark.slow  # imports flwr
@@ -248,7 +248,7 @@ def test_a_hub_starts_only_with_nodes_of_the_roster_and_its_own_key(tmp_path, hu
     from fdtr.exchange.flower.hub_service import require_hub
 
     require_hub(HubSettings.load(written(tmp_path, hub)), key_of(HUB))
-    with pytest.raises(OtherKey):
+    with pytest.raises(BadSignature, match="not the one that the roster has of"):
         require_hub(HubSettings.load(written(tmp_path, hub)), key_of("a"))
     stranger = {**hub["nodes"], "d": new_node_key(tmp_path / "d.node")}
     with pytest.raises(InvalidSettings, match="has 'd', which is not on the study's roster"):
@@ -297,9 +297,9 @@ def test_a_round_is_started_by_the_owner_of_the_state_alone(tmp_path, hub, monke
     Serving(os.getpid(), 1, {"a": 1}).save(state)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     before = sorted(state.rglob("*"))
-    with pytest.raises(OtherUser, match=r"belongs to (\S+), .* sudo -u \1 fdtr"):
+    with pytest.raises(ServiceError, match=r"belongs to (\S+), .* sudo -u \1 fdtr"):
         start_round(settings)
-    with pytest.raises(OtherUser):
+    with pytest.raises(ServiceError, match="who runs the service"):
         serve_hub(settings, key_of(HUB), lambda *_: None)
     assert sorted(state.rglob("*")) == before
 
@@ -311,6 +311,6 @@ def test_a_site_is_served_by_the_owner_of_its_state_alone(tmp_path, site, monkey
     settings = SiteSettings.load(written(tmp_path, site))
     state = private_folder("The state folder", settings.state)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    with pytest.raises(OtherUser):
+    with pytest.raises(ServiceError, match="who runs the service"):
         serve_site(settings, key_of("a"), lambda *_: None)
     assert list(state.iterdir()) == []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fdtr.errors import MissingProgram
+from fdtr.errors import ServiceError
 from fdtr.exchange.flower.processes import (
     Child,
     Children,
@@ -192,5 +192,5 @@ def test_loopback_is_reached_without_a_proxy_by_the_service_and_its_children(mon
 
 
 def test_a_missing_program_is_named_with_the_command_that_installs_it():
-    with pytest.raises(MissingProgram, match="apt-get install no-such"):
+    with pytest.raises(ServiceError, match="apt-get install no-such"):
         find_program("no-such-program", "apt-get install no-such")

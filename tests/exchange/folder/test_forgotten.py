@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fdtr.errors import Forgotten, MalformedPart
+from fdtr.errors import LostState, MalformedPart
 from fdtr.exchange.site_state.release_guard import history_locked, read_history, save_history
 from fdtr.signing import HUB
 from fdtr.study import set_roster
@@ -42,7 +42,7 @@ def test_no_second_sum_comes_about_where_the_first_was_forgotten(tmp_path):
     memory(parties, "b").write_bytes(EMPTY)
     memory(parties, "c").write_bytes(early)  # an old copy, from before the masks were opened
     for site in "abc":
-        with pytest.raises(Forgotten, match=r"secure-sums\.json no longer holds .* Restore its newest copy"):
+        with pytest.raises(LostState, match=r"secure-sums\.json no longer holds .* Restore its newest copy"):
             parties.site(site)
     assert parties.board.keys == {}
     memory(parties, "a").write_bytes(whole)
@@ -57,7 +57,7 @@ def test_a_memory_that_vanishes_within_a_round_is_missed(tmp_path):
     parties.all()
     memory(parties, "a").unlink()
     parties.hub()
-    with pytest.raises(Forgotten):
+    with pytest.raises(LostState):
         parties.site("a")
     assert parties.board.confirmed == {}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fdtr.errors import BadAnnouncement, Linked, NoStudyFolder, OtherPosting, UnwritableFile, WrongLength
+from fdtr.errors import DamagedFile, NoStudyFolder, OtherPosting, ProtocolViolation, UnreadableFile, UnwritableFile
 from fdtr.exchange import atomic_files
 from fdtr.exchange.folder import posted_files
 from fdtr.exchange.folder.round_files import seal_begun, seal_part
@@ -90,7 +90,7 @@ def test_huge_files_links_pipes_and_folders_are_not_read(tmp_path):
     target.rmdir()
     with (parties.folder / "study.toml").open("r+b") as file:
         file.truncate(2**30)
-    with pytest.raises(WrongLength, match="too long for a study file"):
+    with pytest.raises(DamagedFile, match="too long for a study file"):
         read_round(parties.folder)
 
 
@@ -145,9 +145,9 @@ def test_the_way_to_the_folder_may_be_a_link_and_its_study_may_not(tmp_path):
     study = parties.folder / "study.toml"
     study.rename(tmp_path / "elsewhere.toml")
     study.symlink_to(tmp_path / "elsewhere.toml")
-    with pytest.raises(Linked, match=r"study\.toml is a link"):
+    with pytest.raises(UnreadableFile, match=r"study\.toml is a link"):
         read_round(parties.folder)
-    with pytest.raises(Linked, match=r"study\.toml is a link"):
+    with pytest.raises(UnreadableFile, match=r"study\.toml is a link"):
         parties.open()
 
 
@@ -229,7 +229,7 @@ def test_parts_of_another_round_or_key_or_sender_are_left_out(tmp_path):
     # Signed as a letter, but not as the secure sum asks: the site that would mask with it refuses.
     put(target, seal_part(KEYS, "b", forged, board.within, key_of("b")))
     for site in "ca":
-        with pytest.raises(BadAnnouncement, match="'b' announced is not signed"):
+        with pytest.raises(ProtocolViolation, match="'b' announced is not signed"):
             parties.site(site)
     assert parties.board.masked == {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fdtr.errors import OtherFormat, RoundTooAlike
+from fdtr.errors import DifferencingRisk, OtherFormat
 from fdtr.signing import HUB, Key
 from fdtr.study import Study, set_roster
 from folder_pairs import beside, opened
@@ -27,7 +27,7 @@ def test_the_same_sums_under_a_renamed_study_are_compared(tmp_path):
     renamed = study_of(tuple("abc"), masked=True, name="another name")
     parties = listed(beside(first, tmp_path / "two", tuple("abc"), renamed))
     for site in "abc":
-        with pytest.raises(RoundTooAlike, match="fewer than 3 sites"):
+        with pytest.raises(DifferencingRisk, match="fewer than 3 sites"):
             parties.site(site)
     assert parties.board.confirmed == {}
     assert parties.board.opened == {}
@@ -49,7 +49,7 @@ def test_the_same_sites_under_other_names_are_compared(tmp_path):
     parties.key = lambda name: key_of({new: old for old, new in names.items()}.get(name, name))
     listed(parties)
     for site in parties.sites:
-        with pytest.raises(RoundTooAlike, match="fewer than 3 sites"):
+        with pytest.raises(DifferencingRisk, match="fewer than 3 sites"):
             parties.site(site)
     assert parties.board.confirmed == {}
 
@@ -71,7 +71,7 @@ def test_the_same_sites_under_other_keys_are_compared(tmp_path, replaced):
     parties.all()
     parties.hub()
     for site in "abcd":
-        with pytest.raises(RoundTooAlike, match="the same names and keys"):
+        with pytest.raises(DifferencingRisk, match="the same names and keys"):
             parties.site(site)
     assert parties.board.confirmed == {}
     assert parties.board.opened == {}

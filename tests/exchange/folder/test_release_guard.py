@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fdtr.errors import SummedBefore, ToldBefore
+from fdtr.errors import DifferencingRisk
 from fdtr.exchange.folder.site_steps import take_site_steps
 from fdtr.exchange.release import withdraw
 from fdtr.exchange.site_state.joined_folders import find_joined
@@ -45,7 +45,7 @@ def test_an_open_clone_of_a_secure_sum_shows_nobody_who_stays_out_of_it(tmp_path
     """Its total, taken from the secure sum, would be d's message, who agreed to nothing open."""
     clone = open_clone(opened(tmp_path / "one"), tmp_path / "two")
     for site in "abc":
-        with pytest.raises(SummedBefore, match=r"that was opened, .* Nothing was released\."):
+        with pytest.raises(DifferencingRisk, match=r"that was opened, .* Nothing was released\."):
             clone.site(site)
         assert standing(clone, site) == 1
         assert not list(clone.home_of(site).glob("*/sums.fdtr"))
@@ -72,7 +72,7 @@ def test_a_sum_that_is_opened_while_a_person_is_asked_counts(tmp_path):
         return True
 
     for _ in range(2):
-        with clone.at_home("a"), pytest.raises(SummedBefore):
+        with clone.at_home("a"), pytest.raises(DifferencingRisk, match="part of a secure sum that was opened"):
             take_site_steps(find_joined(clone.folder, "a"), clone.key("a"), agree)
     assert clone.board.sums == {}
 
@@ -85,7 +85,7 @@ def test_a_sum_that_is_being_opened_is_waited_for(tmp_path, monkeypatch):
             asked = pool.submit(require_never_summed, "numbers", recorded=True)
             wait([asked], timeout=0.15)  # long enough to get through, if nothing kept it waiting
             save_history(history.opened(bytes(32), "study", "numbers", {"a": "k1", "b": "k2", "c": "k3"}))
-        with pytest.raises(SummedBefore):
+        with pytest.raises(DifferencingRisk, match="part of a secure sum that was opened"):
             asked.result()
 
 
@@ -97,7 +97,7 @@ def test_what_left_openly_is_not_hidden_in_vain(tmp_path):
     masked = beside(first, tmp_path / "two", first.sites, study_of(masked=True, name="masked"))
     masked.open()
     masked.join_all()
-    with pytest.raises(ToldBefore, match=r"left openly before, .* without this site"):
+    with pytest.raises(DifferencingRisk, match=r"left openly before, .* without this site"):
         masked.site("a")
     assert masked.board.keys == {}
 
@@ -108,7 +108,7 @@ def test_what_was_never_sent_is_hidden_as_ever(tmp_path):
     parties.open()
     parties.join_all()
     assert summarize(parties, "a", tmp_path / "open.toml").returncode == 0
-    with pytest.raises(ToldBefore):
+    with pytest.raises(DifferencingRisk, match="left openly before"):
         parties.site("a")
     with parties.at_home("a"):
         [written] = site_ledger().recorded()
@@ -129,6 +129,6 @@ def test_no_mask_is_opened_once_the_numbers_left_openly(tmp_path):
     clone = open_clone(first, tmp_path / "two")
     clone.all()
     first.all("b", "c", "d")
-    with pytest.raises(ToldBefore):
+    with pytest.raises(DifferencingRisk, match="left openly before"):
         first.site("a")
     assert "a" not in first.board.opened

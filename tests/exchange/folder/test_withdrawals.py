@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fdtr.errors import AlreadyPosted, FdtrError, OutOfTurn, UnknownRelease, UnreadableFile
+from fdtr.errors import FdtrError, NotWithdrawable, ProtocolViolation, UnreadableFile
 from fdtr.exchange.folder_layout import MASKED, SUMS
 from fdtr.exchange.site_state.joined_folders import RoundState
 from fdtr.exchange.site_state.ledger import site_ledger
@@ -30,7 +30,7 @@ def test_a_message_that_waits_is_taken_back_with_its_bytes_and_masks(tmp_path, m
     reachable(parties, place)
     shorter(tmp_path / "a.csv", patients=115)  # ONCE no longer minds
     if masked:
-        with pytest.raises(OutOfTurn, match="its masks are destroyed"):
+        with pytest.raises(ProtocolViolation, match="its masks are destroyed"):
             parties.site("a")
         parties.new_round()
     parties.play()
@@ -45,15 +45,15 @@ def test_a_message_that_was_posted_is_not_taken_back_even_if_somebody_hid_it(tmp
     posted = parties.board.path(MASKED if masked else SUMS, "a")
     for hide in (lambda: None, posted.unlink, lambda: parties.folder.rename(tmp_path / "elsewhere")):
         hide()
-        with pytest.raises((AlreadyPosted, UnreadableFile), match="Nothing was struck"):
+        with pytest.raises((NotWithdrawable, UnreadableFile), match=r"posted in round 1|the folder is not there"):
             taken_back(parties, message)
         assert standing(parties) == [message]
     (tmp_path / "elsewhere").rename(parties.folder)
     parties.new_round()
     parties.site("a")
-    with pytest.raises(AlreadyPosted, match="posted in round 1"):
+    with pytest.raises(NotWithdrawable, match="posted in round 1"):
         taken_back(parties, message)
-    with pytest.raises(UnknownRelease):
+    with pytest.raises(NotWithdrawable, match="The ledger holds"):
         taken_back(parties, message[:4])
 
 
@@ -75,7 +75,7 @@ def test_a_message_whose_posting_failed_midway_is_not_taken_back(tmp_path, monke
             parties.site("a")
     [message] = standing(parties)
     parties.board.path(place.name, "a").unlink(missing_ok=True)  # somebody has it now, and hides it
-    with pytest.raises(AlreadyPosted, match="or its posting began and failed"):
+    with pytest.raises(NotWithdrawable, match="or its posting began and failed"):
         taken_back(parties, message)
     assert standing(parties) == [message]
     parties.play()
@@ -94,7 +94,7 @@ def test_that_a_message_was_posted_is_remembered_when_it_is_released_again(tmp_p
     assert standing(parties) == [message]
     reachable(parties, place)
     parties.board.path(place.name, "a").unlink()
-    with pytest.raises(AlreadyPosted, match="Nothing was struck"):
+    with pytest.raises(NotWithdrawable, match="Nothing was struck"):
         taken_back(parties, message)
 
 
@@ -117,7 +117,7 @@ def test_whoever_dies_while_taking_a_masked_message_back_posts_nothing_under_its
         with pytest.raises(Died):
             taken_back(parties, message)
     shorter(tmp_path / "a.csv")
-    with pytest.raises(OutOfTurn, match="its masks are destroyed"):
+    with pytest.raises(ProtocolViolation, match="its masks are destroyed"):
         parties.site("a")
     assert taken_back(parties, message) == 1
     assert standing(parties) == []
@@ -134,7 +134,7 @@ def test_a_masked_message_that_is_gone_from_home_is_not_made_anew(tmp_path):
     path.unlink()
     shorter(tmp_path / "a.csv")
     before = standing(parties)
-    with pytest.raises(OutOfTurn, match="no longer at home"):
+    with pytest.raises(ProtocolViolation, match="no longer at home"):
         parties.site("a")
     assert standing(parties) == before
     assert at_home(parties, SUMS) == []

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fdtr import __version__
-from fdtr.errors import Busy, NoHubKey, UnwritableFile
+from fdtr.errors import Busy, InvalidStudy, UnwritableFile
 from fdtr.exchange import atomic_files
 from fdtr.exchange.folder import site_steps
 from fdtr.exchange.remote import collection
@@ -415,7 +415,7 @@ def test_a_study_whose_roster_lacks_the_hub_is_refused_on_both_sides(tmp_path):
     bare = Study.model_validate(
         {**study.model_dump(), "roster": {k: v for k, v in study.roster.items() if k != HUB}}
     )  # fmt: skip
-    with pytest.raises(NoHubKey, match="no key of the hub"):
+    with pytest.raises(InvalidStudy, match="no key of the hub"):
         handler(tmp_path, "a", bare)
     parties = Parties(tmp_path).set_up(bare)
     (tmp_path / "hub.key").unlink(missing_ok=True)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from fdtr.errors import Busy, Exposed, FdtrError, NotJoined, OtherKey, TooFewPatients
+from fdtr.errors import BadSignature, Busy, DisclosureError, Exposed, FdtrError, NotJoined
 from fdtr.exchange.folder.round_files import seal_begun
 from fdtr.exchange.folder_layout import file_name
 from fdtr.exchange.remote import request_handler
@@ -81,7 +81,7 @@ def test_a_refusal_by_the_rules_is_one_word_outside_and_a_table_without_values_i
 @pytest.mark.parametrize(
     "error",
     [
-        TooFewPatients("patient p17 at /secret/table.csv"),
+        DisclosureError("N", "patient p17 at /secret/table.csv"),
         FdtrError("patient p17 at /secret/table.csv"),
         OSError(28, "No space left on device", "/secret/table.csv"),
         KeyError("/secret/table.csv"),
@@ -102,7 +102,7 @@ def test_nothing_of_an_exception_crosses(tmp_path, monkeypatch, error):
     crossed = repr(said).encode()
     assert b"secret" not in crossed
     assert b"p17" not in crossed
-    assert said.outcome is (Outcome.DECLINED if isinstance(error, TooFewPatients) else Outcome.FAILED)
+    assert said.outcome is (Outcome.DECLINED if isinstance(error, DisclosureError) else Outcome.FAILED)
     log = net.log("a").read_text()
     assert "secret" not in log
     assert "p17" not in log
@@ -239,7 +239,7 @@ def test_a_hub_that_shows_two_lists_gets_no_opening(tmp_path):
 
 def test_a_desk_with_another_key_does_not_open(tmp_path):
     net = network(tmp_path, masked=False)
-    with pytest.raises(OtherKey):
+    with pytest.raises(BadSignature, match="not the one that the roster has of"):
         RequestHandler("a", [ServedStudy(net.study, tmp_path / "a.csv")], Key.new(), Audit(tmp_path / "log"))
 
 
@@ -278,4 +278,4 @@ def test_a_desk_whose_log_was_changed_sends_nothing_and_says_why_at_home(tmp_pat
 @pytest.mark.parametrize("error", [Busy("x"), NotJoined("x"), Exposed("x")], ids=lambda error: type(error).__name__)
 def test_what_is_wrong_at_home_is_not_told_as_the_hubs_fault(error):
     assert outcome_of(error) is Outcome.FAILED
-    assert outcome_of(OtherKey("x")) is Outcome.REFUSED
+    assert outcome_of(BadSignature("x")) is Outcome.REFUSED

@@ -24,7 +24,7 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
 from fdtr import __version__
 from fdtr.container import write_atomically
-from fdtr.errors import InvalidSettings, NotServed, ServiceEnded
+from fdtr.errors import InvalidSettings, NotServed, ServiceError
 from fdtr.exchange.atomic_files import locked
 from fdtr.exchange.flower.certificates import ServerFiles
 from fdtr.exchange.flower.health import reachable
@@ -210,7 +210,7 @@ def _wait(serving: Serving, state: Path, run: int, result: Path) -> None:
         time.sleep(_RESULT_INTERVAL)
         now = time.monotonic()
         if ended and now > ended + _AFTER_RUN:
-            raise ServiceEnded(
+            raise ServiceError(
                 f"The round's program ended without a result. See {state}/logs/superlink.log. What sites posted is "
                 "kept: the same command goes on from there."
             )

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fdtr.errors import InvalidSettings, ServiceEnded
+from fdtr.errors import InvalidSettings, ServiceError
 from fdtr.exchange.atomic_files import locked
 from fdtr.exchange.flower.certificates import ServerFiles, make_certificates, require_server_certificate
 from fdtr.exchange.flower.hub_app import JOBS
@@ -152,7 +152,7 @@ def _wait_until(children: Children, ready: Callable[[], bool]) -> None:
     while not ready():
         _require_running(children)
         if time.monotonic() > until:
-            raise ServiceEnded(f"{children.running[-1].name} did not start in {_PATIENCE:.0f} s. See {children.logs}.")
+            raise ServiceError(f"{children.running[-1].name} did not start in {_PATIENCE:.0f} s. See {children.logs}.")
         time.sleep(_INTERVAL)
     _require_running(children)
 
@@ -160,6 +160,6 @@ def _wait_until(children: Children, ready: Callable[[], bool]) -> None:
 def _require_running(children: Children) -> None:
     child = children.ended()
     if child is not None:
-        raise ServiceEnded(
+        raise ServiceError(
             f"{child.name} ended, and the hub with it: {child.last_words()} See {child.log}. No round is lost."
         )

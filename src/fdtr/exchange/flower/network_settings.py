@@ -15,7 +15,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 
-from fdtr.errors import Exposed, InvalidSettings, OtherUser
+from fdtr.errors import Exposed, InvalidSettings, ServiceError
 from fdtr.exchange.flower.certificates import is_host
 from fdtr.exchange.flower.node_keys import public_pem
 from fdtr.signing import check_site_name
@@ -202,7 +202,7 @@ def require_owner(state: Path) -> None:
         except OSError:
             return  # the folder does not exist yet
         if owner != os.geteuid():
-            raise OtherUser(
+            raise ServiceError(
                 f"{folder} belongs to {_user(owner)}, who runs the service. Nothing was done. Run the "
                 f"same as that user: sudo -u {_user(owner)} fdtr …"
             )

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from fdtr.errors import MissingProgram
+from fdtr.errors import ServiceError
 
 LOOPBACK = "127.0.0.1"
 _NOT_EPHEMERAL = range(15000, 32000)
@@ -52,7 +52,7 @@ def find_program(name: str, install: str) -> str:
     """The path of a program: beside this Python, on PATH, or in the system's sbin folders."""
     program = shutil.which(name, path=_path())
     if program is None:
-        raise MissingProgram(f"The program {name} is not installed here. Install it with: {install}")
+        raise ServiceError(f"The program {name} is not installed here. Install it with: {install}")
     return program
 
 

@@ -18,7 +18,7 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fdtr.container import write_atomically
-from fdtr.errors import FdtrError, InvalidSettings, OtherStudy, ServiceEnded
+from fdtr.errors import FdtrError, InvalidSettings, OtherStudy, ServiceError
 from fdtr.exchange.atomic_files import locked
 from fdtr.exchange.flower import supernode
 from fdtr.exchange.flower.certificates import require_authority
@@ -145,7 +145,7 @@ def serve_site(settings: SiteSettings, key: Key, say: Callable[[str], None]) -> 
                 while not stop.wait(_INTERVAL):
                     connection.maintain()
                     if not worker_thread.is_alive():
-                        raise ServiceEnded("The site's worker ended, and the service with it. Start it again.")
+                        raise ServiceError("The site's worker ended, and the service with it. Start it again.")
 
 
 class HubConnection:
@@ -182,7 +182,7 @@ class HubConnection:
             return
         self._connected = False
         if not self._ever_connected:
-            raise ServiceEnded(self._why())
+            raise ServiceError(self._why())
         if not self._restart_at:
             self._say("The connection to the hub ended; trying again.")
             self._restart_at = time.monotonic() + _RECONNECT_AFTER

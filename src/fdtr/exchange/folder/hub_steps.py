@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Collection
 from pathlib import Path
 
-from fdtr.errors import NoStudyFolder, OtherStudy, OtherSurvivors, RoundClosed, UnknownSender
+from fdtr.errors import NoStudyFolder, OtherRound, OtherStudy, ProtocolViolation, WrongSite
 from fdtr.exchange.atomic_files import clean_up, locked, post
 from fdtr.exchange.folder.round_files import seal_begun, seal_part
 from fdtr.exchange.folder.round_snapshot import (
@@ -51,7 +51,7 @@ def open_folder(folder: Path, study_file: Path, key: Key | None) -> StepsTaken:
             if posted.fingerprint != study.fingerprint:
                 raise OtherStudy(f"{folder} holds another study already. Nothing was written. Name another folder.")
             if posted.roster != study.roster:
-                raise RoundClosed(
+                raise OtherRound(
                     f"{folder} holds this study with another roster. Nothing was written. Change the roster there with "
                     "`fdtr roster`, then begin a new round with `fdtr hub new-round`."
                 )
@@ -73,7 +73,7 @@ def new_round(folder: Path, key: Key | None) -> StepsTaken:
     with locked(hub_lock(study), _WHO):
         number = last_round(folder) + 1
         if number > MOST_ROUNDS:
-            raise RoundClosed(
+            raise OtherRound(
                 f"{folder} has had {MOST_ROUNDS} rounds, and there are no more numbers. Nothing was written. Open "
                 "another folder with `fdtr hub open`."
             )
@@ -97,7 +97,7 @@ def take_hub_steps(folder: Path, key: Key | None, close: bool = False, without: 
     require_own(key, HUB, study.roster)
     unknown = sorted(set(without) - set(sites_of(study.roster))) if study.roster else []
     if unknown:
-        raise UnknownSender(f"The roster has no site {unknown[0]!r}; it has {names(sites_of(study.roster))}.")
+        raise WrongSite(f"The roster has no site {unknown[0]!r}; it has {names(sites_of(study.roster))}.")
     with locked(hub_lock(study), _WHO):
         done: list[str] = []
         notes: list[str] = []
@@ -143,7 +143,7 @@ def _advance_masked(
     if survivors is None:
         return _list_survivors(snapshot, key, close, without)
     if snapshot.dissenters:
-        raise OtherSurvivors(
+        raise ProtocolViolation(
             f"{names(snapshot.dissenters)} signed another list of survivors than the one that lies here, so no site "
             "opens its masks. Somebody changed the list. Begin a new round with `fdtr hub new-round`."
         )

@@ -8,7 +8,7 @@ import numpy as np
 
 from fdtr import container
 from fdtr.container import Container, OpenFile
-from fdtr.errors import MalformedPart, OtherArrays, OtherSite
+from fdtr.errors import DamagedFile, MalformedPart, WrongSite
 from fdtr.exchange.envelopes import AGAIN, seal, unseal
 from fdtr.exchange.folder_layout import BEGUN, CONFIRMED, KEYS, MASKED, OPENED, SURVIVORS, sites_of
 from fdtr.exchange.wire import HEADER_BYTES, MEMBER_BYTES
@@ -80,7 +80,7 @@ def read_masked(source: OpenFile, site: str, within: Round, length: int) -> Mask
     def body(file: Container, part: str) -> MaskedMessage:
         vector = file.arrays.get("vector")
         if len(file.arrays) != 1 or vector is None or vector.dtype != np.uint64 or vector.shape != (length,):
-            raise OtherArrays(f"{source} does not hold {length} whole numbers, and those alone. {AGAIN}")
+            raise DamagedFile(f"{source} does not hold {length} whole numbers, and those alone. {AGAIN}")
         return MaskedMessage(site, vector, bytes.fromhex(json.loads(part)[_SIGNATURE]))
 
     return _read(source, MASKED, site, within, 8 * length, body)
@@ -102,12 +102,12 @@ def _read(
 
     def body(envelope: Envelope) -> Body:
         if envelope.site != sender:
-            raise OtherSite(f"{source} is of {envelope.site!r} and lies under the name of {sender!r}.")
+            raise WrongSite(f"{source} is of {envelope.site!r} and lies under the name of {sender!r}.")
         try:
             return read(file, json.dumps(file.header["part"]))
         except (KeyError, TypeError, ValueError, RecursionError) as error:
-            if isinstance(error, MalformedPart | OtherArrays):
-                raise type(error)(f"{source}: {error}" if isinstance(error, MalformedPart) else str(error)) from None
+            if isinstance(error, MalformedPart):
+                raise MalformedPart(f"{source}: {error}") from None
             raise MalformedPart(f"{source} does not hold what its kind has. {AGAIN}") from None
 
     return unseal(file, source.path, kind, frozenset({"part"}), within, body).body
@@ -119,5 +119,5 @@ def _read_site_part(
     """A part of a site, which has to name the sender of its file."""
     part = _read(source, kind, site, within, 0, lambda _file, text: parse(text))
     if part.site != site:
-        raise OtherSite(f"{source} holds a part of {part.site!r} and lies under the name of {site!r}.")
+        raise WrongSite(f"{source} holds a part of {part.site!r} and lies under the name of {site!r}.")
     return part

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fdtr.container import OpenFile
-from fdtr.errors import MissingFile, NoStudyFolder, OtherTotal, UnreadableFile
+from fdtr.errors import ChangedSummary, MissingFile, NoStudyFolder, UnreadableFile
 from fdtr.exchange.folder import round_files
 from fdtr.exchange.folder.posted_files import PostedFiles
 from fdtr.exchange.folder_layout import (
@@ -134,13 +134,13 @@ class RoundSnapshot:
         if gone and HUB in self.study.roster:
             return posted  # only the hub's signature is left to check it by
         if gone:
-            raise OtherTotal(
+            raise ChangedSummary(
                 f"The message of {gone[0]!r} is no longer in the folder, and the hub signs nothing: whether the total "
                 "is the sum of the sites' messages cannot be told. Nothing was fitted. Restore the message."
             )
         computed = self.add_up(posted.sites)
         if computed != posted:
-            raise OtherTotal(
+            raise ChangedSummary(
                 f"{self.hub_path(TOTAL)} is not the sum of the sites' messages in this folder. Do not use it, and ask "
                 "the hub; nothing was fitted."
             )

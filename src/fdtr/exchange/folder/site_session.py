@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from fdtr.disclosure import Message
-from fdtr.errors import ChangedSummary, OtherStudy, OutOfTurn
+from fdtr.errors import ChangedSummary, OtherStudy, ProtocolViolation
 from fdtr.exchange.atomic_files import clean_up, post, remove, save
 from fdtr.exchange.folder.round_snapshot import RoundSnapshot, masked_round, read_round, read_study
 from fdtr.exchange.folder_layout import MASKED, SITE_PARTS, SUMS, require_apart
@@ -106,7 +106,7 @@ class SiteSession:
         """The message of this round that the ledger holds."""
         sent = self.state.sent
         if sent is None:
-            raise OutOfTurn(f"Site {self.site!r} has released nothing in round {self.number}.")
+            raise ProtocolViolation(f"Site {self.site!r} has released nothing in round {self.number}.")
         return sent
 
     def saved(self) -> SiteSummary:

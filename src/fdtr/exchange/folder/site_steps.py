@@ -9,7 +9,7 @@ A crash before a state is saved repeats its step; one after it posts the saved b
 
 from pathlib import Path
 
-from fdtr.errors import ChangedSummary, OtherSurvivors, OutOfTurn, RoundClosed, Unsigned
+from fdtr.errors import BadSignature, ChangedSummary, OtherRound, ProtocolViolation
 from fdtr.exchange.atomic_files import clean_up, clean_up_folder
 from fdtr.exchange.folder.round_files import seal_masked, seal_part
 from fdtr.exchange.folder.round_snapshot import RoundSnapshot, read_round, read_study
@@ -57,7 +57,7 @@ def _advance_open(session: SiteSession, snapshot: RoundSnapshot) -> Step:
     """One step of an open round: the site's message, then its policy from the total."""
     closed = snapshot.total is not None and session.site not in snapshot.total.sites
     if closed:
-        raise RoundClosed(
+        raise OtherRound(
             f"Round {snapshot.number} was closed without site {session.site!r}. Nothing was done. Ask the hub for "
             "another round; strike a message that nobody had with `fdtr site withdraw`."
         )
@@ -93,7 +93,7 @@ def _advance_masked(session: SiteSession, snapshot: RoundSnapshot) -> Step:
         session.state.destroy()
         return Step()
     if not masks.self_mask and not masks.opened:
-        raise OutOfTurn(
+        raise ProtocolViolation(
             f"Site {session.site!r} gave round {snapshot.number} up, and its masks are destroyed. Wait for a new "
             "round: `fdtr hub new-round`."
         )
@@ -160,9 +160,9 @@ def _confirm(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) ->
 def _open(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> Step:
     survivors = masks.survivors
     if survivors is None:
-        raise OutOfTurn("There is no list of survivors.")
+        raise ProtocolViolation("There is no list of survivors.")
     if snapshot.survivors is not None and snapshot.survivors != survivors:
-        raise OtherSurvivors(
+        raise ProtocolViolation(
             f"The hub's list of survivors is not the one that site {session.site!r} signed. One that signs two lets "
             "the hub unmask a site. No mask was opened. Ask the hub, and wait for a new round."
         )
@@ -205,7 +205,7 @@ def _finish(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> 
 
 def _require_open(session: SiteSession, snapshot: RoundSnapshot) -> None:
     if snapshot.survivors is not None or snapshot.total is not None:
-        raise RoundClosed(
+        raise OtherRound(
             f"Round {snapshot.number} was closed without site {session.site!r}. Nothing was posted. Wait for a new "
             "round: `fdtr hub new-round`."
         )
@@ -214,7 +214,7 @@ def _require_open(session: SiteSession, snapshot: RoundSnapshot) -> None:
 def _require_message(session: SiteSession) -> None:
     """Refuse to go on without the message that was masked: one made now would be recorded in its place."""
     if session.state.outgoing(SUMS) is None:
-        raise OutOfTurn(
+        raise ProtocolViolation(
             f"The message that site {session.site!r} masked in round {session.number} is no longer at home. Nothing "
             "was posted. Wait for a new round: `fdtr hub new-round`."
         )
@@ -237,5 +237,5 @@ def _sign(session: SiteSession) -> Sign:
     """Signs the statements of the secure sum with the site's key of the roster."""
     key = session.key
     if key is None:
-        raise Unsigned(f"A secure sum needs the key of site {session.site!r}. Join the folder again with --key.")
+        raise BadSignature(f"A secure sum needs the key of site {session.site!r}. Join the folder again with --key.")
     return lambda content: bytes.fromhex(key.sign(content))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fdtr.errors import FdtrError, OtherKey, UnknownSender, Unsigned, UnwritableFile, WrongSignature
+from fdtr.errors import BadSignature, FdtrError, UnwritableFile
 from fdtr.exchange.atomic_files import post
 from fdtr.exchange.folder.round_snapshot import RoundSnapshot
 from fdtr.exchange.folder_layout import CONFIRMED, KEYS, MASKED, OPENED
@@ -103,7 +103,7 @@ def _store(board: RoundSnapshot, phase: Phase, site: str, answer: Answer | Deliv
             post(board.path(posting.part, site), posting.content)
     except UnwritableFile:
         raise  # the hub's own disk
-    except (WrongSignature, Unsigned, OtherKey, UnknownSender):
+    except BadSignature:
         return Reason.WRONG_SIGNATURE
     except FdtrError:
         return Reason.BAD_ANSWER

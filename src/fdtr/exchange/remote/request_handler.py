@@ -16,7 +16,7 @@ from fdtr.errors import (
     Exposed,
     FdtrError,
     FileError,
-    MalformedParcel,
+    MalformedRequest,
     MaskingError,
     NotJoined,
     NotRepeatable,
@@ -24,7 +24,6 @@ from fdtr.errors import (
     OtherRoster,
     OtherStudy,
     OutOfRange,
-    TooManyPatients,
 )
 from fdtr.exchange.atomic_files import locked, post
 from fdtr.exchange.envelopes import HEX
@@ -67,7 +66,7 @@ CONSENT = "CONSENT"
 """Name in the audit for the administrator's consent, listed beside the disclosure rules."""
 MOST_MISSED = 100
 """Number of rounds that may pass without a site before it refuses to take part again."""
-_LOCAL_ERRORS = (Busy, Exposed, NotJoined, NotRepeatable, OutOfRange, TooManyPatients)
+_LOCAL_ERRORS = (Busy, Exposed, NotJoined, NotRepeatable, OutOfRange)
 """Exchange and secure-sum errors that the site causes, not the hub. They are answered with "failed"."""
 
 
@@ -128,7 +127,7 @@ class LocalCopy:
         """
         last, begun = last_round(self.folder), any(posting.part == BEGUN for posting in postings)
         if not last <= number <= (last + MOST_MISSED if begun else last):
-            raise MalformedParcel(
+            raise MalformedRequest(
                 f"The hub asks for round {number} after round {last}: it is over, not begun, or too far ahead. "
                 "Nothing was done."
             )
@@ -141,7 +140,7 @@ class LocalCopy:
         """The posting that this site wrote."""
         path = self._path(number, part, self.site)
         if not path.exists():
-            raise MalformedParcel(f"Site {self.site!r} has no part {part!r} to post yet: the hub asks out of turn.")
+            raise MalformedRequest(f"Site {self.site!r} has no part {part!r} to post yet: the hub asks out of turn.")
         return Posting(part, self.site, path.read_bytes())
 
     def _path(self, number: int, part: str, sender: str) -> Path:
@@ -172,8 +171,8 @@ class _CheckResults:
 
     def add(self, verdicts: Sequence[Verdict]) -> None:
         for verdict in verdicts:
-            if self.rules.get(verdict.rule.rule) != "failed":
-                self.rules[verdict.rule.rule] = "held" if verdict.holds else "failed"
+            if self.rules.get(verdict.rule) != "failed":
+                self.rules[verdict.rule] = "held" if verdict.holds else "failed"
 
 
 class RequestHandler:
@@ -218,13 +217,13 @@ class RequestHandler:
 
     def _postings(self, request: Request | None, results: _CheckResults) -> tuple[Posting, ...]:
         if request is None:
-            raise MalformedParcel("A request came that cannot be read. Nothing was done.")
+            raise MalformedRequest("A request came that cannot be read. Nothing was done.")
         served = self._studies.get(request.fingerprint)
         if served is None:
             raise _NotListed("The hub asks for a study that is not on this site's list. Nothing was done.")
         study = served.study
         if request.phase not in phases_of(study) or not 1 <= request.round <= MOST_ROUNDS:
-            raise MalformedParcel("The hub asks for what no round of this study has. Nothing was done.")
+            raise MalformedRequest("The hub asks for what no round of this study has. Nothing was done.")
         require_allowed(request.postings, allowed_to_site(self.site, request.phase, study), study)
         copy = LocalCopy(self.site, study)
         within = numbered_round(study.fingerprint, study.roster, request.round)
@@ -233,7 +232,7 @@ class RequestHandler:
             try:
                 verify_postings(request.postings, study, within, copy.place)
             except FileError as error:  # the hub sent it: this is no fault of the site's disk
-                raise MalformedParcel(str(error)) from None
+                raise MalformedRequest(str(error)) from None
             home = self._homes.get(study.fingerprint) or copy.home(served.data, self._key)
             self._homes[study.fingerprint] = home
             copy.store(request.round, request.postings)
@@ -241,7 +240,7 @@ class RequestHandler:
             if request.phase is not Phase.FINISH:
                 return (copy.own_posting(request.round, request.phase.value),)
             if not finished:
-                raise MalformedParcel("The hub says that the round is through, and it is not.")
+                raise MalformedRequest("The hub says that the round is through, and it is not.")
             return ()
 
     def _take_turn(self, results: _CheckResults, home: JoinedFolder, served: ServedStudy, within: Round) -> bool:

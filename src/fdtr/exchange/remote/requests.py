@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from fdtr.container import OpenFile
-from fdtr.errors import MalformedParcel, NoHubKey, OtherSite
+from fdtr.errors import InvalidStudy, MalformedRequest, WrongSite
 from fdtr.exchange import folder_layout
 from fdtr.exchange.folder import round_files
 from fdtr.exchange.folder.round_snapshot import scale_of
@@ -81,7 +81,7 @@ class Answer:
 def require_hub_key(study: Study) -> None:
     """Refuse a study without a hub key: over a network sites cannot check a total against each other's open sums."""
     if HUB not in study.roster:
-        raise NoHubKey(
+        raise InvalidStudy(
             f"The roster of the study {study.name} has no key of the hub, and over a network a site can rely on "
             "nothing but the hub's signature. Nothing was done. Make one with `fdtr keys new`, add it with `fdtr "
             "roster add STUDY hub KEY`, and give everybody the study file."
@@ -153,7 +153,7 @@ def require_allowed(postings: Iterable[Posting], allowed: frozenset[tuple[str, s
     for posting in postings:
         name = (posting.part, posting.sender)
         if name not in allowed or name in seen or len(posting.content) > most_bytes(posting.part, study):
-            raise MalformedParcel(
+            raise MalformedRequest(
                 "A request or answer holds a posting that this phase of the round cannot have: of another sender, "
                 "twice the same, or longer than the study allows. Nothing of it was written."
             )
@@ -190,4 +190,4 @@ def _verify(file: OpenFile, posting: Posting, study: Study, within: Round) -> No
 
 def _require_sender(sender: str, site: str) -> None:
     if site != sender:
-        raise OtherSite(f"A message of {site!r} came from {sender!r}.")
+        raise WrongSite(f"A message of {site!r} came from {sender!r}.")

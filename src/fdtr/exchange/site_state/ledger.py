@@ -26,11 +26,11 @@ from fdtr.disclosure.message import refusal
 from fdtr.disclosure.rule_once import VALUES, WIDTH, Earlier, Patients, Release, judge_once, nothing_near
 from fdtr.disclosure.rules import Verdict
 from fdtr.errors import (
+    DisclosureError,
     ForeignFile,
-    Forgotten,
+    LostState,
+    NotWithdrawable,
     PerhapsWritten,
-    ReleasedBefore,
-    UnknownRelease,
     UnreadableFile,
     UnwritableFile,
 )
@@ -101,7 +101,7 @@ class Ledger:
         """Refuse what rule ONCE refuses, before anybody is asked and anything is written."""
         verdict = self.judge(release)
         if not verdict.holds:
-            raise ReleasedBefore(_refusal(release, verdict))
+            raise DisclosureError("ONCE", _refusal(release, verdict))
 
     def repeated(self, release: Release) -> str | None:
         """The latest message by which a site released these very patients for this study; None where none did."""
@@ -140,7 +140,7 @@ class Ledger:
         """Strike a release that was never sent, by its message's digest or the first digits of it; what was struck."""
         meant = [entry for entry in self.recorded() if not entry.withdrawn and entry.message.startswith(message)]
         if len(message) < FEWEST_DIGITS or len({entry.message for entry in meant}) != 1:
-            raise UnknownRelease(
+            raise NotWithdrawable(
                 f"The ledger holds {'several releases' if meant else 'no release'} under {message[:12]!r}. "
                 f"Nothing was struck. {self._known()}"
             )
@@ -173,7 +173,7 @@ class Ledger:
             verdict = _judge(ledger, release, patients)
             if not verdict.holds:
                 ledger.execute("ROLLBACK")
-                raise ReleasedBefore(_refusal(release, verdict))
+                raise DisclosureError("ONCE", _refusal(release, verdict))
             now = datetime.now(UTC).isoformat(timespec="seconds")
             row = (now, release.study, release.feature_map, release.site, release.message, release.content)
             done = ledger.execute(
@@ -243,7 +243,7 @@ class Ledger:
     def _refuse_forgotten(self, forgotten: bool) -> None:
         """Refuse to begin anew: every patient of a lost ledger could be released again."""
         if forgotten:
-            raise Forgotten(
+            raise LostState(
                 f"The ledger in {self._folder} was made, and its file {self._file.name!r} is gone or empty. Nothing "
                 "was written. Restore the folder from its newest copy. Else nobody can tell whose sums left: move "
                 "the folder away only for patients of whom none ever did."

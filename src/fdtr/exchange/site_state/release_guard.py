@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from fdtr.errors import Forgotten, MalformedPart, OtherFormat, SummedBefore, ToldBefore
+from fdtr.errors import DifferencingRisk, LostState, MalformedPart, OtherFormat
 from fdtr.exchange.atomic_files import locked, save
 from fdtr.exchange.site_state import state_folder
 from fdtr.exchange.site_state.joined_folders import all_joined, all_masks
@@ -27,7 +27,7 @@ def require_never_summed(content: str, *, recorded: bool = False) -> None:
     with history_locked() if recorded else nullcontext(read_history()) as history:
         past = history.opened_with(content)
     if past is not None:
-        raise SummedBefore(
+        raise DifferencingRisk(
             f"These very sums are part of a secure sum that was opened, of the study {past.study[:12]}…. Told openly, "
             "they could be taken from it, and show a site that stayed out. Nothing was released. Share them in secure "
             "sums alone, or wait until clearly more patients have come."
@@ -43,7 +43,7 @@ def require_never_told(content: str) -> None:
     masked = {joined.study.fingerprint for joined in all_joined() if joined.study.disclosure.secure_sum}
     for release in site_ledger().recorded():
         if release.content == content and not release.withdrawn and release.study not in masked:
-            raise ToldBefore(
+            raise DifferencingRisk(
                 f"These very sums left openly before, on {release.time[:10]} for the study {release.study[:12]}…. A "
                 "secure sum would not hide them, and the others' less than it promises. Nothing was posted. Ask the "
                 "hub for a roster without this site; if nobody had that message, strike it: `fdtr site withdraw "
@@ -61,7 +61,7 @@ def read_history() -> History:
     history = _read(_file())
     for place, masks in rounds:
         if masks.masked_digest and not history.knows(masks.round.context, masks.opened):
-            raise Forgotten(
+            raise LostState(
                 f"{_file()} no longer holds a secure sum in which this site took part; {place} is left of it. Nothing "
                 f"was posted. {_restore()}"
             )
