@@ -24,6 +24,8 @@ from typing import Any, NoReturn
 
 TIMEOUT = 120
 """Seconds until a command counts as hanging."""
+SITES = {"north": 260, "south": 200, "west": 220}
+"""Patients of each site in the table of tests/cli (the fixture `place`)."""
 
 
 def fdtr(*arguments: object, cwd: Path, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
@@ -41,6 +43,14 @@ def fdtr(*arguments: object, cwd: Path, stdin: str = "", **environment: str) -> 
             }
         )
         return subprocess.CompletedProcess(arguments, code, streams[1].read_text(), streams[2].read_text())
+
+
+def refused(result: subprocess.CompletedProcess[str], *sentences: str) -> None:
+    """Require that a command ended with exit code 1 and these sentences, and without a traceback."""
+    assert result.returncode == 1, result.stdout + result.stderr
+    for sentence in sentences:
+        assert sentence in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def _served(request: dict[str, Any]) -> int:

@@ -3,33 +3,34 @@
 import logging
 import signal
 import sys
+from typing import NoReturn
 
+import typer
+
+from fdtr.cli import app
 from fdtr.errors import FdtrError
 
 
 def main() -> None:
     """Run `fdtr`. Exit codes: 0 done, 1 refused or failed with a sentence to act on, 2 wrong usage."""
-    from fdtr.cli.app import app
-    from fdtr.cli.show import fail
-
     # These two may stand anywhere, as people type them.
     debug = _take("--debug")
     if _take("--verbose"):
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
     signal.signal(signal.SIGINT, _stop)
     try:
-        app()
+        app.app()
     except (_Stopped, BrokenPipeError):
-        fail("Stopped. Nothing half-written was left behind.")
+        _fail("Stopped. Nothing half-written was left behind.")
     except FdtrError as error:
         if debug:
             raise
-        fail(str(error))
+        _fail(str(error))
     except Exception as error:
         if debug:
             raise
         # The text of an unforeseen error may quote data, so only its kind is shown.
-        fail(
+        _fail(
             f"fdtr failed in a way nobody foresaw ({type(error).__name__}). Run the same command with --debug to see "
             "where; its output may quote data, so read it before you pass it on."
         )
@@ -44,7 +45,12 @@ def _stop(_signal: int, _frame: object) -> None:
 
 
 def _take(flag: str) -> bool:
-    """Whether `flag` was given; it is removed from the arguments."""
-    given = flag in sys.argv[1:]
+    """Whether the arguments have `flag`; it is removed from them."""
+    present = flag in sys.argv[1:]
     sys.argv = [argument for argument in sys.argv if argument != flag]
-    return given
+    return present
+
+
+def _fail(text: str) -> NoReturn:
+    typer.echo(text, err=True)
+    sys.exit(1)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fdtr.cli import show
+from fdtr.disclosure import ValueMessage
+from fdtr.hub import PooledMethod
+from fdtr.inference import Pooled
+from fdtr.study import Study
 
-if TYPE_CHECKING:
-    from fdtr.disclosure import ValueMessage
-    from fdtr.hub import PooledMethod
-    from fdtr.inference import Pooled
+if TYPE_CHECKING:  # the hub prints means over sites without loading what fits
     from fdtr.site.site_evaluation import SiteEvaluation
-    from fdtr.study import Study
 
 Interval = tuple[float, float, float, bool]
 
@@ -81,44 +80,6 @@ def show_released_values(message: ValueMessage) -> None:
     if message.withheld:
         rows = [[value.estimate.method, value.estimate.estimator, value.why] for value in message.withheld]
         show.table("These stay at home", ["method", "estimator", "why"], rows, keys=2)
-
-
-def show_evaluation_json(
-    study: Study, evaluation: SiteEvaluation, message: ValueMessage | None, out: Path | None
-) -> None:
-    """Print all estimates at one site, how far to trust them, and what was released, as JSON."""
-    from fdtr.pipeline.study_record import value_record, value_site
-
-    estimated = value_site(evaluation, study.actions.labels)
-    released = None
-    if message is not None:
-        names = [{"method": value.method, "estimator": value.estimator} for value in message.values.values]
-        withheld = [
-            {"method": value.estimate.method, "estimator": value.estimate.estimator, "why": value.why}
-            for value in message.withheld
-        ]
-        released = {"file": out, "values": names, "withheld": withheld}
-    show.as_json(
-        {
-            "site": evaluation.site,
-            "patients": evaluation.evaluator.rows.n_patients,
-            "methods": {
-                method: {
-                    estimator: {
-                        **value_record(evaluation.site, method, estimate, estimated.clustered).model_dump(),
-                        "effective_sample_size": estimate.effective_sample_size.tolist(),
-                        "warnings": [
-                            {"name": caution.kind, "sentence": caution.sentence} for caution in estimate.warnings
-                        ],
-                    }
-                    for estimator, estimate in estimates.items()
-                }
-                for method, estimates in estimated.estimates.items()
-            },
-            "trust": estimated.trust,
-            "released": released,
-        }
-    )
 
 
 def show_pooled_values(study: Study, methods: Sequence[PooledMethod], machine: bool) -> None:

@@ -1,22 +1,23 @@
-"""What commands print of a message, a total or a policy: where it was written, and what it says."""
+"""What commands print of messages, totals and policies that they wrote, and of steps in a shared folder."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fdtr.cli.show import as_json, line, note, privacy, program, table
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
-    import numpy as np
-    from numpy.typing import NDArray
+from fdtr.cli.show import as_json, line, note, program, table
+from fdtr.exchange.folder.round_status import StepsTaken
+from fdtr.inference import Suspicion
+from fdtr.policy import Policy
+from fdtr.study import Study
+from fdtr.summary import SiteSummary, Total
 
+if TYPE_CHECKING:  # the hub prints totals without loading what fits
     from fdtr.disclosure.noise import Cost
-    from fdtr.inference import Suspicion
-    from fdtr.policy import Explanation, Policy
-    from fdtr.study import Study
-    from fdtr.summary import SiteSummary, Total
 
 
 def show_message_written(
@@ -31,7 +32,7 @@ def show_message_written(
                 "message": str(out),
                 "digest": summary.digest,
                 "copy": str(sent_copy),
-                **({"differential_privacy": privacy(cost)} if cost else {}),
+                **({"differential_privacy": privacy_json(cost)} if cost else {}),
             }
         )
         return
@@ -77,38 +78,27 @@ def show_total(
     line(f"Wrote {out}. Give it to every site.")
 
 
-def show_recommendation(policy: Policy, explanation: Explanation, machine: bool) -> None:
-    """Print what a policy recommends for one state, and why."""
+def show_steps(steps: StepsTaken, machine: bool) -> None:
+    """Print which steps of a round were taken in a shared folder, and what is waited for."""
     if machine:
         as_json(
             {
-                "site": policy.site,
-                "method": policy.method,
-                "step": explanation.step,
-                "action": explanation.chosen.action,
-                "actions": explanation.actions,
-                "clipped": explanation.clipped,
+                "round": steps.number,
+                "done": list(steps.done),
+                "waits": steps.waits,
+                "notes": list(steps.notes),
+                "policy": str(steps.policy) if steps.policy else None,
             }
         )
         return
-    if explanation.clipped:
-        note(f"outside the study's range, taken as its end: {', '.join(explanation.clipped)}.")
-    chosen = explanation.chosen
-    line(f"{policy.method} of {policy.site}, step {explanation.step}: {chosen.label} (code {chosen.action:g})")
-    line()
-    left = policy.horizon - explanation.step
-    low, high = policy.study["reward"]["range"]
-    raw = (low, high) != (0, 1)
-    rows = []
-    for a in explanation.actions:
-        numbers = [a.estimate, a.shared, a.specific, a.penalty, a.bound]
-        rows.append([a.label, *(f"{x:.3f}" for x in numbers)])
-        if raw:
-            rows[-1].append(f"{a.bound * (high - low) + left * low:.4g}")
-    columns = ["action", "estimate", "of it shared", "of it this site's own", "penalty", "lower bound"]
-    title = f"Expected sum of rewards from here on, each mapped onto [0, 1]: at most {left}"
-    table(title, [*columns, *(["bound in raw units"] if raw else [])], rows)
-    line("The action with the largest lower bound is taken. Research software: not for bedside use.")
+    for sentence in steps.notes:
+        note(sentence)
+    for sentence in steps.done:
+        line(sentence)
+    if steps.waits:
+        line(f"Waiting for: {steps.waits}")
+    elif not steps.done:
+        line(f"Nothing is left to do in round {steps.number}.")
 
 
 def coefficients_table(title: str, names: Sequence[str], values: NDArray[np.float64], known: Sequence[bool]) -> None:
@@ -117,3 +107,8 @@ def coefficients_table(title: str, names: Sequence[str], values: NDArray[np.floa
     if names:
         rows = [[label, *(f"{coefficient:.3f}" for coefficient in values[:, j])] for j, label in enumerate(labels)]
         table(title, ["feature", *(f"step {h}" for h in range(len(values)))], rows)
+
+
+def privacy_json(cost: Cost) -> dict[str, Any]:
+    """What noise costs, as it is printed for machines."""
+    return {"experimental": True, **vars(cost), "verdict": cost.verdict}

@@ -1,4 +1,4 @@
-"""What many commands ask for, and how they ask before they write."""
+"""Arguments and options that several commands take: files, rounds, keys and consent."""
 
 import sys
 from enum import StrEnum
@@ -7,10 +7,28 @@ from typing import Annotated
 
 import typer
 
-from fdtr.errors import FdtrError, OutputExists
+from fdtr.cli import show
+from fdtr.container import is_container
+from fdtr.errors import FdtrError, OutputExists, UnreadableKey
+from fdtr.signing import HUB, Key, Round, is_locked, numbered_round, stated_passphrase
+from fdtr.study import Study
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (TOML).")]
+FolderPath = Annotated[Path, typer.Argument(metavar="FOLDER", help="The study's folder, which all parties share.")]
+KeyPath = Annotated[
+    Path | None,
+    typer.Option("--key", envvar="FDTR_KEY", help="The private key to sign with, where the study has a roster."),
+]
+RoundNumber = Annotated[
+    int, typer.Option("--round", min=1, help="Which round of the study this is; a new one begins when keys change.")
+]
+LikeSites = Annotated[
+    int | None,
+    typer.Option("--sites", min=1, help="Tell the cost of differential privacy at so many sites like this one."),
+]
+PostYes = Annotated[bool, typer.Option("--yes", help="Do not ask before anything is posted.")]
 Json = Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")]
+UNSIGNED = "unsigned: the study has no [roster], so nobody can tell who made a file. See `fdtr keys new`."
 
 
 class Split(StrEnum):
@@ -33,10 +51,40 @@ def agreed(question: str) -> bool:
 
 
 def spare_inputs(out: Path, *inputs: Path | None) -> None:
-    """Refuse to overwrite what a command reads, and files that are none of ours."""
-    from fdtr.container import is_container
-
+    """Refuse to overwrite a file that a command reads, or one that fdtr did not write."""
     if out.is_file() and not is_container(out):
         raise OutputExists(f"{out} is a file that fdtr did not write. Nothing was written. Name another with --out.")
     if any(path is not None and path.resolve() == out.resolve() for path in inputs):
         raise OutputExists(f"{out} is one of the files to read. Nothing was written. Name another with --out.")
+
+
+def round_of(study: Study, number: int) -> Round:
+    """The round in which messages are written and read. Notes where nobody can tell who wrote them."""
+    if not study.roster:
+        show.note(UNSIGNED)
+    elif HUB not in study.roster:
+        show.note("the roster has no key of the hub, so totals are not signed.")
+    return numbered_round(study.fingerprint, study.roster, number)
+
+
+def load_key(path: Path) -> Key:
+    """The key in a file, with its passphrase where it has one."""
+    return Key.load(path, passphrase(f"Passphrase of {path}") if is_locked(path) else None)
+
+
+def optional_key(path: Path | None) -> Key | None:
+    """The key in a file; None where no file was named."""
+    return load_key(path) if path else None
+
+
+def passphrase(question: str, *, twice: bool = False) -> str:
+    """The passphrase in FDTR_PASSPHRASE or in the file that FDTR_PASSPHRASE_FILE names, else asked on a terminal."""
+    stated = stated_passphrase()
+    if stated:
+        return stated
+    if not sys.stdin.isatty():
+        raise UnreadableKey(
+            "A passphrase is needed, and there is no terminal to ask on. Name a file that holds it in "
+            "FDTR_PASSPHRASE_FILE."
+        )
+    return str(typer.prompt(question, hide_input=True, confirmation_prompt=twice))

@@ -9,17 +9,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
+from pydantic_core import to_json
 from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
-    from fdtr.disclosure.noise import Cost
-    from fdtr.progress import Progress as Report
+from fdtr.progress import Progress as Report
 
 _out = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 _err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
@@ -39,12 +38,6 @@ def note(text: str) -> None:
     _err.print(f"Note: {text}")
 
 
-def fail(text: str) -> NoReturn:
-    """Print what went wrong and leave with exit code 1."""
-    _err.print(text)
-    sys.exit(1)
-
-
 def program() -> str:
     """How this program was called, so that a suggested command can be typed as it stands."""
     called = Path(sys.argv[0])
@@ -53,8 +46,6 @@ def program() -> str:
 
 def as_json(value: Any) -> None:
     """Print parts of the record, dataclasses and plain values as JSON, with null for a number that does not exist."""
-    from pydantic_core import to_json  # `fdtr --help` must not wait for what it does not need
-
     _out.print(json.dumps(json.loads(to_json(value, inf_nan_mode="null")), indent=2, ensure_ascii=False))
 
 
@@ -140,8 +131,3 @@ def progress() -> Iterator[Report]:
     with Progress(*columns, console=_err, transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of)
-
-
-def privacy(cost: Cost) -> dict[str, Any]:
-    """What noise costs, for machines."""
-    return {"experimental": True, **vars(cost), "verdict": cost.verdict}

@@ -1,23 +1,20 @@
 """What the commands on a whole table print: `fdtr check`, `fdtr tune`, `fdtr run` and `fdtr demo`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fdtr.cli.evaluation_output import DOUBT, NAMES, values_table
-from fdtr.cli.message_output import coefficients_table
-from fdtr.cli.show import as_json, line, privacy, program, table
-
-if TYPE_CHECKING:  # `fdtr --help` must not wait for what it does not need
-    from fdtr.pipeline.demo import Demo
-    from fdtr.pipeline.results import Results
-    from fdtr.pipeline.tuning_curves import JudgedCandidate, TuningCurves
-    from fdtr.report.record import Record
-    from fdtr.site.site_check import SiteCheck
-    from fdtr.study import Study
+from fdtr.cli.message_output import coefficients_table, privacy_json
+from fdtr.cli.show import as_json, line, program, table
+from fdtr.inference import SMALL_P, rejected
+from fdtr.pipeline.demo import Demo
+from fdtr.pipeline.results import Results
+from fdtr.pipeline.tuning_curves import JudgedCandidate, TuningCurves
+from fdtr.report.record import Record
+from fdtr.site.site_check import SiteCheck
+from fdtr.study import Study
 
 
 def show_checks(study: Study, checks: Sequence[SiteCheck], machine: bool) -> None:
@@ -225,14 +222,12 @@ def _identified(study: Study, checks: Sequence[SiteCheck]) -> None:
 
 
 def _transitions(checks: Sequence[SiteCheck]) -> None:
-    from fdtr.inference import SMALL_P, rejected
-
     tests = [test for check in checks for test in check.transitions]
     p_values = [test.p_value for test in tests if math.isfinite(test.p_value)]
     if not p_values:
         return
     rows = [
-        [str(h), *(_marked(check.transitions[h].p_value, SMALL_P) for check in checks)]
+        [str(h), *(_marked(check.transitions[h].p_value) for check in checks)]
         for h in range(len(checks[0].transitions))
     ]
     table(
@@ -248,10 +243,10 @@ def _transitions(checks: Sequence[SiteCheck]) -> None:
     line()
 
 
-def _marked(p: float, small: float) -> str:
+def _marked(p: float) -> str:
     if not math.isfinite(p):
         return "–"
-    return f"{'<0.001' if p < 0.001 else f'{p:.3f}'}{' *' if p < small else ''}"
+    return f"{'<0.001' if p < 0.001 else f'{p:.3f}'}{' *' if p < SMALL_P else ''}"
 
 
 def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:
@@ -281,7 +276,7 @@ def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:
             }
             for v in check.verdicts
         ],
-        **({"differential_privacy": privacy(check.cost)} if check.cost else {}),
+        **({"differential_privacy": privacy_json(check.cost)} if check.cost else {}),
     }
 
 

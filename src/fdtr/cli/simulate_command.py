@@ -1,19 +1,17 @@
 """`fdtr simulate`: draw a world whose truth is known."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import fields
 from enum import Enum, StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from fdtr.cli import show
-
-if TYPE_CHECKING:
-    from fdtr.simulation import AuthorsSpec, IcuSpec, WorldSpec
+from fdtr.errors import InvalidStudy
+from fdtr.pipeline.simulate import simulate as simulate_study
+from fdtr.simulation import AuthorsSpec, IcuSpec, WorldSpec
 
 
 class World(StrEnum):
@@ -67,14 +65,12 @@ def simulate(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")] = 0,
 ) -> None:
-    """Draw a world whose truth is known and write a table and its study file. Nothing leaves this machine.
+    """Draw a world whose truth is known: a table and its study file. Nothing leaves this machine.
 
     linear: a valid linear MDP in the paper's feature form. authors: the kind of generator that the paper describes,
     whose transitions are not linear. sepsis: the five hospitals of the demo. icu-sepsis: hospitals cut from the
     ICU-Sepsis benchmark, which pip downloads the first time.
     """
-    from fdtr.pipeline.simulate import simulate as simulate_study
-
     options: dict[str, Any] = {
         "n_sites": sites, "n_shared": shared, "n_specific": specific, "n_actions": actions, "horizon": horizon,
         "noise": noise, "behaviour": _value(behaviour), "shared_kind": _value(shared_kind), "deviation": deviation,
@@ -88,9 +84,6 @@ def simulate(
 
 def _specification(world: World, options: dict[str, Any]) -> WorldSpec | AuthorsSpec | IcuSpec | None:
     """The specification of a world from the options that were given, by field name; None for the demo's hospitals."""
-    from fdtr.errors import InvalidStudy
-    from fdtr.simulation import AuthorsSpec, IcuSpec, WorldSpec
-
     if world is World.sepsis:
         if options:
             raise InvalidStudy(f"The hospitals of the demo are as they are; leave out {_option_names(options)}.")

@@ -1,31 +1,44 @@
 """`fdtr extract`: from a hospital's tables to a study's table."""
 
-from __future__ import annotations
-
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
+from typing import Annotated, NoReturn, TypeVar
 
 import typer
 
 from fdtr.cli import show
 from fdtr.cli.options import Json
-from fdtr.errors import EmptyCohort, InvalidSettings
-
-if TYPE_CHECKING:
-    from fdtr.cohort.extraction_settings import ExtractionSettings
-    from fdtr.cohort.extraction_settings import Sepsis as SepsisRule
-    from fdtr.cohort.time_steps import ExtractedTable
-
-SettingsType = TypeVar("SettingsType", bound="ExtractionSettings")
-
-extract_app = typer.Typer(
-    help="From a hospital's tables to a study's table. Writes one folder on this machine; sends nothing.",
-    no_args_is_help=True,
+from fdtr.cohort import (
+    ClifSettings,
+    ExtractedTable,
+    MedsSettings,
+    MimicSettings,
+    complete_cases,
+    draft_study,
+    draft_target_trial,
+    extract_clif,
+    extract_meds,
+    extract_mimic_iv,
+    open_database,
+    read_episodes,
+    read_stays,
+    write_episodes,
+    write_extraction,
 )
+from fdtr.cohort.extraction_folder import files_of, require_new_folder
+from fdtr.cohort.extraction_settings import ExtractionSettings
+from fdtr.cohort.extraction_settings import Sepsis as SepsisRule
+from fdtr.cohort.meds import example_settings
+from fdtr.errors import EmptyCohort, InvalidSettings
+from fdtr.progress import Progress
+from fdtr.study import Study
+
+SettingsType = TypeVar("SettingsType", bound=ExtractionSettings)
 
 Out = Annotated[Path, typer.Option(help="The folder to make: table, draft of a study, dictionary, flow.")]
 OUT = Path("cohort")
@@ -59,14 +72,14 @@ class Sepsis(StrEnum):
     icd = "icd"
 
 
-@extract_app.callback()
-def sources() -> None:
-    """From a hospital's tables to a study's table."""
-    # Exit on SIGTERM, so that temporary files are removed.
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """Show progress, and exit on SIGTERM, so that temporary files are removed."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    with show.progress() as progress:
+        yield progress
 
 
-@extract_app.command("mimic-iv")
 def mimic_iv(
     db: Annotated[str, typer.Option(help="duckdb:FILE or postgresql://USER@HOST/DATABASE; it is only read.")] = "",
     out: Out = OUT,
@@ -83,14 +96,11 @@ def mimic_iv(
     print_settings: PrintSettings = False,
     json: Json = False,
 ) -> None:
-    """A sepsis cohort like the paper's from MIMIC-IV; sites are the units where stays began.
+    """A sepsis cohort like the paper's from MIMIC-IV. Sites are the units where stays began.
 
     The table is ragged: who dies or leaves early stays in it, with how it ended. Complete cases, as in the paper, lie
     beside it, in complete/. Nothing is written to the database, and nothing about a patient is printed.
     """
-    from fdtr.cohort import MimicSettings, draft_study, draft_target_trial, extract_mimic_iv, open_database, read_stays
-    from fdtr.cohort.extraction_folder import require_new_folder, write_extraction
-
     chosen = _load_settings(MimicSettings, settings, study)
     if print_settings:
         _print_settings(chosen)
@@ -100,7 +110,7 @@ def mimic_iv(
     rule = _sepsis_rule(sepsis, stays, chosen)
     listed = read_stays(stays) if stays else None
     chosen = chosen.with_options(site=site, one_site=one_site, sepsis=rule)
-    with open_database(db, memory=memory) as database, show.progress() as progress:
+    with _progress() as progress, open_database(db, memory=memory) as database:
         extracted = extract_mimic_iv(database, chosen, rule, listed, progress)
     extracted, files = _with_complete_cases(extracted, teaching)
     files["target-trial.md"] = draft_target_trial(extracted).encode()
@@ -122,9 +132,6 @@ def _sepsis_rule(sepsis: Sepsis | None, stays: Path | None, settings: Extraction
 
 def _with_complete_cases(extracted: ExtractedTable, teaching: bool) -> tuple[ExtractedTable, dict[str, bytes]]:
     """The files of complete/. If no stay is complete there are none, and a note of the table says why."""
-    from fdtr.cohort import complete_cases, draft_study
-    from fdtr.cohort.extraction_folder import files_of
-
     try:
         complete = complete_cases(extracted)
     except EmptyCohort as reason:
@@ -134,7 +141,6 @@ def _with_complete_cases(extracted: ExtractedTable, teaching: bool) -> tuple[Ext
     return extracted, {f"complete/{name}": files[name] for name in names}
 
 
-@extract_app.command()
 def clif(
     folder: Annotated[
         Path | None, typer.Argument(metavar="DIR", help="The folder of CLIF tables: clif_adt.parquet, ….")
@@ -157,28 +163,24 @@ def clif(
     print_settings: PrintSettings = False,
     json: Json = False,
 ) -> None:
-    """CLIF tables (Common Longitudinal ICU data Format) as a table of trajectories with a draft of its study.
+    """CLIF tables as a table of trajectories with a draft of its study.
 
-    Reads the tables where they lie and writes one new folder, readable by you alone. Sends nothing. Sites are the first
-    unit of each stay, or --site.
+    CLIF is the Common Longitudinal ICU data Format. Reads the tables where they lie and writes one new folder, readable
+    by you alone. Sends nothing. Sites are the first unit of each stay, or --site.
     """
-    from fdtr.cohort import ClifSettings, draft_study, draft_target_trial, extract_clif, write_extraction
-    from fdtr.cohort.extraction_folder import require_new_folder
-
     chosen = _load_settings(ClifSettings, settings, study)
     if print_settings:
         _print_settings(chosen)
     tables = _required(folder, "the folder of CLIF tables")
     require_new_folder(out)
     chosen = chosen.with_options(site=site, one_site=one_site, file_type=file_type, time_zone=time_zone)
-    with show.progress() as progress:
+    with _progress() as progress:
         extracted = extract_clif(tables, chosen, onsets=onsets, memory=memory, progress=progress)
     drafted = draft_study(extracted.settings, cluster=extracted.has_repeated_persons, teaching=teaching)
     write_extraction(extracted, drafted, out, {"target-trial.md": draft_target_trial(extracted).encode()})
     _report(extracted, out, json)
 
 
-@extract_app.command()
 def meds(
     folder: Annotated[
         Path | None, typer.Argument(metavar="DIR", help="The MEDS dataset: the folder with data/*.parquet.")
@@ -196,15 +198,11 @@ def meds(
     print_settings: PrintSettings = False,
     json: Json = False,
 ) -> None:
-    """MEDS events (Medical Event Data Standard) as a table of trajectories with a draft of its study.
+    """MEDS events as a table of trajectories with a draft of its study.
 
-    Codes are free in MEDS: --print-settings prints a map to start from. Reads the shards where they lie and writes one
-    new folder, readable by you alone. Sends nothing.
+    Codes are free in MEDS, the Medical Event Data Standard: --print-settings prints a map to start from. Reads the
+    shards where they lie and writes one new folder, readable by you alone. Sends nothing.
     """
-    from fdtr.cohort import MedsSettings, draft_study, extract_meds, write_extraction
-    from fdtr.cohort.extraction_folder import require_new_folder
-    from fdtr.cohort.meds import example_settings
-
     if print_settings:
         _print_settings(_load_settings(MedsSettings, codes, study) if codes else example_settings())
     dataset = _required(folder, "the folder of the MEDS dataset")
@@ -212,7 +210,7 @@ def meds(
         raise typer.BadParameter("say what the codes mean; --print-settings prints a map", param_hint="--map")
     chosen = _load_settings(MedsSettings, codes, study).with_options(site=site, one_site=one_site)
     require_new_folder(out)
-    with show.progress() as progress:
+    with _progress() as progress:
         extracted = extract_meds(dataset, chosen, memory=memory, progress=progress)
     # No target trial: only the author of the map knows what begins a stay.
     drafted = draft_study(extracted.settings, cluster=extracted.has_repeated_persons, teaching=teaching)
@@ -220,7 +218,6 @@ def meds(
     _report(extracted, out, json)
 
 
-@extract_app.command()
 def minari(
     datasets: Annotated[
         list[str], typer.Argument(metavar="SITE=DIR", help="A dataset's folder, and what to call its site.")
@@ -233,16 +230,13 @@ def minari(
     teaching: Teaching = False,
     json: Json = False,
 ) -> None:
-    """Episodes of Minari datasets as a table of trajectories with a draft of its study; each dataset is one site.
+    """Episodes of Minari datasets as a table of trajectories. Each dataset is one site.
 
-    Reads the folders and writes one new folder. Sends nothing. Actions have to be discrete, observations vectors or
-    discrete.
+    Reads the folders and writes one new folder with the table and a draft of its study. Sends nothing. Actions have to
+    be discrete, observations vectors or discrete.
     """
-    from fdtr.cohort import read_episodes, write_episodes
-    from fdtr.cohort.extraction_folder import require_new_folder
-
     require_new_folder(out)
-    with show.progress() as progress:
+    with _progress() as progress:
         episodes = read_episodes(_sites(datasets), steps, progress)
     write_episodes(episodes, name, out, teaching=teaching)
     table = episodes.table
@@ -256,8 +250,6 @@ def minari(
 
 def _load_settings(model: type[SettingsType], file: Path | None, study: Path | None) -> SettingsType:
     """Settings from a file, or the defaults, with the steps and cuts of an agreed study."""
-    from fdtr.study import Study
-
     settings = model.load(file) if file else model()
     return settings.agreeing_with(Study.load(study)) if study else settings
 

@@ -1,64 +1,37 @@
-"""The commands of a federation over the network."""
-
-from __future__ import annotations
+"""The commands of a federation over the network: certificates, services, rounds and the audit."""
 
 import logging
 import sys
 from dataclasses import asdict
+from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fdtr.cli import show
-from fdtr.cli.keys import keys_app
-from fdtr.cli.options import Json
-from fdtr.cli.roles import hub_app, site_app
-from fdtr.cli.signed import load_key
+from fdtr.cli.options import Json, load_key
 from fdtr.errors import MissingExtra, UnreadableKey
+from fdtr.exchange.flower.certificates import TRIAL_DAYS, certificate_fingerprint, make_certificates
+from fdtr.exchange.flower.network_settings import HubSettings, SiteSettings
+from fdtr.exchange.flower.node_keys import node_fingerprint
+from fdtr.exchange.remote import audit
+from fdtr.exchange.remote.jobs import Ending, Result
+from fdtr.signing import Key, is_locked, stated_passphrase
+from fdtr.study import Study
 
-if TYPE_CHECKING:
-    from fdtr.exchange.flower.network_settings import HubSettings
-    from fdtr.exchange.remote.jobs import Result
-    from fdtr.signing import Key
-    from fdtr.study import Study
-
-audit_app = typer.Typer(help="What a site was asked, checked and sent.", no_args_is_help=True)
 HubToml = Annotated[Path, typer.Argument(metavar="HUB.TOML", help="The hub's settings.")]
 SiteToml = Annotated[Path, typer.Argument(metavar="SITE.TOML", help="This site's settings.")]
 
 
-@keys_app.command()
-def node(
-    out: Annotated[Path, typer.Option(help="The file to write; an existing one is never overwritten.")] = Path(
-        "node.key"
-    ),
-    site: Annotated[str, typer.Option("--site", help="This site's name, as in the roster.")] = "SITE",
-    json: Json = False,
-) -> None:
-    """Make the key that identifies this site's machine to the hub's server. It opens the connection, signs nothing."""
-    from fdtr.exchange.flower.node_keys import new_node_key, node_fingerprint, settings_line
-
-    line = new_node_key(out)
-    if json:
-        show.as_json({"node_key": line, "fingerprint": node_fingerprint(line)})
-        return
-    show.line(f"Wrote {out}. Keep it at this site. To the hub, for [nodes] of its settings, give:")
-    show.line(f"  {settings_line(site, line)}")
-    show.line(f"Fingerprint: {node_fingerprint(line)}")
-
-
-@hub_app.command()
 def certificates(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them.")],
     host: Annotated[list[str], typer.Option("--host", help="A name or address by which sites reach the hub.")],
 ) -> None:
-    """Make certificates for a trial: an authority for the sites, and the hub's own. They end after 90 days.
+    """Make certificates for a trial, which end after 90 days. One is an authority for the sites, one the hub's own.
 
     A real deployment uses a certificate of its institution; sites then need no authority of ours.
     """
-    from fdtr.exchange.flower.certificates import TRIAL_DAYS, certificate_fingerprint, make_certificates
-
     files = make_certificates(folder, host)
     show.line(f"Wrote {files.certificate} and {files.key}, for [tls] of the hub's settings. The key stays here.")
     show.line(f"Wrote {files.authority}. Give it to every site, and compare its fingerprint by telephone:")
@@ -69,7 +42,6 @@ def certificates(
     )
 
 
-@hub_app.command("serve")
 def serve_hub(settings: HubToml) -> None:
     """Let sites connect, until stopped. Starts nothing by itself: rounds begin with `fdtr hub start-round`.
 
@@ -77,22 +49,18 @@ def serve_hub(settings: HubToml) -> None:
     """
     _require_flower()
     from fdtr.exchange.flower.hub_service import serve_hub as serve
-    from fdtr.exchange.flower.network_settings import HubSettings
 
     loaded = HubSettings.load(settings)
     serve(loaded, _hub_key(loaded.key), _show_serving)
 
 
 def _show_serving(settings: HubSettings, study: Study) -> None:
-    from fdtr.exchange.flower.node_keys import node_fingerprint
-
     rows = [[site, node_fingerprint(line)] for site, line in settings.nodes.items()]
     show.table("Who may connect", ["site", "node key"], rows)
     show.line(f"The study {study.name}, fingerprint {study.fingerprint}")
     show.line(f'Serving. Sites connect with hub = "{settings.address}". Stop with Ctrl-C or SIGTERM.')
 
 
-@hub_app.command("start-round")
 def start_round(
     settings: HubToml,
     deadline: Annotated[
@@ -105,14 +73,12 @@ def start_round(
     sites: Annotated[list[str] | None, typer.Option("--site", help="Ask this site; all where none is named.")] = None,
     json: Json = False,
 ) -> None:
-    """Run the study's round with the sites that are connected, and say who was in it. A round that stopped goes on.
+    """Run the study's round with the sites that are connected. Says who was in it. A round that stopped goes on.
 
     Exits with 0 only where there is a total and every site in it wrote its policy.
     """
     _require_flower()
     from fdtr.exchange.flower.hub_control import start_round as start
-    from fdtr.exchange.flower.network_settings import HubSettings
-    from fdtr.exchange.remote.jobs import Ending
 
     finished = start(HubSettings.load(settings), tuple(sites or ()), min_sites, deadline)
     if json:
@@ -142,24 +108,21 @@ def _show_result(result: Result) -> None:
     show.line(result.next)
 
 
-@site_app.command("serve")
 def serve_site(settings: SiteToml) -> None:
-    """Answer the hub's questions about the studies in the settings, until stopped.
+    """Answer the hub's questions until stopped. They are about the studies in the settings.
 
     Connects to the hub and listens to nobody outside. A study's entry in the settings is your consent: the disclosure
     rules decide without asking. Only the code installed here runs. Everything asked and sent is in the audit.
     """
     _require_flower()
-    from fdtr.exchange.flower.network_settings import SiteSettings
     from fdtr.exchange.flower.site_service import serve_site as serve
 
     loaded = SiteSettings.load(settings)
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logging.getLogger("fdtr").setLevel(logging.INFO)  # the site's own log says why a request was declined
-    serve(loaded, _key(loaded.key), show.line)
+    serve(loaded, load_key(loaded.key), show.line)
 
 
-@audit_app.command()
 def verify(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A site's audit: audit.jsonl in its state folder.")],
     head: Annotated[str | None, typer.Option("--head", help="A head noted earlier, which must still be in it.")] = None,
@@ -170,11 +133,8 @@ def verify(
     Lines that were cut off at the end are found by the head that the site keeps beside its audit. Somebody who can
     change both files can cut both, so write the head that this prints down elsewhere.
     """
-    from fdtr.exchange.remote.audit import Audit
-    from fdtr.exchange.remote.audit import verify as check
-
-    verified = check(file, head)
-    Audit(file).require_whole()
+    verified = audit.verify(file, head)
+    audit.Audit(file).require_whole()
     if json:
         show.as_json(vars(verified))
         return
@@ -184,24 +144,15 @@ def verify(
 
 def _hub_key(path: Path) -> Key:
     """The hub's key. Rounds open it again in a program that cannot ask for a passphrase."""
-    from fdtr.signing import is_locked, stated_passphrase
-
     if is_locked(path) and stated_passphrase() is None:
         raise UnreadableKey(
             f"{path} has a passphrase, which every round needs and cannot ask for. Nothing was started. Write it into "
             "a file that its owner alone can read, and name that file in FDTR_PASSPHRASE_FILE."
         )
-    return _key(path)
-
-
-def _key(path: Path) -> Key:
-    key = load_key(path)
-    assert key is not None  # noqa: S101  a path gives a key or raises
-    return key
+    return load_key(path)
 
 
 def _require_flower() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("flwr") is None:
+    """Refuse where Flower, an optional part, is not installed. What imports it is imported after this check."""
+    if util.find_spec("flwr") is None:
         raise MissingExtra("A federation over the network needs Flower. Install it with: pip install 'fdtr[flower]'")

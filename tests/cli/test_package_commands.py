@@ -152,7 +152,7 @@ def test_one_no_leaves_neither_message_nor_table(place, monkeypatch):
     configure(package.folder)
     monkeypatch.setenv("FDTR_STATE", str(place / "state"))
     asked = []
-    monkeypatch.setattr("fdtr.cli.roles.agreed", lambda question: asked.append(question))  # None is no
+    monkeypatch.setattr("fdtr.cli.site_commands.agreed", lambda question: asked.append(question))  # None is no
     done = CliRunner().invoke(app, ["site", "run", str(package.folder)])
     assert done.exit_code == 1
     assert asked == [f"Write all this to {package.output}/?"]

@@ -1,0 +1,252 @@
+"""A site's commands on files: its message, its policy, its values."""
+
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from fdtr.cli import evaluation_output, message_output, show
+from fdtr.cli.options import (
+    HeldOut,
+    Json,
+    KeyPath,
+    LikeSites,
+    RoundNumber,
+    Split,
+    StudyPath,
+    agreed,
+    optional_key,
+    round_of,
+    spare_inputs,
+)
+from fdtr.disclosure import ValueMessage
+from fdtr.errors import FdtrError
+from fdtr.exchange.release import Proposal, release_message, release_values, require_open
+from fdtr.exchange.release import withdraw as withdraw_release
+from fdtr.exchange.site_state.sent_copies import find_kept, read_own
+from fdtr.exchange.wire import inspect, read_total
+from fdtr.pipeline.study_record import value_record, value_site
+from fdtr.signing import require_own
+from fdtr.site.fitting import fit_federated, recomputed
+from fdtr.site.rows import read_trajectories
+from fdtr.site.site_evaluation import SiteEvaluation, evaluate_site, refuse_values
+from fdtr.study import Study
+from fdtr.summary import SiteSummary, Total
+from fdtr.trajectories import Trajectories
+
+DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="This site's table.")]
+SiteName = Annotated[str | None, typer.Option("--site", help="This site's name; needed where the table has none.")]
+TotalPath = Annotated[Path, typer.Argument(metavar="TOTAL", help="The hub's answer.")]
+_ROUNDED = 1e-6
+"""How far, relative to the largest, sums that went into a secure sum may lie from those before they were rounded."""
+Own = Annotated[
+    Path | None,
+    typer.Option(help="This site's message as sent (or its rounded copy), if none was kept."),
+]
+
+
+def summarize(
+    study: StudyPath,
+    data: DataPath,
+    out: Annotated[Path, typer.Option(help="The message to write.")],
+    site: SiteName = None,
+    key: KeyPath = None,
+    round_number: RoundNumber = 1,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before writing.")] = False,
+    sites: LikeSites = None,
+    json: Json = False,
+) -> None:
+    """Compute this site's message and write one file. It holds sums over patients, never a row. Nothing is sent.
+
+    Refuses where a disclosure rule does, and then writes nothing. A copy is kept at home, because the site has to
+    subtract exactly what it sent, and a line in the ledger, because almost the same patients must not be sent again. It
+    is signed with --key where the study has a roster. Where the study asks for differential privacy (experimental),
+    says first what the noise costs; asked again for the same patients, it writes the kept sums, not others.
+    """
+    ask_and_release(study, data, out, site, key, round_number, None if yes else f"Write this to {out}?", sites, json)
+
+
+def ask_and_release(
+    study: Path,
+    data: Path,
+    out: Path,
+    site: str | None,
+    key: Path | None,
+    round_number: int,
+    question: str | None,
+    sites: int | None = None,
+    json: bool = False,
+) -> None:
+    """What `fdtr site summarize` does; `question` is asked before anything is written, None where the answer is yes."""
+
+    def confirm(proposal: Proposal) -> bool:
+        if not json:
+            for sentence in proposal.sentences:
+                show.line(sentence)
+        return question is None or agreed(question)
+
+    spare_inputs(out, study, data, key)
+    loaded = Study.load(study)
+    require_open(loaded)
+    round_of(loaded, round_number)
+    signer, rows = optional_key(key), read_trajectories(data, loaded, site)
+    released = release_message(loaded, rows, out, confirm=confirm, round_number=round_number, key=signer, n_sites=sites)
+    message_output.show_message_written(released.summary, out, released.copy, released.cost, json, again=released.again)
+
+
+def fit(
+    study: StudyPath,
+    data: DataPath,
+    total: TotalPath,
+    out: Annotated[Path, typer.Option(help="The policy to write; confidential to this site.")],
+    site: SiteName = None,
+    own: Own = None,
+    round_number: RoundNumber = 1,
+    json: Json = False,
+) -> None:
+    """Finish this site's policy at home from the hub's total. Writes one file, readable by you alone."""
+    spare_inputs(out, study, data, total, own)
+    inputs = _read_inputs(study, data, total, site, own, round_number)
+    fitted = fit_federated(inputs.study, inputs.rows, inputs.total, inputs.sent)
+    fitted.policy.save(out)
+    message_output.show_policy_written(fitted.policy, inputs.total, out, json)
+
+
+def evaluate(
+    study: StudyPath,
+    data: DataPath,
+    total: TotalPath,
+    out: Annotated[
+        Path | None, typer.Option(help="The file for the hub: value and standard error of each method. Optional.")
+    ] = None,
+    site: SiteName = None,
+    own: Own = None,
+    split: HeldOut = Split.folds,
+    key: KeyPath = None,
+    round_number: RoundNumber = 1,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before writing.")] = False,
+    json: Json = False,
+) -> None:
+    """Value every method on this site's own patients. Policies, and their tuning, are fitted without those they value.
+
+    Writes nothing, unless --out names a file for the hub; then disclosure decides which values may leave, and the
+    ledger refuses those of almost the same patients as before.
+    """
+
+    def confirm(message: ValueMessage) -> bool:
+        if not json:
+            evaluation_output.show_released_values(message)
+        return yes or agreed(f"Write this to {out}?")
+
+    if out is not None:
+        spare_inputs(out, study, data, total, own, key)
+        refuse_values(Study.load(study))  # before the work, not after it
+    inputs = _read_inputs(study, data, total, site, own, round_number)
+    signer = optional_key(key) if out is not None else None
+    if out is not None:
+        require_own(signer, inputs.rows.site, inputs.study.roster)
+    with show.progress() as progress:
+        evaluation = evaluate_site(
+            inputs.study, inputs.rows, inputs.total, inputs.sent, split=split.value, progress=progress
+        )
+    if not json:
+        evaluation_output.show_evaluation(inputs.study, evaluation)
+    message = None
+    if out is not None:
+        message = release_values(
+            inputs.study, inputs.rows, evaluation, out, confirm=confirm, round_number=round_number, key=signer
+        )
+    if json:
+        show.as_json(_evaluation_json(inputs.study, evaluation, message, out))
+    else:
+        show.line(
+            f"Wrote {out}. Give it to the hub." if out else "Nothing was written. Add --out FILE to tell the hub."
+        )
+
+
+def _evaluation_json(
+    study: Study, evaluation: SiteEvaluation, message: ValueMessage | None, out: Path | None
+) -> dict[str, Any]:
+    """All estimates at one site, how far to trust them, and what was released."""
+    estimated = value_site(evaluation, study.actions.labels)
+    released = None
+    if message is not None:
+        names = [{"method": value.method, "estimator": value.estimator} for value in message.values.values]
+        withheld = [
+            {"method": value.estimate.method, "estimator": value.estimate.estimator, "why": value.why}
+            for value in message.withheld
+        ]
+        released = {"file": out, "values": names, "withheld": withheld}
+    return {
+        "site": evaluation.site,
+        "patients": evaluation.evaluator.rows.n_patients,
+        "methods": {
+            method: {
+                estimator: {
+                    **value_record(evaluation.site, method, estimate, estimated.clustered).model_dump(),
+                    "effective_sample_size": estimate.effective_sample_size.tolist(),
+                    "warnings": [{"name": caution.kind, "sentence": caution.sentence} for caution in estimate.warnings],
+                }
+                for estimator, estimate in estimates.items()
+            }
+            for method, estimates in estimated.estimates.items()
+        },
+        "trust": estimated.trust,
+        "released": released,
+    }
+
+
+def withdraw(
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The file that was written, or its digest.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: it was never sent.")] = False,
+) -> None:
+    """Strike a message, or values, never sent from this site's ledger. Its patients may then be released anew.
+
+    Only for messages that nobody else ever had: two messages of almost the same patients give away those in which they
+    differ. Where it waits to be posted in a joined folder, it is deleted at home, and a masked round is given up.
+    """
+    digest = _digest_of(Path(message)) if Path(message).is_file() else message
+    if not yes and not agreed(f"Was {message} never given to anybody, the hub included, in any round?"):
+        raise FdtrError("Nothing was struck.")
+    struck = withdraw_release(digest)
+    for release in struck:
+        what = f"{release.message[:12]}… of {release.time}: {release.n:,} patients, site {release.site}"
+        show.line(f"Struck {what}. Delete its file.")
+    if not struck:
+        show.line(f"Deleted {digest[:12]}…, which waited to be posted; the ledger had no record of it.")
+
+
+def _digest_of(path: Path) -> str:
+    """The digest of a message's file, by which ledger and copies know it."""
+    body = inspect(path, None, None).body
+    if isinstance(body, Total):
+        raise FdtrError(f"{path} is the hub's. Name a message or values that were written here, or their digest.")
+    return body.digest
+
+
+class _Inputs(NamedTuple):
+    """All that a site needs after the hub answered, `sent` as the message was sent."""
+
+    study: Study
+    rows: Trajectories
+    total: Total
+    sent: SiteSummary
+
+
+def _read_inputs(study: Path, data: Path, total: Path, site: str | None, own: Path | None, number: int) -> _Inputs:
+    """Read everything, and find the message as it was sent: given, kept at home, or computed again."""
+    loaded = Study.load(study)
+    answer = read_total(total, loaded, round_of(loaded, number))
+    rows = read_trajectories(data, loaded, site)
+    kept_copy = read_own(own, loaded) if own else find_kept(answer, rows.site, loaded)
+    if kept_copy is not None and loaded.disclosure.epsilon is not None:  # other noise: nothing to compare it with
+        return _Inputs(loaded, rows, answer, kept_copy)
+    now = recomputed(loaded, rows)
+    sent = kept_copy or now
+    same = sent.sums.close_to(now.sums, _ROUNDED) if sent.sent_as else sent.digest == now.digest
+    if not same and sent.site == rows.site:
+        show.note(
+            f"This table is not the one that the message of {rows.site} was made from. The message as it was sent is "
+            f"subtracted ({sent.sums.n.max():.0f} patients), and policies are fitted on this table ({rows.n_patients})."
+        )
+    return _Inputs(loaded, rows, answer, sent)

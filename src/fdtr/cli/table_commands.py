@@ -1,0 +1,72 @@
+"""The commands that look at a table before a study is run: init, check and tune."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fdtr.cli import show, study_output
+from fdtr.cli.options import Json, LikeSites, RoundNumber, StudyPath, round_of
+from fdtr.container import write_atomically
+from fdtr.errors import OutputExists
+from fdtr.exchange.site_state.ledger import site_ledger
+from fdtr.exchange.site_state.sent_copies import find_kept
+from fdtr.exchange.wire import read_total
+from fdtr.pipeline.draft import draft_study
+from fdtr.pipeline.tuning_curves import tune as tune_sites
+from fdtr.site.rows import read_trajectories
+from fdtr.site.site_check import check as check_site
+from fdtr.study import Study
+
+DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="A table: CSV, Parquet, or a folder of Parquet files.")]
+
+
+def init(
+    data: DataPath,
+    out: Annotated[Path, typer.Option(help="The study file to write.")] = Path("study.toml"),
+    name: Annotated[str, typer.Option(help="What to call the study.")] = "my-study",
+) -> None:
+    """Draft a study file from a table. Its comments say what you have to decide.
+
+    Reads the table, writes one file, sends nothing. An existing file is not overwritten.
+    """
+    if out.exists():
+        raise OutputExists(f"{out} exists already. Nothing was written. Name another file with --out.")
+    draft = draft_study(data, name)
+    write_atomically(out, draft.text.encode())
+    site = "" if draft.has_site else " --site NAME"
+    show.line(f"Wrote {out}. Read its comments, decide, then run: {show.program()} check {out} {data}{site}")
+
+
+def check(
+    study: StudyPath,
+    data: DataPath,
+    site: Annotated[str | None, typer.Option(help="Check this site only, or name the table's one site.")] = None,
+    sites: LikeSites = None,
+    json: Json = False,
+) -> None:
+    """What a table holds, can identify, and may release. Writes and sends nothing."""
+    loaded = Study.load(study)
+    rows = read_trajectories(data, loaded, site).by_site()
+    checks = [check_site(loaded, part, ledger=site_ledger(), n_sites=sites) for part in rows.values()]
+    study_output.show_checks(loaded, checks, json)
+
+
+def tune(
+    study: StudyPath,
+    data: DataPath,
+    total: Annotated[Path | None, typer.Option(help="The hub's answer; without it the sites of the table.")] = None,
+    site: Annotated[str | None, typer.Option(help="Take this site only, or name the table's one site.")] = None,
+    round_number: RoundNumber = 1,
+    json: Json = False,
+) -> None:
+    """How each site's held-out patients judge λ, w and what to share. Writes and sends nothing.
+
+    Shown are held-out errors, and those of the contrasts between actions; they choose settings and are no estimate of
+    what a policy is worth.
+    """
+    loaded = Study.load(study)
+    rows = read_trajectories(data, loaded, site if total else None)
+    answer = read_total(total, loaded, round_of(loaded, round_number)) if total else None
+    curves = tune_sites(loaded, rows, answer, find_kept(answer, rows.site, loaded) if answer else None)
+    study_output.show_tuning({name: of_site for name, of_site in curves.items() if site in (None, name)}, json)
