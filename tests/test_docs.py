@@ -48,6 +48,13 @@ def test_every_file_and_function_on_the_map_exists() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_in_the_source_that_a_page_names_exists(page: Path) -> None:
+    folders = "src|tests|docs|scripts|benchmarks|reproductions|examples|packaging"
+    named = re.findall(rf"`((?:{folders})/[a-z0-9_./-]+)[`:]", page.read_text(encoding="utf-8"))
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_relative_link_leads_somewhere(page: Path) -> None:
     broken = []
     for link in links(page):
