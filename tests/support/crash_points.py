@@ -12,14 +12,33 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 CALLS = ("fsync", "link", "replace", "rename", "unlink", "mkdir")
 STATEMENTS = ("BEGIN", "CREATE", "INSERT", "UPDATE", "DELETE", "COMMIT")
 CHANGING = (*CALLS[1:], "COMMIT")
 Boundary = Callable[[str], None]
+EVERY = pytest.mark.parametrize(
+    "every", [5, pytest.param(1, marks=pytest.mark.long)], ids=["every fifth point", "every point"]
+)
+"""An odd number, so that both errors of a disk that alternate from point to point are met."""
+
+
+def spread(calls: Sequence[str], turn: int, every: int, tried: set[str]) -> list[int]:
+    """Every so many of a turn's boundaries, and the first of each call that was not tried before; `tried` grows.
+
+    The offset differs from turn to turn, and no turn is left out.
+    """
+    offset = turn % max(1, min(every, len(calls)))
+    chosen = [
+        i for i, call in enumerate(calls) if i % every == offset or (call not in tried and calls.index(call) == i)
+    ]
+    tried |= {calls[i] for i in chosen}
+    return chosen
 
 
 def hook(boundary: Boundary, patch: Callable[[Any, str, Any], None] = setattr) -> None:

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from crash_points import hook
+from crash_points import EVERY, hook, spread
 from fdtr.policy import Policy
 from fdtr.signing import HUB
 from fdtr.study import Study
@@ -40,34 +40,37 @@ def undisturbed(kind: str) -> dict[str, Policy]:
         return {site: parties.policy(site) for site in SITES}
 
 
-def deaths(disk: Disk, turn: str, monkeypatch: pytest.MonkeyPatch) -> list[Tree]:
-    """The disk at every boundary of a turn.
+def deaths(disk: Disk, turn: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[tuple[str, Tree]]]:
+    """The number of a turn's boundaries, and each different disk that they leave, with the call at that boundary.
 
     A process that dies leaves what lies on the disk then, so that one life shows all of its deaths.
     """
-    found: list[Tree] = []
+    boundaries: list[tuple[str, Tree]] = []
     with monkeypatch.context() as patched:
-        hook(lambda _: found.append(disk.look(turn)), patched.setattr)
+        hook(lambda call: boundaries.append((call, disk.look(turn))), patched.setattr)
         disk.parties.turn(turn)
-    return found
+    different = [boundary for i, boundary in enumerate(boundaries) if i == 0 or boundary[1] != boundaries[i - 1][1]]
+    return len(boundaries), different
 
 
+@EVERY
 @pytest.mark.parametrize("kind", ["open", "masked", "noised"])
-def test_a_party_that_dies_at_any_write_goes_on(in_memory, repeatable, monkeypatch, kind):
+def test_a_party_that_dies_at_any_write_goes_on(in_memory, repeatable, monkeypatch, kind, every):
     turns = MASKED_TURNS if kind == "masked" else OPEN_TURNS
     parties = Parties(in_memory / "work").set_up(study_like(kind))
     disk = Disk(parties)
     points = states = 0
+    met, tried = set[str](), set[str]()
     expected = undisturbed(kind)
     for number, turn in enumerate(turns):
         before = disk.look()
-        died = deaths(disk, turn, monkeypatch)
+        reached, different = deaths(disk, turn, monkeypatch)
         after = disk.content(turn), disk.recorded(turn)
-        points += len(died)
-        for i, tree in enumerate(died):
-            if i and tree == died[i - 1]:  # that call changed nothing on the disk
-                continue
-            disk.put_back(tree, turn)
+        points += reached
+        calls = [call for call, _ in different]
+        met |= set(calls)
+        for i in spread(calls, number, every, tried):
+            disk.put_back(different[i][1], turn)
             disk.require_whole()
             parties.turn(turn)
             assert (disk.content(turn), disk.recorded(turn)) == after
@@ -82,6 +85,7 @@ def test_a_party_that_dies_at_any_write_goes_on(in_memory, repeatable, monkeypat
     require_same(parties, expected)
     print(f"{points} deaths, {states} different disks")
     assert points >= (600 if kind == "masked" else 250)
+    assert tried == met
 
 
 def killed(parties: Parties, party: str, point: int) -> None:

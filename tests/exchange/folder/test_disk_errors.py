@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from crash_points import at, fail, hook
+from crash_points import EVERY, at, fail, hook, spread
 from fdtr.errors import FdtrError
 from fdtr.signing import HUB
 from folder_disk import MASKED_TURNS, OPEN_TURNS, Disk, require_same
@@ -37,8 +37,18 @@ def fails(parties: Parties, turn: str, point: int, monkeypatch: pytest.MonkeyPat
     return reached
 
 
+def calls_of(parties: Parties, turn: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls at the boundaries of a turn that nothing disturbs."""
+    calls: list[str] = []
+    with monkeypatch.context() as patched:
+        hook(calls.append, patched.setattr)
+        parties.turn(turn)
+    return calls
+
+
+@EVERY
 @pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
-def test_a_party_whose_disk_fails_at_any_call_goes_on(in_memory, repeatable, monkeypatch, masked):
+def test_a_party_whose_disk_fails_at_any_call_goes_on(in_memory, repeatable, monkeypatch, masked, every):
     turns = MASKED_TURNS if masked else OPEN_TURNS
     parties = Parties(in_memory / "work").set_up(study_of(masked=masked))
     disk = Disk(parties)
@@ -48,12 +58,18 @@ def test_a_party_whose_disk_fails_at_any_call_goes_on(in_memory, repeatable, mon
     expected = {site: parties.policy(site) for site in SITES}
     disk.put_back(start)
     points = states = 0
+    met, tried = set[str](), set[str]()
     for number, turn in enumerate(turns):
         before = disk.look()
         parties.turn(turn)
-        after, seen, point = (disk.content(turn), disk.recorded(turn)), set[int](), 1
+        after, seen = (disk.content(turn), disk.recorded(turn)), set[int]()
         disk.put_back(before, turn)
-        while fails(parties, turn, point, monkeypatch):
+        calls = calls_of(parties, turn, monkeypatch)
+        disk.put_back(before, turn)
+        points += len(calls)
+        met |= set(calls)
+        for i in spread(calls, number, every, tried):
+            assert fails(parties, turn, i + 1, monkeypatch)
             disk.require_whole()
             if (condition := disk.condition(turn)) not in seen:
                 seen.add(condition)
@@ -66,13 +82,12 @@ def test_a_party_whose_disk_fails_at_any_call_goes_on(in_memory, repeatable, mon
                     require_same(parties, expected)
                     disk.put_back(before)
             disk.put_back(before, turn)
-            point += 1
-        points += point - 1
-        disk.put_back(before, turn)
-        parties.turn(turn)
+        assert not fails(parties, turn, len(calls) + 1, monkeypatch)
+        assert (disk.content(turn), disk.recorded(turn)) == after
     require_same(parties, expected)
     print(f"{points} failures, {states} different disks")
     assert points >= (600 if masked else 250)
+    assert tried == met
 
 
 def test_what_is_posted_after_a_failure_is_in_the_ledger(in_memory, repeatable, monkeypatch):
