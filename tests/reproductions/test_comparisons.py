@@ -264,9 +264,11 @@ def test_figure_2_writes_pages_tables_and_figures(tmp_path, world):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("experiment", ["worlds", "tuning", "evaluation", "effects"])
-def test_other_experiments_run_quickly(tmp_path, experiment):
-    request = Request((experiment,), quick=True)
+@pytest.mark.parametrize(
+    ("experiment", "processes"), [("worlds", None), ("tuning", 1), ("evaluation", 1), ("effects", 1)]
+)
+def test_other_experiments_run_quickly(tmp_path, experiment, processes):
+    request = Request((experiment,), quick=True, processes=processes)
     findings = reproduce(experiment, tmp_path, request)
     assert (tmp_path / f"{experiment}.md").exists()
     for table in (table for finding in findings for table in finding.tables):
