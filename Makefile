@@ -38,14 +38,14 @@ sepsis: setup ## run the paper's sepsis study on your MIMIC-IV: DB=duckdb:FILE o
 reproduce: setup ## repeat an experiment of reproductions/: WHAT=figure2, or WHAT="figure2 --quick"; without WHAT, list them
 	@PYTHONPATH=reproductions $(BIN)/python -m experiments $(or $(WHAT),--help)
 
-test: lint ## lint, type-check and test; what breaks networks at length is in test-network, long forms of laws in test-long
+test: lint ## lint, type-check and test, in some ten minutes; what takes longer is in test-long and test-network
 	@scripts/system-packages $(PYTHON) $(TEST_PROGRAMS)
 	$(PYTEST) -m "not long and not (network and slow)"
 
 test-quick: setup ## run the tests that answer within two minutes
 	$(PYTEST) -m "($(QUICK)) and not long"
 
-test-long: setup ## every crash point, a thousand sites, many examples of each law: what a release runs besides make test
+test-long: setup ## the long forms of some tests: a crash at every write, a thousand sites; release runs it
 	$(PYTEST) -m long
 
 test-network: setup ## break federations of real processes: killed, stopped, cut off, in network namespaces
@@ -76,7 +76,7 @@ lock: ## rewrite constraints.txt with the newest versions that fit together
 	@scripts/system-packages $(PYTHON)
 	@scripts/lock $(PYTHON)
 
-release: setup ## build twice, compare, try the wheel in a fresh environment; leaves dist/
+release: setup ## run the long tests, build twice, compare, try the wheel in a fresh environment; leaves dist/
 	@scripts/release $(PYTHON)
 
 bundle: setup ## gather fdtr and all it runs with as wheels, hashes beside them, for a site without a registry; in dist/
