@@ -115,7 +115,7 @@ class Parties:
 
     def site(self, site: str, *, says: bool = True, out: Path | None = None) -> StepsTaken:
         with self.at_home(site):
-            return take_site_steps(find_joined(self.folder, site), self.key(site), lambda _: says, out)
+            return take_site_steps(find_joined(self.folder, site), confirm=lambda _: says, key=self.key(site), out=out)
 
     def new_round(self) -> StepsTaken:
         with self.at_home(HUB):

@@ -40,7 +40,7 @@ def crash(parties: Parties, site: str = "a") -> None:
         raise Died
 
     with parties.at_home(site), pytest.raises(Died):
-        take_site_steps(find_joined(), parties.key(site), dies)
+        take_site_steps(find_joined(), confirm=dies, key=parties.key(site))
     shutil.rmtree(home)  # an exception tidies up, and a death does not
     left.rename(home)
 

@@ -7,12 +7,11 @@ import typer
 
 from fdtr.cli import message_output, show
 from fdtr.cli.options import UNSIGNED, FolderPath, Json, KeyPath, PostYes, agreed, optional_key, spare_inputs
-from fdtr.disclosure import Message
 from fdtr.exchange.folder import site_session
 from fdtr.exchange.folder.round_snapshot import cautions
 from fdtr.exchange.folder.site_steps import take_site_steps
 from fdtr.exchange.folder_layout import require_apart
-from fdtr.exchange.release import describe_message
+from fdtr.exchange.release import Proposal
 from fdtr.exchange.site_state.joined_folders import find_joined
 from fdtr.signing import fingerprint_of
 from fdtr.study import Study
@@ -76,11 +75,12 @@ def site_next(
     if out is not None:
         spare_inputs(out, joined.data, joined.key)
 
-    def agree(message: Message) -> bool:
-        for sentence in () if json else describe_message(joined.study, message):
+    def agree(proposal: Proposal) -> bool:
+        for sentence in () if json else proposal.sentences:
             show.line(sentence)
         masked = joined.study.disclosure.secure_sum
         how = "masked, so that nobody can read it" if masked else "where all parties read it"
         return yes or agreed(f"Post this in {joined.folder}, {how}?")
 
-    message_output.show_steps(take_site_steps(joined, optional_key(joined.key), agree, out), json)
+    steps = take_site_steps(joined, confirm=agree, key=optional_key(joined.key), out=out)
+    message_output.show_steps(steps, json)

@@ -73,7 +73,7 @@ def test_a_sum_that_is_opened_while_a_person_is_asked_counts(tmp_path):
 
     for _ in range(2):
         with clone.at_home("a"), pytest.raises(DifferencingRisk, match="part of a secure sum that was opened"):
-            take_site_steps(find_joined(clone.folder, "a"), clone.key("a"), agree)
+            take_site_steps(find_joined(clone.folder, "a"), confirm=agree, key=clone.key("a"))
     assert clone.board.sums == {}
 
 

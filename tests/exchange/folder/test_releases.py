@@ -130,7 +130,7 @@ def test_who_cannot_be_asked_may_change_the_table(tmp_path, masked, why):
         raise why
 
     with parties.at_home("a"), pytest.raises(type(why)):
-        take_site_steps(find_joined(), parties.key("a"), ask)
+        take_site_steps(find_joined(), confirm=ask, key=parties.key("a"))
     assert at_home(parties, SUMS) == []
     shorter(tmp_path / "a.csv")
     parties.play()

@@ -93,7 +93,7 @@ def test_a_refusal_by_the_rules_is_one_word_outside_and_a_table_without_values_i
 def test_nothing_of_an_exception_crosses(tmp_path, monkeypatch, error):
     net = network(tmp_path, masked=False)
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(request_handler, "take_site_steps", fail)

@@ -37,8 +37,9 @@ from fdtr.study import Study, read_study_bytes
 _WHO = "the hub"
 
 
-def open_folder(folder: Path, study_file: Path, key: Key | None) -> StepsTaken:
+def open_folder(folder: str | Path, study_file: str | Path, key: Key | None = None) -> StepsTaken:
     """Make a study's folder with its first round. A second call with the same study does no harm."""
+    folder, study_file = Path(folder), Path(study_file)
     content = read_study_bytes(study_file)
     study = Study.parse(content, study_file)
     study.require_shared()
@@ -66,8 +67,9 @@ def open_folder(folder: Path, study_file: Path, key: Key | None) -> StepsTaken:
     return StepsTaken(1, (done,) if is_new else (), waits, (*_unsigned(study), *cautions(study)))
 
 
-def new_round(folder: Path, key: Key | None) -> StepsTaken:
+def new_round(folder: str | Path, key: Key | None = None) -> StepsTaken:
     """Begin another round under the study and roster in the folder; earlier postings do not count any more."""
+    folder = Path(folder)
     study = read_study(folder)
     _require_feasible(study, key)
     with locked(hub_lock(study), _WHO):
@@ -91,8 +93,11 @@ def new_round(folder: Path, key: Key | None) -> StepsTaken:
     return StepsTaken(number, (done,), waits)
 
 
-def take_hub_steps(folder: Path, key: Key | None, close: bool = False, without: Collection[str] = ()) -> StepsTaken:
+def take_hub_steps(
+    folder: str | Path, key: Key | None = None, close: bool = False, without: Collection[str] = ()
+) -> StepsTaken:
     """Do all that the hub can do now. `close` goes on with the sites that posted; those in `without` may be missing."""
+    folder = Path(folder)
     study = read_study(folder)
     require_own(key, HUB, study.roster)
     unknown = sorted(set(without) - set(sites_of(study.roster))) if study.roster else []

@@ -197,11 +197,12 @@ def require_keys(study: Study) -> None:
     )
 
 
-def read_round(folder: Path, study: Study | None = None) -> RoundSnapshot:
+def read_round(folder: str | Path, study: Study | None = None) -> RoundSnapshot:
     """Read and verify all of the newest round that the hub opened.
 
     `study` is the study that the reader accepted; None takes the one in the folder.
     """
+    folder = Path(folder)
     study = study or read_study(folder)
     files = PostedFiles(folder)
     number = _newest(files, study)

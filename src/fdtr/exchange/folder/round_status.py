@@ -10,7 +10,7 @@ from fdtr.exchange.folder_layout import CONFIRMED, KEYS, MASKED, OPENED, SUMS
 
 @dataclass(frozen=True)
 class StepsTaken:
-    """What one call of `next` did: sentences of what was `done`, what it `waits` for (empty at the end), and notes.
+    """What a site or the hub did in one call: sentences `done`, what it `waits` for (empty at the end), and `notes`.
 
     `policy` is where a site's finished policy lies.
     """

@@ -1,6 +1,5 @@
 """A site in one round: its patients, its key, what it keeps, and how its message is released and posted."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from fdtr.errors import ChangedSummary, OtherStudy, ProtocolViolation
 from fdtr.exchange.atomic_files import clean_up, post, remove, save
 from fdtr.exchange.folder.round_snapshot import RoundSnapshot, masked_round, read_round, read_study
 from fdtr.exchange.folder_layout import MASKED, SITE_PARTS, SUMS, require_apart
-from fdtr.exchange.release import carry_out
+from fdtr.exchange.release import AGREED_BEFOREHAND, Confirm, Proposal, carry_out
 from fdtr.exchange.site_state import state_folder
 from fdtr.exchange.site_state.joined_folders import JoinedFolder, RoundState, Sent, joined_place
 from fdtr.exchange.site_state.ledger import site_ledger
@@ -26,17 +25,21 @@ from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
 
-ConfirmMessage = Callable[[Message], bool]
-"""Shows a person what is about to leave the site, and asks."""
-
 
 def join(
-    folder: Path, site: str, data: Path, key: Path | None, signer: Key | None, own: Study | None = None
+    folder: str | Path,
+    site: str,
+    data: str | Path,
+    key: str | Path | None = None,
+    signer: Key | None = None,
+    own: Study | None = None,
 ) -> JoinedFolder:
     """Remember a folder, and the study in it as this site accepts it. Nothing is posted.
 
-    `own` is a study file with the site's own [columns].
+    `data` is the site's table. `key` is the file of the site's key, and `signer` the key in it; a study with a roster
+    requires both. `own` is a study file with the site's own [columns].
     """
+    folder, data, key = Path(folder), Path(data), Path(key) if key is not None else None
     check_site_name(site)
     require_apart(folder, ("The state folder", state_folder()), ("The table", data), ("The key", key))
     study = read_study(folder)
@@ -59,14 +62,14 @@ def join(
 
 @dataclass
 class SiteSession:
-    """A site at work in one round. `confirm` shows a message and asks; the policy is also written to `out`."""
+    """A site at work in one round. `confirm` shows a proposal and asks; the policy is also written to `out`."""
 
     joined: JoinedFolder
     state: RoundState
     within: Round
     number: int
     key: Key | None
-    confirm: ConfirmMessage
+    confirm: Confirm[Proposal]
     out: Path | None
     notes: list[str] = field(default_factory=list)
 
@@ -133,7 +136,7 @@ class SiteSession:
         posted = before is not None and before.posted
         carry_out(
             release_of(self.study, self.rows, self.message.summary),
-            self.message,
+            Proposal(self.study, self.message.summary, self.message),
             partial(self._ask, before=before),
             open_sums=is_open and not posted,
             keep_copy=self._keep if is_open else None,
@@ -141,13 +144,13 @@ class SiteSession:
         )
         self.state.save_sent(Sent(saved.digest, saved.content, self.number, posted))
 
-    def _ask(self, message: Message, before: Sent | None) -> bool:
+    def _ask(self, proposal: Proposal, before: Sent | None) -> bool:
         """Show the message and ask. After a no the saved message is removed, since the table may change then."""
         agreed = False
         try:
-            agreed = self.confirm(message) is True
+            agreed = self.confirm is AGREED_BEFOREHAND or self.confirm(proposal) is True
         finally:  # nobody there to ask, or Ctrl-C, is a no
-            stays = before is not None or self._noised or site_ledger().stands(message.summary.digest)
+            stays = before is not None or self._noised or site_ledger().stands(proposal.summary.digest)
             if not agreed and not stays:
                 remove(self.state.path(SUMS))
         return agreed

@@ -14,8 +14,9 @@ from fdtr.exchange.atomic_files import clean_up, clean_up_folder
 from fdtr.exchange.folder.round_files import seal_masked, seal_part
 from fdtr.exchange.folder.round_snapshot import RoundSnapshot, read_round, read_study
 from fdtr.exchange.folder.round_status import Step, StepsTaken, names
-from fdtr.exchange.folder.site_session import ConfirmMessage, SiteSession
+from fdtr.exchange.folder.site_session import SiteSession
 from fdtr.exchange.folder_layout import CONFIRMED, KEYS, MASKED, OPENED, SUMS
+from fdtr.exchange.release import Confirm, Proposal
 from fdtr.exchange.site_state.joined_folders import JoinedFolder
 from fdtr.exchange.site_state.release_guard import (
     history_locked,
@@ -30,9 +31,14 @@ from fdtr.signing import Key
 
 
 def take_site_steps(
-    joined: JoinedFolder, key: Key | None, confirm: ConfirmMessage, out: Path | None = None
+    joined: JoinedFolder, *, confirm: Confirm[Proposal], key: Key | None = None, out: str | Path | None = None
 ) -> StepsTaken:
-    """Do all that this site can do now. Whatever is posted was saved in the state folder before."""
+    """Do all that this site can do now. Whatever is posted was saved in the state folder before.
+
+    `confirm` is asked before the site's message is posted, as by `release_message`. The finished policy is also
+    written to `out`.
+    """
+    out = Path(out) if out is not None else None
     with joined.locked():
         joined.require_same(read_study(joined.folder))
         snapshot = read_round(joined.folder, joined.study)

@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from fdtr.disclosure import Message, Verdict
+from fdtr.disclosure import Verdict
 from fdtr.errors import (
     Busy,
     DisclosureError,
@@ -39,6 +39,7 @@ from fdtr.exchange.folder_layout import (
     last_round,
     round_folder,
 )
+from fdtr.exchange.release import Proposal
 from fdtr.exchange.remote.audit import Audit
 from fdtr.exchange.remote.requests import (
     Answer,
@@ -154,10 +155,10 @@ class _CheckResults:
 
     rules: dict[str, str] = field(default_factory=dict)
 
-    def consent(self, served: ServedStudy, message: Message) -> bool:
+    def consent(self, served: ServedStudy, proposal: Proposal) -> bool:
         """Check the administrator's consent to one more message. The disclosure rules held, or there is no message."""
-        self.add(message.verdicts)
-        study, digest = served.study.fingerprint, message.summary.digest
+        self.add(proposal.message.verdicts if proposal.message else ())
+        study, digest = served.study.fingerprint, proposal.summary.digest
         released = {entry.message for entry in site_ledger().recorded() if entry.study == study and not entry.withdrawn}
         if digest not in released and len(released) >= served.releases:
             self.rules[CONSENT] = "failed"
@@ -247,7 +248,7 @@ class RequestHandler:
         """Do all that the site can do in the round now; whether its policy is written."""
         out = served.out if home.round(within).policy is None else None  # the policy is written there once
         try:
-            turn = take_site_steps(home, self._key, partial(results.consent, served), out)
+            turn = take_site_steps(home, confirm=partial(results.consent, served), key=self._key, out=out)
         except _ConsentUsed:
             raise
         except DisclosureError:

@@ -190,13 +190,13 @@ def all_masks() -> list[tuple[Path, SiteRound]]:
     return [(place, masks) for place, masks in rounds if masks is not None]
 
 
-def find_joined(folder: Path | None = None, site: str | None = None) -> JoinedFolder:
+def find_joined(folder: str | Path | None = None, site: str | None = None) -> JoinedFolder:
     """The only folder that was joined here, or the one that `folder` and `site` name."""
     everything = all_joined()
     meant = [
         joined
         for joined in everything
-        if (folder is None or joined.folder.resolve() == folder.resolve()) and site in (None, joined.site)
+        if (folder is None or joined.folder.resolve() == Path(folder).resolve()) and site in (None, joined.site)
     ]
     if len(meant) == 1:
         return meant[0]
