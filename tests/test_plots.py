@@ -1,6 +1,7 @@
 """The report's charts as objects: every example in the docstrings runs, and what cannot be drawn is refused."""
 
 import inspect
+import json
 import re
 
 import altair as alt
@@ -8,14 +9,14 @@ import pytest
 
 import fdtr
 from fdtr import plots
-from fdtr.errors import DataError, UnknownSite
+from fdtr.errors import DataError, UnknownSite, UnreadableFile
 from fdtr.report.record import KnownValue, Record
 from fdtr.report.render import render
 from worlds import make_study, make_table
 
 pytestmark = pytest.mark.slow
 
-OF_RESULTS = sorted(set(plots.__all__) - {"intervals"})
+OF_RESULTS = sorted(set(plots.__all__) - {"intervals", "load_record", "Record"})
 BY_SITE = [name for name in OF_RESULTS if "site" in inspect.signature(getattr(plots, name)).parameters]
 
 
@@ -44,6 +45,13 @@ def test_the_example_in_each_docstring_makes_a_chart_that_is_valid(name, record)
 
 def test_results_and_their_record_give_the_same_chart(results):
     assert plots.values(results).to_dict() == plots.values(results.record).to_dict()
+
+
+def test_a_saved_record_is_read_from_its_folder(results, tmp_path):
+    (tmp_path / "results.json").write_text(json.dumps(results.as_json()))
+    assert plots.load_record(tmp_path).as_json() == results.as_json()
+    with pytest.raises(UnreadableFile, match=r"holds no readable results\.json"):
+        plots.load_record(tmp_path / "elsewhere")
 
 
 def test_the_titles_are_those_of_the_report(record):

@@ -223,7 +223,7 @@ def refitted_run(run: RefittedRun) -> list[RefittedEstimate]:
     alone = {site: fit_local(study, rows).summary for site, rows in sites.items()}
     first, rows = next(iter(sites.items()))
     evaluation = evaluate_site(study, rows, combine(alone.values()), alone[first])
-    shares = np.bincount(evaluation.evaluator.data.folds) / rows.n_patients
+    shares = np.bincount(evaluation.folds) / rows.n_patients
     results = []
     for method in POLICIES:
         truth, error = _truth(world, evaluation.policies[method], shares, setting.fresh, of_truth)

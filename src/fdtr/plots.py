@@ -1,35 +1,76 @@
 """The charts of the report as Altair objects, for a notebook.
 
-    from fdtr import plots
+Each function takes the results of a run, or their record, and returns an Altair chart: a notebook shows it, and
+`plots.values(results).save("values.svg")` writes it to a file. Charts that show sites side by side show a single one
+with `site`.
 
-    results = fdtr.run(study, data)
-    plots.values(results)                         # a notebook shows it
-    plots.values(results).save("values.svg")
+>>> import fdtr, numpy as np, pyarrow as pa
+>>> from fdtr import plots
+>>> from fdtr.simulation import WorldSpec, make_world
+>>> world = make_world(WorldSpec(n_sites=2, horizon=2, n_actions=2), np.random.default_rng(1))
+>>> study = fdtr.Study.model_validate(world.study(ridge=0.1, sharing=1.0, share="value"))
+>>> results = fdtr.run(study, fdtr.read_trajectories(pa.table(world.table(60, np.random.default_rng(2))), study))
+>>> drawn = [
+...     plots.values(results),
+...     plots.values_by_site(results, site="site-1"),
+...     plots.shared_effects(results),
+...     plots.gain_from_sharing(results),
+...     plots.actions(results, site="site-1"),
+...     plots.settings(results),
+...     plots.effective_sample_size(results),
+...     plots.overlap(results),
+...     plots.calibration(results),
+... ]
+>>> for chart in drawn:
+...     print(chart.title)
+Value of each method, mean over sites
+Value of each method at each site
+Shared effects on the reward by step
+Patients that sharing is worth
+Actions given and recommended
+Decisions that stay the same with other settings
+Effective sample size of FDTR by step
+Recommended actions that clinicians rarely take
+Calibration of the propensity model
 
-Each function takes the results of a run, or their `record`, and returns an Altair chart; whatever Altair does with
-charts can be done with it. A chart for which the study has no data is refused with the reason. Charts that show sites
-side by side show a single one with `site`.
+A chart for which the study has no data is refused with the reason:
+
+>>> plots.true_values(results)
+Traceback (most recent call last):
+    ...
+fdtr.errors.DataError: There is nothing to draw: the truth is known of the demo's data alone. ...
+
+Saved results, such as those of `fdtr run` and `fdtr demo`, are read from their folder:
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     results.save(f"{folder}/out")
+...     record = plots.load_record(f"{folder}/out")
+>>> plots.values(record).title
+'Value of each method, mean over sites'
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fdtr.errors import DataError, UnknownSite
 from fdtr.report import charts
-from fdtr.report.record import Record
+from fdtr.report.record import Record, load_record
 
 if TYPE_CHECKING:
     from fdtr.pipeline.results import Results
     from fdtr.report.charts import Chart, Drawing
 
 __all__ = [
+    "Record",
     "actions",
     "calibration",
     "effective_sample_size",
     "gain_from_sharing",
     "intervals",
+    "load_record",
     "overlap",
     "settings",
     "shared_effects",
@@ -132,7 +173,7 @@ def calibration(results: Results | Record, site: str | None = None) -> Drawing:
     return _drawing(charts.calibration(_record(results, site)), _NOT_VALUED)
 
 
-def intervals(rows: Sequence[Mapping[str, Any]], across: str) -> Drawing:
+def intervals(rows: Sequence[Mapping[str, str | float | bool]], across: str) -> Drawing:
     """Any estimates as dots with their intervals, in the style of the report; `across` names the axis.
 
     A row has `method`, `estimator`, `value`, `low`, `high` and `believable`; rows with False are drawn hollow.

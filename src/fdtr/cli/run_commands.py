@@ -9,9 +9,10 @@ from fdtr.cli import show, study_output
 from fdtr.cli.options import HeldOut, Json, Split, StudyPath
 from fdtr.pipeline.demo import run_demo
 from fdtr.pipeline.result_folder import refuse_foreign
-from fdtr.pipeline.results import RESULTS_FILE, report_again
+from fdtr.pipeline.results import report_again
 from fdtr.pipeline.run import run as run_study
 from fdtr.progress import stage
+from fdtr.report.record import RESULTS_FILE
 from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from fdtr.container import write_atomically
 from fdtr.errors import OutputExists
 from fdtr.pipeline.result_folder import staged_folder, table_as_csv
-from fdtr.pipeline.results import RESULTS_FILE, Results
+from fdtr.pipeline.results import Results
 from fdtr.pipeline.run import run
 from fdtr.progress import Progress, Steps, ignore_progress, stage
-from fdtr.report.record import Choice, Example, KnownValue
+from fdtr.report.record import RESULTS_FILE, Choice, Example, KnownValue
 from fdtr.simulation import sepsis
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_evaluation import CLINICIANS, FDTR

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.container import write_atomically
-from fdtr.errors import UnreadableFile
 from fdtr.learners.baselines import MajorityVote
 from fdtr.pipeline.result_folder import as_csv, file_names, staged_folder
 from fdtr.policy import Policy
-from fdtr.report.record import Effect, Part, Record, Value, read_record
+from fdtr.report.record import RESULTS_FILE, Effect, Part, Record, Value, load_record
 from fdtr.site.fitting import FederatedFit, LocalFit
 from fdtr.site.site_check import SiteCheck
 from fdtr.site.site_evaluation import SiteEvaluation
@@ -22,9 +21,6 @@ from fdtr.study import Study
 from fdtr.summary import Total
 
 Rule = Policy | MajorityVote
-
-RESULTS_FILE = "results.json"
-"""The file by which a folder of results is known."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -97,15 +93,8 @@ class Results:
 
 def report_again(folder: str | Path) -> Path:
     """Write the report of a folder of results again, from its results.json."""
-    source = Path(folder) / RESULTS_FILE
-    try:
-        text = source.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise UnreadableFile(
-            f"{folder} holds no readable {RESULTS_FILE}. Name a folder that fdtr run or fdtr demo made."
-        ) from None
     target = Path(folder) / "report.html"
-    _write_report(read_record(text, str(source)), target)
+    _write_report(load_record(folder), target)
     return target
 
 

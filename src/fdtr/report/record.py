@@ -5,6 +5,7 @@ No value describes a single patient. A number that does not exist is NaN here an
 
 import json
 import math
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -15,6 +16,9 @@ from fdtr.study import Study
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 Steps = list[Number]
 Table = list[Steps]
+
+RESULTS_FILE = "results.json"
+"""The file by which a folder of results is known."""
 
 ROBUST, MODEL = "wdr", "fqe"
 """Estimators of a value: weighted doubly robust, and the linear model alone (fitted-Q evaluation)."""
@@ -287,6 +291,18 @@ class Record(Part):
         """Plain values, with null for NaN."""
         plain: dict[str, Any] = json.loads(self.model_dump_json())
         return plain
+
+
+def load_record(folder: str | Path) -> Record:
+    """Read the record of saved results: the results.json in `folder`, as `Results.save` and `fdtr run` write it."""
+    source = Path(folder) / RESULTS_FILE
+    try:
+        text = source.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise UnreadableFile(
+            f"{folder} holds no readable {RESULTS_FILE}. Name a folder that fdtr run or fdtr demo made."
+        ) from None
+    return read_record(text, str(source))
 
 
 def read_record(text: str, where: str) -> Record:

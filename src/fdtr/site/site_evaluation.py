@@ -82,6 +82,11 @@ class SiteEvaluation:
         return self.evaluator.sensitivity(self.targets[FDTR])
 
     @property
+    def folds(self) -> NDArray[np.intp]:
+        """The fold of each patient who is evaluated, (n,), counted from 0."""
+        return self.evaluator.data.folds
+
+    @property
     def clustered(self) -> bool:
         """Whether standard errors are by cluster rather than by patient."""
         return self.evaluator.clusters is not None
@@ -118,14 +123,13 @@ def evaluate(
     cluster. `propensities` are used instead of fitted ones; `steps` says whether each step has its own propensity
     model; `cap` bounds the importance weights; `ridge` is λ of fitted Q.
 
-    >>> import pyarrow as pa
-    >>> from fdtr.simulation.linear import WorldSpec, make_world
-    >>> from fdtr import read_trajectories
+    >>> import fdtr, numpy as np, pyarrow as pa
+    >>> from fdtr.simulation import WorldSpec, make_world
     >>> world = make_world(WorldSpec(n_sites=2, horizon=2, n_actions=2), np.random.default_rng(0))
-    >>> study = Study.model_validate(world.study(ridge=1.0))
-    >>> sites = read_trajectories(pa.table(world.table(200, np.random.default_rng(1))), study).by_site()
-    >>> policy = fit_local(study, sites["site-1"]).policy
-    >>> estimate = evaluate(study, sites["site-2"], policy, "wdr")
+    >>> study = fdtr.Study.model_validate(world.study(ridge=1.0))
+    >>> sites = fdtr.read_trajectories(pa.table(world.table(200, np.random.default_rng(1))), study).by_site()
+    >>> policy = fdtr.fit_local(study, sites["site-1"]).policy
+    >>> estimate = fdtr.evaluate(study, sites["site-2"], policy, "wdr")
     >>> 0 < estimate.value < study.horizon
     True
     """
