@@ -1,11 +1,29 @@
 """Learn treatment rules together with other hospitals; share sums, never patients.
 
+A whole study, where one table holds the patients of all sites:
+
     study = fdtr.Study.load("study.toml")
     data = fdtr.read_trajectories("table.csv", study)
     results = fdtr.run(study, data)
+    results.save("out")                          # policies, tables and report.html
+    fdtr.plots.values(results)                   # a chart, for a notebook
 
-`__init__.pyi` lists the public names and the module of each; docs/api.md says what they do. A name is imported when it
-is first used, so `import fdtr` costs next to nothing.
+Where every hospital keeps its own table, a site releases its message, the hub adds the messages up, and the site fits
+its policy from the total; `help(fdtr.exchange)` shows a whole round:
+
+    fdtr.exchange.release_message(study, data, "north.fdtr", confirm=ask)
+    fdtr.fit_federated(study, data, fdtr.exchange.read_total("total.fdtr", study)).policy
+
+Modules:
+
+    plots                               the report's charts
+    exchange, site, hub, signing        rounds between hospitals: what leaves a site, and what comes back
+    evaluation, inference               what a policy is worth, and what the total says
+    simulation, learners, tuning        worlds whose truth is known, and the parts of the method
+    cohort                              from clinical databases to a table
+    errors                              every error that a person can act on
+
+docs/api.md lists the public names. A name is imported when it is first used, so `import fdtr` costs next to nothing.
 
 Research software: not validated for clinical use.
 """

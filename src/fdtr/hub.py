@@ -1,4 +1,36 @@
-"""The hub's part: add the sites' messages into one total, show what it says, and pool the sites' values."""
+"""The hub's part: add the sites' messages into one total, show what it says, and pool the sites' values.
+
+>>> import tempfile
+>>> from pathlib import Path
+>>> import fdtr, numpy as np, pyarrow as pa
+>>> from fdtr.exchange import AGREED_BEFOREHAND, read_values, release_values, use_state_folder
+>>> from fdtr.hub import combine_messages, doubtful_messages, pool_values, pooled_coefficients
+>>> from fdtr.simulation import WorldSpec, make_world
+>>> world = make_world(WorldSpec(n_sites=3, horizon=2, n_actions=2), np.random.default_rng(1))
+>>> study = fdtr.Study.model_validate(world.study(ridge=0.1, sharing=1.0, share="value"))
+>>> sites = fdtr.read_trajectories(pa.table(world.table(200, np.random.default_rng(2))), study).by_site()
+>>> messages = [fdtr.fit_local(study, rows).summary for rows in sites.values()]  # at the hub: read_message(…)
+>>> total = combine_messages(study, messages)
+>>> total
+<Total of 'site-1', 'site-2', 'site-3': 600 patients, 2 steps, 4 shared features>
+>>> pooled_coefficients(total).shape == (study.horizon, study.feature_map.n_shared)
+True
+>>> doubtful_messages(messages)
+()
+
+Every site releases the values of its methods, and the hub pools them:
+
+>>> with tempfile.TemporaryDirectory() as folder, use_state_folder(folder):
+...     for message, rows in zip(messages, sites.values()):
+...         evaluation = fdtr.site.evaluate_site(study, rows, total, message)
+...         released = release_values(study, rows, evaluation, f"{folder}/{rows.site}.fdtr", confirm=AGREED_BEFOREHAND)
+...     pooled = pool_values(study, [read_values(path) for path in sorted(Path(folder).glob("*.fdtr"))])
+>>> first = pooled[0]
+>>> first.method, first.estimator, round(first.pooling.random.value, 2), first.pooling.df
+('FDTR', 'wdr', 1.06, 2)
+>>> print(first.pooling.warnings[0].sentence)
+3 sites: how much sites differ can hardly be estimated from fewer than 5. ...
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

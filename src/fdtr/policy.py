@@ -62,7 +62,7 @@ class Policy:
     sharing that it was fitted with.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from fdtr.study import Study
+    >>> from fdtr import Study
     >>> study = Study.model_validate({
     ...     "name": "fluids", "horizon": 1,
     ...     "actions": {"levels": [0, 1], "labels": ["none", "fluids"], "degree": 1},

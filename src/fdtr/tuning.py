@@ -9,6 +9,20 @@ and scored on the fold left out by
 
 The first judges predictions. The second projects the state's main effects m out of the fold and judges the action
 terms a alone, by which a policy acts. A whole grid costs one pass over the data and small solves.
+
+`fdtr.site.score_together` makes the scores of a site's own folds. These are made up, for two candidates on two folds:
+
+>>> import numpy as np
+>>> from fdtr.tuning import Grid, Scores, choose, least_contrast, least_error
+>>> candidates = Grid(ridges=(0.01, 1.0), weights=(0.0,)).candidates
+>>> error, contrast = np.array([[5.0, 5.1], [5.1, 5.3]]), np.array([[0.9, 0.4], [0.1, 0.2]])
+>>> scores = Scores(candidates, error, contrast)
+>>> least_error(scores)
+Candidate(ridge=0.01, sharing=0.0, share='value')
+>>> least_contrast(scores)
+Candidate(ridge=1.0, sharing=0.0, share='value')
+>>> choose(scores)
+Candidate(ridge=1.0, sharing=0.0, share='value')
 """
 
 import hashlib

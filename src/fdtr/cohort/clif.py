@@ -60,22 +60,51 @@ DEATHS = {
 
 
 def extract_clif(
-    folder: Path,
+    folder: str | Path,
     settings: ClifSettings,
     *,
     site: str | None = None,
     file_type: str | None = None,
     time_zone: str | None = None,
-    onsets: Path | None = None,
+    onsets: str | Path | None = None,
     memory: str | None = None,
     progress: Progress = ignore_progress,
 ) -> ExtractedTable:
-    """The long table of the CLIF tables in `folder`.
+    r"""The long table of the CLIF tables in `folder`.
 
     `site` names all of them as one site of a study. `file_type` is "parquet" or "csv". `time_zone` is the zone of times
     that state none. An option that is None is as the settings say, else: no site, parquet, UTC. `onsets` is a CSV list
     of hospitalizations with the onset at which step 0 begins; then only listed hospitalizations are in the table.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fdtr.cohort import ClifSettings, extract_clif
+    >>> dose = "hospitalization_id,med_order_id,med_name,med_category,admin_dttm,mar_action_category,med_dose,"
+    >>> tables = {
+    ...     "patient": "patient_id,death_dttm\np1,",
+    ...     "hospitalization": "hospitalization_id,patient_id,admission_dttm,discharge_dttm,age_at_admission,"
+    ...     "discharge_category\nh1,p1,2030-05-01 00:00:00,2030-05-03 00:00:00,60,Home",
+    ...     "adt": "hospitalization_id,hospital_id,in_dttm,out_dttm,location_name,location_category\n"
+    ...     "h1,north,2030-05-01 00:00:00,2030-05-03 00:00:00,MICU,icu",
+    ...     "vitals": "hospitalization_id,recorded_dttm,vital_category,vital_value\nh1,2030-05-01 00:00:00,sbp,95",
+    ...     "labs": "hospitalization_id,lab_collect_dttm,lab_category,lab_value_numeric,reference_unit\n"
+    ...     "h1,2030-05-01 00:00:00,lactate,3.0,mmol/L",
+    ...     "medication_admin_continuous": f"{dose}med_dose_unit,med_route_name\n",
+    ...     "medication_admin_intermittent": f"{dose}med_dose_unit,med_route_name\n"
+    ...     "h1,1,saline,sodium_chloride,2030-05-01 01:00:00,given,500,mL,iv",
+    ... }
+    >>> sbp = {"name": "sbp", "meaning": "pressure", "unit": "mmHg", "plausible": [20, 300], "range": [60, 200]}
+    >>> settings = {"steps": 2, "covariates": [sbp], "site_covariates": [], "may_be_absent": ["colloid"]}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name, text in tables.items():
+    ...         _ = (Path(folder) / f"clif_{name}.csv").write_text(text)
+    ...     extracted = extract_clif(folder, ClifSettings.model_validate(settings), site="north", file_type="csv")
+    >>> for row in extracted.table.select(["patient", "step", "sbp", "dose", "action"]).to_pylist():
+    ...     print(*row.values())
+    h1-1 0 95.0 500.0 2
+    h1-1 1 95.0 0.0 0
     """
+    folder = Path(folder)
     file_type = file_type or settings.options.file_type or "parquet"
     time_zone = time_zone or settings.options.time_zone or "UTC"
     settings = settings.with_options(site=site, file_type=file_type, time_zone=time_zone)
@@ -89,7 +118,7 @@ def extract_clif(
     with open_database("duckdb:", memory=memory) as db:
         diagnoses = ("hospital_diagnosis",) if settings.clif.diagnoses else ()
         view_tables(db, folder, (*TABLES, *diagnoses), file_type, time_zone)
-        db.put("clif_onsets", read_onsets(onsets, time_zone) if onsets is not None else ONSETS.empty_table())
+        db.put("clif_onsets", read_onsets(Path(onsets), time_zone) if onsets is not None else ONSETS.empty_table())
         return make_table(db, settings, _map_tables(db, settings, progress), progress)
 
 

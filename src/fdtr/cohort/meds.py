@@ -164,7 +164,7 @@ COLUMNS = ("subject_id", "time", "code", "numeric_value")
 
 
 def extract_meds(
-    folder: Path,
+    folder: str | Path,
     settings: MedsSettings,
     *,
     site: str | None = None,
@@ -172,7 +172,7 @@ def extract_meds(
     progress: Progress = ignore_progress,
 ) -> ExtractedTable:
     """The long table of the MEDS dataset in `folder`; `site` names all of it as one site of a study."""
-    settings = settings.with_options(site=site)
+    folder, settings = Path(folder), settings.with_options(site=site)
     if settings.options.site is None and settings.meds.site_part is None and settings.meds.site_column is None:
         raise InvalidSettings(
             "The map says nowhere what the site of a stay is. Set site_part or site_column under [meds], or, where all "

@@ -176,7 +176,18 @@ def _origins(settings: MimicSettings) -> dict[str, str]:
 
 
 def read_stays(path: str | Path) -> pa.Table:
-    """Read a list of stays from CSV: the column stay_id and, optionally, onset (such as 2150-03-01 08:00:00)."""
+    r"""Read a list of stays from CSV: the column stay_id and, optionally, onset (such as 2150-03-01 08:00:00).
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fdtr.cohort import read_stays
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "stays.csv"
+    ...     _ = path.write_text("stay_id,onset\n30000153,2150-03-01 08:00:00\n30000213,\n")
+    ...     stays = read_stays(path)
+    >>> stays["stay_id"].to_pylist(), stays["onset"].null_count
+    ([30000153, 30000213], 1)
+    """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):

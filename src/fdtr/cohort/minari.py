@@ -65,13 +65,13 @@ class Episodes:
 
 
 def read_episodes(
-    sites: Mapping[str, Path], steps: int | None = None, progress: Progress = ignore_progress
+    sites: Mapping[str, str | Path], steps: int | None = None, progress: Progress = ignore_progress
 ) -> Episodes:
     """The Minari datasets in the folders `sites`, by site name, as one table; episodes are cut after `steps`.
 
     An episode that was truncated before the last step is refused: what it would have been worth is not known.
     """
-    datasets = {site: _Dataset.open(path) for site, path in sites.items()}
+    datasets = {site: _Dataset.open(Path(path)) for site, path in sites.items()}
     first = next(iter(datasets.values()), None)
     if first is None:
         raise EmptyCohort("No dataset was named. Give at least one as SITE=FOLDER.")
@@ -247,7 +247,7 @@ def _levels(space: Any) -> tuple[int, ...]:
     return tuple(range(start, start + int(space["n"])))
 
 
-def write_episodes(episodes: Episodes, name: str, folder: Path, *, teaching: bool = False) -> None:
+def write_episodes(episodes: Episodes, name: str, folder: str | Path, *, teaching: bool = False) -> None:
     """Write the table, a draft of the study `name` and a dictionary into the new `folder`.
 
     `teaching`: the episodes are public already, and the disclosure rules are relaxed.

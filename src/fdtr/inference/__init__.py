@@ -32,8 +32,12 @@ array([ True])
 >>> gain = gain_from_sharing(summaries["site-1"].sums, total.sums)
 >>> bool(np.all(gain.together <= gain.alone))
 True
->>> suspicions({name: summary.sums for name, summary in summaries.items()})
-()
+>>> fit = fdtr.fit_federated(study, sites["site-1"], total)
+>>> near_ties(sites["site-1"], study.feature_map, fit.fit).shares.shape
+(2,)
+>>> bound = theorem3_bound_from_total(total.sums, study.feature_map.n_features, fdtr.site.message_settings(study))
+>>> bound.shape
+(2,)
 """
 
 from fdtr.inference.heterogeneity import Heterogeneity, heterogeneity, power

@@ -37,6 +37,10 @@ True
 >>> last_step = accumulate(sites["site-1"].step(1), features, next_value=None)
 >>> last_step.n
 200
+>>> steps = [(s.gram, s.moment, s.reward_moment, s.reward_square, s.n) for s in local["site-1"].statistics]
+>>> message = stack_steps([summarize_step(*step, n_shared=features.n_shared) for step in steps])
+>>> np.array_equal(message.schur, sums_of(local["site-1"], features.n_shared).schur)
+True
 """
 
 from fdtr.learners.accumulate import StepStatistics, accumulate

@@ -53,7 +53,27 @@ class Draft:
 
 
 def draft_study(source: Any, name: str) -> Draft:
-    """A study file for the table `source`, with comments on what to decide."""
+    """A study file for the table `source`, with comments on what to decide.
+
+    Columns are recognised by common names such as site, patient, step, action and reward; the others become covariates.
+
+    >>> import fdtr, numpy as np, pyarrow as pa
+    >>> from fdtr.simulation import WorldSpec, make_world
+    >>> world = make_world(WorldSpec(n_sites=2, horizon=2, n_actions=2), np.random.default_rng(1))
+    >>> table = pa.table(world.table(60, np.random.default_rng(2)))
+    >>> draft = fdtr.draft_study(table, name="fluids")
+    >>> print(draft.text)
+    # A draft made from a table. Decide, together with all sites:
+    ...
+    name = "fluids"
+    horizon = 2  # steps of a full trajectory
+    ...
+    [[covariates]]
+    name = "shared_1"
+    effect = "specific"
+    range = [0, 1]
+    ...
+    """
     table = _load_everything(source)
     roles = _find_roles(table)
     steps, actions, rewards = (_required(table, roles, role) for role in ("step", "action", "reward"))

@@ -3,6 +3,15 @@
 A public key is written as `ed25519:` and its 32 bytes in base64url. The roster in the study file lists the key of each
 site, and of the hub if it signs its totals. People compare keys by telephone before the first round, as hex or as the
 words of `Fingerprint`.
+
+>>> from fdtr.signing import HUB, Key, fingerprint_of, numbered_round
+>>> public = "ed25519:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"  # as Key.new().public gives it
+>>> fingerprint_of(public).words
+'kinom lopot zodof rujul kufaz sakar mupiz mumob'
+>>> roster = {HUB: Key.new().public, "north": Key.new().public}
+>>> second = numbered_round("0" * 64, roster, number=2)
+>>> second.name, sorted(second.roster), sorted(second.earlier)
+('2', ['hub', 'north'], ['1'])
 """
 
 from fdtr.signing.key_pairs import (

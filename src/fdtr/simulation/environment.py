@@ -66,7 +66,7 @@ class SiteEnvironment(gymnasium.Env[Array, np.int64]):
 def make_environment(world: SimulatedWorld, site: int) -> SiteEnvironment:
     """The environment of a world's site, counted from 0.
 
-    >>> from fdtr.simulation.linear import WorldSpec, make_world
+    >>> from fdtr.simulation import WorldSpec, make_environment, make_world
     >>> patients = make_environment(make_world(WorldSpec(horizon=3), np.random.default_rng(0)), site=0)
     >>> observation, info = patients.reset(seed=0)
     >>> observation.shape, int(patients.action_space.n)

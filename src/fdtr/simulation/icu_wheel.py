@@ -55,12 +55,12 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fdtr"
 
 
-def fetch_icu_sepsis(cache: Path | None = None) -> Path:
+def fetch_icu_sepsis(cache: str | Path | None = None) -> Path:
     """The path of the ICU-Sepsis wheel in `cache`, by default `cache_folder()`; pip downloads it if it is not there.
 
     No other function of `fdtr.simulation` needs a network.
     """
-    wheel = (cache or cache_folder()) / WHEEL
+    wheel = Path(cache or cache_folder()) / WHEEL
     if wheel.is_file() and _digest(wheel.read_bytes()) == SHA256:
         return wheel
     try:

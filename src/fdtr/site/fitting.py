@@ -109,14 +109,13 @@ def fit_local(study: Study, rows: Trajectories, noise: Noise | None = None) -> L
     Step by step from the last, θ̂_h = (Φᵀ Φ + λI)⁻¹ Φᵀ Y with Y = r + V̂_{h+1}; the policy takes the action with the
     largest lower bound φᵀθ̂ − Γ, Γ = α √(φᵀ Σ⁻¹ φ).
 
-    >>> import pyarrow as pa
-    >>> from fdtr.simulation.linear import WorldSpec, make_world
-    >>> from fdtr import read_trajectories
+    >>> import fdtr, numpy as np, pyarrow as pa
+    >>> from fdtr.simulation import WorldSpec, make_world
     >>> world = make_world(WorldSpec(n_sites=3, horizon=2), np.random.default_rng(0))
-    >>> study = Study.model_validate(world.study(ridge=1.0, sharing=1.0, share="value"))
-    >>> sites = read_trajectories(pa.table(world.table(60, np.random.default_rng(1))), study).by_site()
+    >>> study = fdtr.Study.model_validate(world.study(ridge=1.0, sharing=1.0, share="value"))
+    >>> sites = fdtr.read_trajectories(pa.table(world.table(60, np.random.default_rng(1))), study).by_site()
     >>> rows = sites["site-1"]
-    >>> fit = fit_local(study, rows)
+    >>> fit = fdtr.fit_local(study, rows)
     >>> fit.policy
     <Policy LDTR of site 'site-1': 2 steps, 8 features>
     >>> fit.summary
@@ -156,17 +155,15 @@ def fit_federated(
     summary is computed again from `rows`, which is impossible if it carries noise. `rows` may be a part of the site's
     patients; `own` must be what was sent.
 
-    >>> import pyarrow as pa
-    >>> from fdtr.simulation.linear import WorldSpec, make_world
-    >>> from fdtr import read_trajectories
-    >>> from fdtr.summary import combine
+    >>> import fdtr, numpy as np, pyarrow as pa
+    >>> from fdtr.simulation import WorldSpec, make_world
     >>> world = make_world(WorldSpec(n_sites=3, horizon=2), np.random.default_rng(0))
-    >>> study = Study.model_validate(world.study(ridge=1.0, sharing=1.0, share="value"))
-    >>> sites = read_trajectories(pa.table(world.table(60, np.random.default_rng(1))), study).by_site()
+    >>> study = fdtr.Study.model_validate(world.study(ridge=1.0, sharing=1.0, share="value"))
+    >>> sites = fdtr.read_trajectories(pa.table(world.table(60, np.random.default_rng(1))), study).by_site()
     >>> rows = sites["site-1"]
-    >>> fits = {site: fit_local(study, data) for site, data in sites.items()}
-    >>> total = combine(fit.summary for fit in fits.values())
-    >>> fit_federated(study, rows, total).shared_coefficients.shape
+    >>> fits = {site: fdtr.fit_local(study, data) for site, data in sites.items()}
+    >>> total = fdtr.combine(fit.summary for fit in fits.values())
+    >>> fdtr.fit_federated(study, rows, total).shared_coefficients.shape
     (2, 4)
     """
     require_rows(study, rows)
