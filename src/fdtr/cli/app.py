@@ -95,12 +95,12 @@ _AUDIT: Panels = {
 
 COMMANDS: Panels = {
     "Try it": {
-        "demo": Command("run_commands:demo", "The whole story on built-in data: five simulated hospitals."),
+        "demo": Command("table_commands:demo", "The whole story on built-in data: five simulated hospitals."),
         "simulate": Command(
             "simulate_command:simulate", "Draw a world whose truth is known: a table and its study file."
         ),
-        "run": Command("run_commands:run", "Fit all sites of one table, alone and together, and report."),
-        "report": Command("run_commands:report", "Write the report of a folder of results anew."),
+        "run": Command("table_commands:run", "Fit all sites of one table, alone and together, and report."),
+        "report": Command("table_commands:report", "Write the report of a folder of results anew."),
     },
     "Study and policy": {
         "extract": Group(

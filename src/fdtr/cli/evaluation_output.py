@@ -29,9 +29,11 @@ def values_table(title: str, study: Study, intervals: Mapping[str, Sequence[Inte
     low, high = study.reward.range
     raw = (low, high) != (0.0, 1.0)
     rows = []
-    for method, by_estimator in intervals.items():
-        in_raw_units = study.horizon * low + by_estimator[0][0] * (high - low)
-        rows.append([method, *(_interval(*one) for one in by_estimator), *([f"{in_raw_units:.4g}"] if raw else [])])
+    for method, of_method in intervals.items():
+        in_raw_units = study.horizon * low + of_method[0][0] * (high - low)
+        rows.append(
+            [method, *(_interval(*interval) for interval in of_method), *([f"{in_raw_units:.4g}"] if raw else [])]
+        )
     columns = ["method", *NAMES.values(), *(["wdr in raw units"] if raw else [])]
     show.table(f"{title} (95%): sum of {study.horizon} mapped rewards, at most {study.horizon}", columns, rows)
 

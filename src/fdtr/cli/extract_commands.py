@@ -5,9 +5,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn, TypeVar
+from typing import Annotated, Literal, NoReturn, TypeVar
 
 import typer
 
@@ -65,11 +64,7 @@ Teaching = Annotated[
 ]
 
 
-class Sepsis(StrEnum):
-    """Who has sepsis, in MIMIC-IV."""
-
-    sepsis3 = "sepsis3"
-    icd = "icd"
+Sepsis = Literal["sepsis3", "icd"]
 
 
 @contextmanager
@@ -124,7 +119,7 @@ def _sepsis_rule(sepsis: Sepsis | None, stays: Path | None, settings: Extraction
         raise InvalidSettings("--sepsis and --stays both say who has sepsis. Give one of them.")
     if stays is not None:
         return "listed"
-    rule: SepsisRule = sepsis.value if sepsis else settings.options.sepsis or "sepsis3"
+    rule: SepsisRule = sepsis or settings.options.sepsis or "sepsis3"
     if rule == "listed":
         raise InvalidSettings("The table of these settings was made with a list of stays. Give that list with --stays.")
     return rule

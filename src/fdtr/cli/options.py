@@ -1,9 +1,8 @@
 """Arguments and options that several commands take: files, rounds, keys and consent."""
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -29,17 +28,9 @@ LikeSites = Annotated[
 PostYes = Annotated[bool, typer.Option("--yes", help="Do not ask before anything is posted.")]
 Json = Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")]
 UNSIGNED = "unsigned: the study has no [roster], so nobody can tell who made a file. See `fdtr keys new`."
-
-
-class Split(StrEnum):
-    """Who is valued by policies fitted to whom."""
-
-    folds = "folds"
-    half = "half"
-
-
 HeldOut = Annotated[
-    Split, typer.Option(help="folds: each fifth by policies fitted to the rest; half: one half, as in the paper.")
+    Literal["folds", "half"],
+    typer.Option("--split", help="folds: each fifth by policies fitted to the rest; half: one half, as in the paper."),
 ]
 
 

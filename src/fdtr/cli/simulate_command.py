@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import fields
-from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -13,30 +12,7 @@ from fdtr.errors import InvalidStudy
 from fdtr.pipeline.simulate import simulate as simulate_study
 from fdtr.simulation import AuthorsSpec, IcuSpec, WorldSpec
 
-
-class World(StrEnum):
-    """Worlds that can be simulated."""
-
-    linear = "linear"
-    authors = "authors"
-    sepsis = "sepsis"
-    icu_sepsis = "icu-sepsis"
-
-
-class Behaviour(StrEnum):
-    """How clinicians of a linear world act."""
-
-    uniform = "uniform"
-    narrow = "narrow"
-    softmax = "softmax"
-
-
-class SharedKind(StrEnum):
-    """What shared covariates of a linear world do over time."""
-
-    redrawn = "redrawn"
-    static = "static"
-    driving = "driving"
+World = Literal["linear", "authors", "sepsis", "icu-sepsis"]
 
 
 def simulate(
@@ -49,9 +25,12 @@ def simulate(
     actions: Annotated[int | None, typer.Option(min=2, help="Action levels.")] = None,
     horizon: Annotated[int | None, typer.Option(min=1, help="Steps, H.")] = None,
     noise: Annotated[float | None, typer.Option(help="Of rewards, from 0 to 1 (linear).")] = None,
-    behaviour: Annotated[Behaviour | None, typer.Option(help="How the data were treated (linear).")] = None,
+    behaviour: Annotated[
+        Literal["uniform", "narrow", "softmax"] | None, typer.Option(help="How the data were treated (linear).")
+    ] = None,
     shared_kind: Annotated[
-        SharedKind | None, typer.Option(help="What shared covariates do over time (linear).")
+        Literal["redrawn", "static", "driving"] | None,
+        typer.Option(help="What shared covariates do over time (linear)."),
     ] = None,
     deviation: Annotated[
         float | None, typer.Option(min=0, help="Of sites from what they have in common (linear, icu-sepsis).")
@@ -73,7 +52,7 @@ def simulate(
     """
     options: dict[str, Any] = {
         "n_sites": sites, "n_shared": shared, "n_specific": specific, "n_actions": actions, "horizon": horizon,
-        "noise": noise, "behaviour": _value(behaviour), "shared_kind": _value(shared_kind), "deviation": deviation,
+        "noise": noise, "behaviour": behaviour, "shared_kind": shared_kind, "deviation": deviation,
         "site_level_shared": site_level, "effect": effect, "follow_up": follow_up,
     }  # fmt: skip
     spec = _specification(world, {name: value for name, value in options.items() if value is not None})
@@ -84,20 +63,20 @@ def simulate(
 
 def _specification(world: World, options: dict[str, Any]) -> WorldSpec | AuthorsSpec | IcuSpec | None:
     """The specification of a world from the options that were given, by field name; None for the demo's hospitals."""
-    if world is World.sepsis:
+    if world == "sepsis":
         if options:
             raise InvalidStudy(f"The hospitals of the demo are as they are; leave out {_option_names(options)}.")
         return None
     kinds: dict[World, type[WorldSpec | AuthorsSpec | IcuSpec]] = {
-        World.linear: WorldSpec,
-        World.authors: AuthorsSpec,
-        World.icu_sepsis: IcuSpec,
+        "linear": WorldSpec,
+        "authors": AuthorsSpec,
+        "icu-sepsis": IcuSpec,
     }
     kind = kinds[world]
     unknown = sorted(set(options) - {field.name for field in fields(kind)})
     if unknown:
         names = _option_names(unknown)
-        raise InvalidStudy(f'The world "{world.value}" has no such options: {names}. Leave them out.')
+        raise InvalidStudy(f'The world "{world}" has no such options: {names}. Leave them out.')
     try:
         return kind(**options)
     except ValueError as error:
@@ -107,7 +86,3 @@ def _specification(world: World, options: dict[str, Any]) -> WorldSpec | Authors
 def _option_names(names: Iterable[str]) -> str:
     """The options that set fields of a specification: n_sites is --sites, site_level_shared --site-level."""
     return ", ".join(f"--{name.removeprefix('n_').removesuffix('_shared').replace('_', '-')}" for name in names)
-
-
-def _value(choice: Enum | None) -> str | None:
-    return None if choice is None else str(choice.value)

@@ -12,7 +12,6 @@ from fdtr.cli.options import (
     KeyPath,
     LikeSites,
     RoundNumber,
-    Split,
     StudyPath,
     agreed,
     optional_key,
@@ -121,7 +120,7 @@ def evaluate(
     ] = None,
     site: SiteName = None,
     own: Own = None,
-    split: HeldOut = Split.folds,
+    split: HeldOut = "folds",
     key: KeyPath = None,
     round_number: RoundNumber = 1,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before writing.")] = False,
@@ -146,9 +145,7 @@ def evaluate(
     if out is not None:
         require_own(signer, inputs.rows.site, inputs.study.roster)
     with show.progress() as progress:
-        evaluation = evaluate_site(
-            inputs.study, inputs.rows, inputs.total, inputs.sent, split=split.value, progress=progress
-        )
+        evaluation = evaluate_site(inputs.study, inputs.rows, inputs.total, inputs.sent, split=split, progress=progress)
     if not json:
         evaluation_output.show_evaluation(inputs.study, evaluation)
     message = None

@@ -1,4 +1,4 @@
-"""The commands that look at a table before a study is run: init, check and tune."""
+"""The commands on a whole table: init, check and tune look at it; run, report and demo fit and show."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,14 +6,20 @@ from typing import Annotated
 import typer
 
 from fdtr.cli import show, study_output
-from fdtr.cli.options import Json, LikeSites, RoundNumber, StudyPath, round_of
+from fdtr.cli.options import HeldOut, Json, LikeSites, RoundNumber, StudyPath, round_of
 from fdtr.container import write_atomically
 from fdtr.errors import OutputExists
 from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.exchange.site_state.sent_copies import find_kept
 from fdtr.exchange.wire import read_total
+from fdtr.pipeline.demo import run_demo
 from fdtr.pipeline.draft import draft_study
+from fdtr.pipeline.result_folder import refuse_foreign
+from fdtr.pipeline.results import report_again
+from fdtr.pipeline.run import run as run_study
 from fdtr.pipeline.tuning_curves import tune as tune_sites
+from fdtr.progress import stage
+from fdtr.report.record import RESULTS_FILE
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_check import check as check_site
 from fdtr.study import Study
@@ -70,3 +76,52 @@ def tune(
     answer = read_total(total, loaded, round_of(loaded, round_number)) if total else None
     curves = tune_sites(loaded, rows, answer, find_kept(answer, rows.site, loaded) if answer else None)
     study_output.show_tuning({name: of_site for name, of_site in curves.items() if site in (None, name)}, json)
+
+
+def run(
+    study: StudyPath,
+    data: DataPath,
+    out: Annotated[Path, typer.Option(help="The folder for policies, coefficients and report.")],
+    site: Annotated[str | None, typer.Option(help="Take this site only, or name the table's one site.")] = None,
+    split: HeldOut = "folds",
+    json: Json = False,
+) -> None:
+    """Fit all sites of one table, alone and together, and report. Baselines are fitted, too.
+
+    For tables that may lie in one place. Nothing is released: what disclosure would say is shown, not enforced.
+    """
+    refuse_foreign(out, RESULTS_FILE)  # before the work, not after it
+    loaded = Study.load(study)
+    with show.progress() as progress:
+        rows = read_trajectories(data, loaded, site)
+        results = run_study(loaded, rows, split=split, progress=stage(progress, 0, 90))
+        progress("policies, tables and report", 90, 100)
+        results.save(out)
+        progress("done", 100, 100)
+    study_output.show_results(results, out, json)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="RESULTS", help="A folder that `fdtr run` or `fdtr demo` made.")],
+) -> None:
+    """Write the report of a folder of results anew. Takes its results.json; fits nothing, reads no patient's row.
+
+    One HTML file that opens from disk and fetches nothing: values with intervals, shared effects, what the rules do,
+    and how far to trust it.
+    """
+    show.line(f"Wrote {report_again(folder)}.")
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("fdtr-demo"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Overwrite an edited study or table there.")] = False,
+    json: Json = False,
+) -> None:
+    """The whole story on built-in data: five simulated hospitals. They are fitted alone and together.
+
+    Writes the study, the table, every hospital's policy and a report into a folder, and prints what each method's
+    policies are worth on fresh patients. Nothing leaves this machine.
+    """
+    with show.progress() as progress:
+        finished = run_demo(out, fresh=fresh, progress=progress)
+    study_output.show_demo(finished, json)
