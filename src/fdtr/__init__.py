@@ -12,7 +12,8 @@ Where every hospital keeps its own table, a site releases its message, the hub a
 its policy from the total; `help(fdtr.exchange)` shows a whole round:
 
     fdtr.exchange.release_message(study, data, "north.fdtr", confirm=ask)
-    fdtr.fit_federated(study, data, fdtr.exchange.read_total("total.fdtr", study)).policy
+    first_round = fdtr.signing.numbered_round(study.fingerprint, study.roster, 1)
+    fdtr.fit_federated(study, data, fdtr.exchange.read_total("total.fdtr", study, first_round)).policy
 
 Modules:
 

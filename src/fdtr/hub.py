@@ -20,11 +20,13 @@ True
 
 Every site releases the values of its methods, and the hub pools them:
 
->>> with tempfile.TemporaryDirectory() as folder, use_state_folder(folder):
+>>> first_round = fdtr.signing.numbered_round(study.fingerprint, study.roster, 1)
+>>> with tempfile.TemporaryDirectory() as folder:
 ...     for message, rows in zip(messages, sites.values()):
-...         evaluation = fdtr.site.evaluate_site(study, rows, total, message)
-...         released = release_values(study, rows, evaluation, f"{folder}/{rows.site}.fdtr", confirm=AGREED_BEFOREHAND)
-...     pooled = pool_values(study, [read_values(path) for path in sorted(Path(folder).glob("*.fdtr"))])
+...         evaluation, out = fdtr.site.evaluate_site(study, rows, total, message), f"{folder}/{rows.site}.fdtr"
+...         with use_state_folder(f"{folder}/state-of-{rows.site}"):
+...             released = release_values(study, rows, evaluation, out, confirm=AGREED_BEFOREHAND)
+...     pooled = pool_values(study, [read_values(path, first_round) for path in sorted(Path(folder).glob("*.fdtr"))])
 >>> first = pooled[0]
 >>> first.method, first.estimator, round(first.pooling.random.value, 2), first.pooling.df
 ('FDTR', 'wdr', 1.06, 2)

@@ -1,15 +1,18 @@
 """How messages travel: by files, through a shared folder, over a network; and what a site keeps of what it sent.
 
-`release_message`, `release_values` and `release_table` are the only ways by which numbers about a site's patients leave
-it. Each judges, asks `confirm`, records in the site's ledger and writes. A site keeps its ledger and copies of what it
-sent in a state folder; `use_state_folder` names another one than the user's own.
+Everything about a site's patients leaves through one function, `carry_out` in `exchange/release.py`: it judges, asks
+`confirm`, records in the site's ledger and writes. Its public callers are `release_message`, `release_values`,
+`release_table` and `take_site_steps`; messages also keep a copy. Ledger and copies are in the site's state folder. Each
+site has a state folder of its own: where one computer acts for several sites, `use_state_folder` names the site's.
 
-A round by files: every site releases a message, the hub adds them up, and every site reads the total.
+A round by files: every site releases a message, the hub adds them up, and every site reads the total. Whoever reads a
+file says which round it must belong to: signature, sender and round are checked only then.
 
 >>> import tempfile
 >>> from pathlib import Path
 >>> import fdtr
 >>> from fdtr import exchange
+>>> from fdtr.signing import numbered_round
 >>> from fdtr.simulation import WorldSpec
 >>> temporary = tempfile.TemporaryDirectory()
 >>> place = Path(temporary.name)
@@ -19,16 +22,18 @@ A round by files: every site releases a message, the hub adds them up, and every
 ...     print(proposal)
 ...     return True  # a notebook asks a person: input("Write this? ") == "yes"
 >>> agreed = exchange.AGREED_BEFOREHAND
->>> with exchange.use_state_folder(place / "state"):
+>>> with exchange.use_state_folder(place / "state-of-site-1"):
 ...     first = exchange.release_message(study, sites["site-1"], place / "site-1.fdtr", confirm=ask)
-...     for site in ("site-2", "site-3"):
-...         released = exchange.release_message(study, sites[site], place / f"{site}.fdtr", confirm=agreed)
 The message of site site-1 for the study linear-mdp:
   70 sums over 120 patients, 2 steps, 4 shared features.
   Nobody's leverage in them is more than 0.13.
->>> messages = [exchange.read_message(path, study) for path in sorted(place.glob("*.fdtr"))]
->>> exchange.write_total(fdtr.hub.combine_messages(study, messages), place / "total.fdtr")
->>> total = exchange.read_total(place / "total.fdtr", study)
+>>> for site in ("site-2", "site-3"):
+...     with exchange.use_state_folder(place / f"state-of-{site}"):
+...         released = exchange.release_message(study, sites[site], place / f"{site}.fdtr", confirm=agreed)
+>>> first_round = numbered_round(study.fingerprint, study.roster, 1)
+>>> messages = [exchange.read_message(path, study, first_round) for path in sorted(place.glob("*.fdtr"))]
+>>> exchange.write_total(fdtr.hub.combine_messages(study, messages), place / "total.fdtr", first_round)
+>>> total = exchange.read_total(place / "total.fdtr", study, first_round)
 >>> total
 <Total of 'site-1', 'site-2', 'site-3': 360 patients, 2 steps, 4 shared features>
 >>> fdtr.fit_federated(study, sites["site-1"], total, first.summary).policy
@@ -40,12 +45,13 @@ ever had can be withdrawn.
 >>> rows = sites["site-1"]
 >>> evaluation = fdtr.site.evaluate_site(study, rows, total, first.summary)
 >>> table = fdtr.site.summarize_table(study, rows, place / "world/table.csv")
->>> with exchange.use_state_folder(place / "state"):
+>>> with exchange.use_state_folder(place / "state-of-site-1"):
 ...     values = exchange.release_values(study, rows, evaluation, place / "values.fdtr", confirm=agreed)
 ...     exchange.release_table(study, rows, table, place / "table1.csv", confirm=agreed)
 ...     (place / "table1.csv").unlink()
 ...     withdrawn = exchange.withdraw(table.digest)
->>> [value.method for value in exchange.read_values(place / "values.fdtr").values if value.estimator == "wdr"]
+>>> received = exchange.read_values(place / "values.fdtr", first_round)
+>>> [value.method for value in received.values if value.estimator == "wdr"]
 ['FDTR', 'LDTR', 'Q-learn (1)', 'Q-learn (H)', 'Clinicians', 'Always 0', 'Always 1']
 >>> len(withdrawn)
 1
@@ -53,13 +59,17 @@ ever had can be withdrawn.
 A round through a shared folder: the hub opens it, sites join, and everybody takes the steps that are due.
 
 >>> folder = place / "shared"
->>> with exchange.use_state_folder(place / "state"):
+>>> with exchange.use_state_folder(place / "state-of-hub"):
 ...     opened = exchange.open_folder(folder, place / "world/study.toml")
-...     for site in sites:
+>>> for site in sites:
+...     with exchange.use_state_folder(place / f"state-of-{site}"):
 ...         joined = exchange.join(folder, site, data=place / "world/table.csv")
 ...         posted = exchange.take_site_steps(joined, confirm=agreed)
+>>> with exchange.use_state_folder(place / "state-of-hub"):
 ...     added = exchange.take_hub_steps(folder, close=True)
+>>> with exchange.use_state_folder(place / "state-of-site-1"):
 ...     finished = exchange.take_site_steps(exchange.find_joined(folder, "site-1"), confirm=agreed)
+>>> with exchange.use_state_folder(place / "state-of-hub"):
 ...     status = exchange.status_of(exchange.read_round(folder))
 ...     second = exchange.new_round(folder)
 >>> for sentence in (*posted.done, *added.done, status.next):

@@ -1,14 +1,15 @@
-"""A site's release: the one transaction by which anything about its patients leaves.
+"""A site's release: everything about its patients leaves through `carry_out`, as one transaction.
 
-The steps, in this order, for a file, a package, a shared folder and a network:
+Its public callers are `release_message`, `release_values`, `release_table` and `take_site_steps`. The steps, in this
+order, for a file, a package, a shared folder and a network:
 
 1. Judge: the disclosure rules, rule ONCE against the ledger, and that the numbers are in no opened secure sum.
 2. Show what would leave, and ask a person.
-3. Keep a copy, where the site has to subtract later exactly what it sent.
+3. Keep a copy of a message: the site has to subtract later exactly what it sent.
 4. Record the release in the ledger. From judging ONCE again to recording, no other process can record.
 5. Write. The record is taken back where surely nothing was written, and stays where something may have been.
 
-Whatever fails or dies in between, nothing is ever in the world without its record.
+Whatever fails or dies in between, no message exists outside the site that the ledger does not record.
 """
 
 from collections.abc import Callable

@@ -134,7 +134,11 @@ def decode_message(
 
 
 def read_message(path: str | Path, study: Study, expected: Round | None = None) -> SiteSummary:
-    """Read a site's message; without an `expected` round only its content is judged, as for a site's own copy."""
+    """Read a site's message; refuses sums that no patients of the study could give.
+
+    Signature, sender and round are checked only if the `expected` round is given. A hub always gives it. Without it
+    only the content is checked, which is enough for a site's own copy.
+    """
     return open_message(path, study, expected).body
 
 
@@ -168,7 +172,11 @@ def open_total(source: Source, study: Study, expected: Round | None) -> Received
 
 
 def read_total(path: str | Path, study: Study, expected: Round | None = None) -> Total:
-    """Read the hub's total."""
+    """Read the hub's total; refuses sums that are no sums of squares.
+
+    Signature, sender and round are checked only if the `expected` round is given. A site always gives it for a total
+    that it received, and a hub for every file.
+    """
     return open_total(path, study, expected).body
 
 
@@ -189,7 +197,10 @@ def open_values(source: Source, expected: Round | None) -> Received[SiteValues]:
 
 
 def read_values(path: str | Path, expected: Round | None = None) -> SiteValues:
-    """Read the values of a site's methods."""
+    """Read the values of a site's methods.
+
+    Signature, sender and round are checked only if the `expected` round is given. A hub always gives it.
+    """
     return open_values(path, expected).body
 
 
