@@ -109,7 +109,7 @@ def test_a_message_that_waits_is_taken_back_and_one_that_was_posted_is_not(parti
 
 
 def test_a_person_is_told_before_a_message_is_released_that_noise_left_nothing_of(parties):
-    study_of(masked=False, asked={"epsilon": 0.01, "delta": 1e-6}).save(parties.root / "study.toml")
+    study_of(masked=False, disclosure={"epsilon": 0.01, "delta": 1e-6}).save(parties.root / "study.toml")
     hub(parties, "open", "shared", "study.toml")
     join(parties, "a")
     told = "the noise left nothing of the shared effects at steps 0, 1"

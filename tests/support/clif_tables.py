@@ -139,23 +139,23 @@ def hospital(n: int, seed: int, early: int = 0) -> Clif:
 
     Lactate falls faster with fluids, the more so at low pressures.
     """
-    rng, made = np.random.default_rng(seed), Clif(0)
+    rng, tables = np.random.default_rng(seed), Clif(0)
     for k in range(n):
-        made.admit(k, "unit", age=int(rng.integers(20, 90)), end=10 if k < early else 100)
+        tables.admit(k, "unit", age=int(rng.integers(20, 90)), end=10 if k < early else 100)
         lactate = float(rng.uniform(1.5, 8))
-        made.lab("lactate", -1, lactate, stay=k)
-        made.vital("weight_kg", -1, float(rng.uniform(50, 120)), stay=k)
+        tables.lab("lactate", -1, lactate, stay=k)
+        tables.vital("weight_kg", -1, float(rng.uniform(50, 120)), stay=k)
         for step in range(5):
             begin, sbp = 4 * step, float(rng.uniform(70, 160))
-            made.vital("sbp", begin - 0.5, sbp, stay=k).vital(
+            tables.vital("sbp", begin - 0.5, sbp, stay=k).vital(
                 "temp_c", begin - 0.5, float(rng.uniform(35.5, 39.5)), stay=k
             )
-            made.lab("hemoglobin", begin - 0.5, float(rng.uniform(7, 15)), stay=k)
-            made.lab("potassium", begin - 0.5, float(rng.uniform(3, 5.5)), stay=k)
+            tables.lab("hemoglobin", begin - 0.5, float(rng.uniform(7, 15)), stay=k)
+            tables.lab("potassium", begin - 0.5, float(rng.uniform(3, 5.5)), stay=k)
             level = int(rng.integers(0, 3))
             if level:
                 fluid = "albumin" if k % 8 == 7 else "sodium_chloride"
-                made.bolus(begin + 1, (100, 500)[level - 1], order=f"{step}", category=fluid, stay=k)
+                tables.bolus(begin + 1, (100, 500)[level - 1], order=f"{step}", category=fluid, stay=k)
             lactate = max(0.6, lactate - 0.2 - 0.3 * level * (sbp < 100) + float(rng.normal(0, 0.1)))
-            made.lab("lactate", begin + 3.9, lactate, stay=k)
-    return made
+            tables.lab("lactate", begin + 3.9, lactate, stay=k)
+    return tables

@@ -50,14 +50,14 @@ class Patients:
         )
 
 
-def make_patients(n: int = 40, seed: int = 0, n_folds: int = 4, ragged: bool = True, **study: Any) -> Patients:
-    made = make_study(**({"ends": ENDS} if ragged else {}), **study)
-    rows = make_sites(made, {"a": n}, seed, ragged=ragged)["a"]
+def make_patients(n: int = 40, seed: int = 0, n_folds: int = 4, ragged: bool = True, **settings: Any) -> Patients:
+    study = make_study(**({"ends": ENDS} if ragged else {}), **settings)
+    rows = make_sites(study, {"a": n}, seed, ragged=ragged)["a"]
     arrays = step_arrays(rows)
     rng = np.random.default_rng([seed, 1])
-    features = made.feature_map
+    features = study.feature_map
     return Patients(
-        study=made,
+        study=study,
         rows=rows,
         features=features,
         arrays=arrays,
@@ -74,14 +74,14 @@ def random_chances(rng: np.random.Generator, arrays: StepArrays, n_actions: int)
 
 def each_patient(patients: Patients) -> list[list[tuple[int, float]]]:
     """By patient, by step: the action and the mapped reward, the worth of a last row's missing steps added."""
-    found: list[list[tuple[int, float]]] = [[] for _ in range(patients.arrays.n)]
+    by_patient: list[list[tuple[int, float]]] = [[] for _ in range(patients.arrays.n)]
     for h in range(patients.rows.horizon):
         for chunk in patients.rows.step(h).chunks(10**6):
             going_on = chunk.next_states.shape[1]
             for i, (action, reward) in enumerate(zip(chunk.actions, chunk.rewards, strict=True)):
                 worth = chunk.ended_value[i - going_on] if i >= going_on else 0.0
-                found[i].append((int(action), float(reward + worth)))
-    return found
+                by_patient[i].append((int(action), float(reward + worth)))
+    return by_patient
 
 
 def literal_theta(patients: Patients, ridge: float = 1e-3, kept: NDArray[np.bool_] | None = None) -> Array:

@@ -58,23 +58,24 @@ class Disk:
 
     def content(self, turn: str) -> dict[str, object]:
         """All files that a turn may touch, but for the ledger, whose secret and times are never the same."""
-        return {name: held for name, held in self.look(turn).items() if held is not None and "/ledger/" not in name}
+        files = self.look(turn).items()
+        return {name: content for name, content in files if content is not None and "/ledger/" not in name}
 
     def recorded(self, turn: str) -> list[str]:
         """The messages in the ledger of the turn's party, and which of them were struck."""
         with self.parties.at_home(self.party(turn)):
-            return sorted({f"{one.message} {one.withdrawn}" for one in site_ledger().recorded()})
+            return sorted({f"{record.message} {record.withdrawn}" for record in site_ledger().recorded()})
 
     def condition(self, turn: str) -> int:
         """The same for two disks that differ only in the names of what is half-written."""
-        files = ((_HALF.sub("", name), held) for name, held in self.content(turn).items())
+        files = ((_HALF.sub("", name), content) for name, content in self.content(turn).items())
         return hash((*files, *self.recorded(turn)))
 
     def require_whole(self) -> None:
         """Every file that others read is whole; what is half-written has a name that readers pass over."""
         folder = self.parties.folder
         if (folder / "rounds/1/hub/begun.fdtr").exists():
-            assert self.parties.board.faults == ()
+            assert self.parties.snapshot.faults == ()
         for path in folder.rglob("*"):
             assert path.is_dir() or path.stat().st_size or path.name.startswith(".")
 
@@ -85,6 +86,6 @@ class Disk:
 def require_same(parties: Parties, expected: dict[str, Policy]) -> None:
     """The policies of a round that was disturbed, to the last bit those of one that was not."""
     for site in SITES:
-        found = parties.policy(site)
-        np.testing.assert_array_equal(found.theta, expected[site].theta)
-        np.testing.assert_array_equal(found.precision, expected[site].precision)
+        policy = parties.policy(site)
+        np.testing.assert_array_equal(policy.theta, expected[site].theta)
+        np.testing.assert_array_equal(policy.precision, expected[site].precision)

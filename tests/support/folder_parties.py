@@ -43,13 +43,13 @@ def study_of(
     *,
     masked: bool,
     roster: bool = True,
-    asked: dict[str, Any] | None = None,
+    disclosure: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Study:
-    """A study for a folder; `asked` are further keys of [disclosure]."""
-    asked = ({"secure_sum": True, "max_patients": 1000} if masked else {}) | (asked or {})
+    """A study for a folder; `disclosure` holds further keys of [disclosure]."""
+    rules = ({"secure_sum": True, "max_patients": 1000} if masked else {}) | (disclosure or {})
     keys = {name: key_of(name).public for name in (*sites, HUB)} if roster else {}
-    study = small_study(disclosure=asked, **changes)
+    study = small_study(disclosure=rules, **changes)
     return Study.model_validate({**study.model_dump(), "roster": keys})
 
 
@@ -65,7 +65,7 @@ class Parties:
         return self.root / "shared"
 
     @property
-    def board(self) -> RoundSnapshot:
+    def snapshot(self) -> RoundSnapshot:
         return read_round(self.folder)
 
     def set_up(self, study: Study, n: int = 120) -> Parties:
@@ -133,7 +133,7 @@ class Parties:
     def withdraw(self, site: str) -> None:
         """Take back whatever the site's ledger holds."""
         with self.at_home(site):
-            for message in {one.message for one in site_ledger().recorded() if not one.withdrawn}:
+            for message in {record.message for record in site_ledger().recorded() if not record.withdrawn}:
                 withdraw(message)
 
     def turn(self, what: str) -> StepsTaken | None:

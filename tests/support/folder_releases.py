@@ -17,9 +17,9 @@ from folder_parties import Parties, study_of
 BOTH = pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
 
 
-def due(root: Path, *, masked: bool, **asked: object) -> Parties:
+def due(root: Path, *, masked: bool, **disclosure: object) -> Parties:
     """Site a is about to release: in a masked round the keys are there."""
-    parties = Parties(root).set_up(study_of(masked=masked, asked=asked))
+    parties = Parties(root).set_up(study_of(masked=masked, disclosure=disclosure))
     parties.open()
     parties.join_all()
     if masked:
@@ -69,7 +69,7 @@ def at_home(parties: Parties, part: str, site: str = "a") -> list[Path]:
 
 def standing(parties: Parties, site: str = "a") -> list[str]:
     with parties.at_home(site):
-        return [one.message for one in site_ledger().recorded() if not one.withdrawn]
+        return [record.message for record in site_ledger().recorded() if not record.withdrawn]
 
 
 def taken_back(parties: Parties, message: str, site: str = "a") -> int:

@@ -21,7 +21,7 @@ class InProcessGrid(Grid):
     def __init__(self, apps: dict[int, ClientApp], lose: Callable[[Message], int | None] = lambda _: None) -> None:
         self.apps, self.lose = apps, lose
         self.duplicates = False
-        self.patience: list[
+        self.timeouts: list[
             tuple[float | None, float]
         ] = []  # of each message: the hub's own, and what the message says
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, HUB_NODE, 1
@@ -48,7 +48,7 @@ class InProcessGrid(Grid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         replies = []
         for message in messages:
-            self.patience.append((timeout, message.metadata.ttl))
+            self.timeouts.append((timeout, message.metadata.ttl))
             message.metadata.__dict__["_message_id"] = message.object_id
             lost = self.lose(message)
             if lost is None:
@@ -71,6 +71,6 @@ class InProcessGrid(Grid):
 
 def _through_bytes(message: Message) -> Message:
     content = message.content
-    records = {name: type(one).inflate(one.deflate()) for name, one in content.items()}
+    records = {name: type(record).inflate(record.deflate()) for name, record in content.items()}
     message.content = RecordDict(records)
     return message

@@ -49,17 +49,17 @@ def forged(content: bytes, arrays: dict[str, Any] | None = None, **header: Any) 
     """A message with other arrays or header fields and a checksum that fits again, as an attacker would make it."""
     end = 8 + int.from_bytes(content[:8], "little")
     whole = json.loads(content[8:end])
-    told = json.loads(whole["__metadata__"]["fdtr"])
-    kind = header.pop("kind", told.pop("kind"))
+    fields = json.loads(whole["__metadata__"]["fdtr"])
+    kind = header.pop("kind", fields.pop("kind"))
     for key in ("format", "digest", "signature", "kind"):
-        told.pop(key, None)
-    found = {} if arrays is None else arrays
+        fields.pop(key, None)
+    replaced = {} if arrays is None else arrays
     if arrays is None:
-        for name, one in whole.items():
+        for name, entry in whole.items():
             if name != "__metadata__":
-                start, stop = (end + offset for offset in one["data_offsets"])
-                found[name] = np.frombuffer(content[start:stop]).reshape(one["shape"]).copy()
-    return container.encode(kind, told | header, found, header_bytes=end)
+                start, stop = (end + offset for offset in entry["data_offsets"])
+                replaced[name] = np.frombuffer(content[start:stop]).reshape(entry["shape"]).copy()
+    return container.encode(kind, fields | header, replaced, header_bytes=end)
 
 
 def by_hand(text: str, payload: bytes = b"", size: int = 2048) -> bytes:
@@ -80,6 +80,6 @@ def refreshed(text: str, payload: bytes, size: int = 2048) -> bytes:
     blank = list(text)
     for start, stop in marks:
         blank[start:stop] = "0" * (stop - start)
-    found = hashlib.sha256(by_hand("".join(blank), payload, size)).hexdigest()
+    digest = hashlib.sha256(by_hand("".join(blank), payload, size)).hexdigest()
     start, stop = marks[0]
-    return by_hand(text[:start] + found + text[stop:], payload, size)
+    return by_hand(text[:start] + digest + text[stop:], payload, size)

@@ -185,22 +185,22 @@ def _state(
     """True values by step; charted within four hours before each step, one earlier value beside each."""
     n = len(zero)
     value = rng.normal(mean, spread, (n, STEPS)).clip(mean - 4 * spread, mean + 4 * spread).round(1)
-    kept = np.ones((n, STEPS), bool)
+    charted = np.ones((n, STEPS), bool)
     if "missing_labs" in traps and name in LABS:
-        kept = (rng.random((n, STEPS)) < 0.6) & (rng.random(n) > 0.05)[:, None]
+        charted = (rng.random((n, STEPS)) < 0.6) & (rng.random(n) > 0.05)[:, None]
     for h in range(STEPS):
-        who = np.flatnonzero(kept[:, h])
+        who = np.flatnonzero(charted[:, h])
         minute = zero[who] + h * MINUTES - rng.integers(0, 120, len(who))
         fahrenheit = (rng.random(len(who)) < 0.5) & (name == "temperature") & ("fahrenheit" in traps)
-        for told, offset in ((value[who, h], 0), (value[who, h] + spread, 60)):  # the second is older
+        for reading, offset in ((value[who, h], 0), (value[who, h] + spread, 60)):  # the second is older
             item = rng.choice(ITEMS[name], len(who))
             chart.add(
                 who,
                 minute - offset,
                 np.where(fahrenheit, 223761, item),
-                np.where(fahrenheit, told * 1.8 + 32.0, told).round(2),  # as many digits as 4 bytes hold
+                np.where(fahrenheit, reading * 1.8 + 32.0, reading).round(2),  # as many digits as 4 bytes hold
             )
-    return _carried(np.where(kept, value, np.nan))
+    return _carried(np.where(charted, value, np.nan))
 
 
 def _carried(values: Array) -> Array:
@@ -267,13 +267,13 @@ def _lactate(
     mean = 4.0 + effect + 0.02 * (110.0 - sbp) + 0.1 * unit[:, None]
     after = (mean + rng.normal(0, 0.5, (n, STEPS))).clip(0.6, 9.5).round(2)
     known = np.column_stack([rng.uniform(1, 6, n).round(2), after])
-    kept = np.ones((n, STEPS + 1), bool)
+    charted = np.ones((n, STEPS + 1), bool)
     if "missing_labs" in traps:
-        kept[:, 1:] = rng.random((n, STEPS)) < 0.9
+        charted[:, 1:] = rng.random((n, STEPS)) < 0.9
     for h in range(STEPS + 1):
-        who = np.flatnonzero(kept[:, h])
+        who = np.flatnonzero(charted[:, h])
         labs.add(who, (zero + h * MINUTES - rng.integers(0, 60, n))[who], 50813, known[who, h])
-    return _carried(np.where(kept, known, np.nan)), kept[:, 1:].astype(float)
+    return _carried(np.where(charted, known, np.nan)), charted[:, 1:].astype(float)
 
 
 def _reward(lactate: Array, length: Array, died: NDArray[np.bool_]) -> Array:
@@ -365,9 +365,9 @@ def _anchor_ages(people: Array, traps: frozenset[str]) -> Array:
 
 def _codes(septic: Array, others: Array) -> pa.Table:
     """One code for each admission, every code in turn."""
-    given = [SEPTIC_CODES[k % len(SEPTIC_CODES)] for k in range(len(septic))]
-    given += [OTHER_CODES[k % len(OTHER_CODES)] for k in range(len(others))]
-    codes, versions = zip(*given, strict=True)
+    coded = [SEPTIC_CODES[k % len(SEPTIC_CODES)] for k in range(len(septic))]
+    coded += [OTHER_CODES[k % len(OTHER_CODES)] for k in range(len(others))]
+    codes, versions = zip(*coded, strict=True)
     return pa.table({"hadm_id": np.concatenate([septic, others]), "icd_code": codes, "icd_version": versions})
 
 

@@ -31,7 +31,7 @@ from fdtr.signing import HUB
 from fdtr.study import Study
 from folder_parties import SITES, Parties
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 _TAKEN = itertools.count()
 
 
@@ -41,7 +41,7 @@ class Running:
 
     process: subprocess.Popen[bytes]
     log: Path
-    asked: bool = False
+    asked_to_end: bool = False
 
     @property
     def said(self) -> str:
@@ -51,16 +51,16 @@ class Running:
     def ended(self) -> bool:
         return self.process.poll() is not None
 
-    def until_said(self, words: str, patience: float = PATIENCE) -> None:
-        until(lambda: words in self.said, f"{words!r} in:\n{self.log}", patience, lambda: self.ended and self.said)
+    def until_said(self, words: str, timeout: float = TIMEOUT) -> None:
+        until(lambda: words in self.said, f"{words!r} in:\n{self.log}", timeout, lambda: self.ended and self.said)
 
-    def result(self, patience: float = PATIENCE) -> int:
-        return self.process.wait(patience)
+    def result(self, timeout: float = TIMEOUT) -> int:
+        return self.process.wait(timeout)
 
     def ask(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Ask it to end, once."""
-        if not self.ended and not self.asked:
-            self.asked = True
+        if not self.ended and not self.asked_to_end:
+            self.asked_to_end = True
             self.process.send_signal(how)
             self.process.send_signal(signal.SIGCONT)
 
@@ -78,30 +78,30 @@ def own_port() -> int:
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     while True:
         port = 10_000 + 1_000 * (worker % 5) + next(_TAKEN) % 1_000
-        with socket.socket() as found, suppress(OSError):
-            found.bind(("127.0.0.1", port))
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
             return port
 
 
 def _links(folder: Path) -> list[Path]:
-    found = []
+    links = []
     for path in folder.glob("*"):
         with suppress(OSError):
-            found.append(path.readlink())
-    return found
+            links.append(path.readlink())
+    return links
 
 
 def until(
-    holds: Callable[[], object], what: str, patience: float = PATIENCE, hopeless: Callable[[], object] = lambda: None
+    holds: Callable[[], object], what: str, timeout: float = TIMEOUT, hopeless: Callable[[], object] = lambda: None
 ) -> None:
     """Wait for something, and not longer than it can still come."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout
     while not holds():
         words = hopeless()
         if words:
             assert holds(), f"never {what}\n{words}"
             return
-        assert time.monotonic() < end, f"not in {patience:.0f} s: {what}"
+        assert time.monotonic() < end, f"not in {timeout:.0f} s: {what}"
         time.sleep(0.1)
 
 
@@ -175,12 +175,13 @@ class Network:
     def command(self, name: str, *arguments: object) -> Running:
         """A process of a party."""
         log = self.root / f"{name}-{len(self.processes)}.log"
-        told = {**os.environ, "COLUMNS": "300", "PYTHONUNBUFFERED": "1", "FDTR_STATE": str(self.root / "homes" / name)}
-        called = [*self.within.get(name, []), sys.executable, "-m", "fdtr", *map(str, arguments)]
-        called = exits_with_parent([str(shutil.which(called[0])), *called[1:]])  # none outlives the tests
+        state = str(self.root / "homes" / name)
+        environment = {**os.environ, "COLUMNS": "300", "PYTHONUNBUFFERED": "1", "FDTR_STATE": state}
+        command = [*self.within.get(name, []), sys.executable, "-m", "fdtr", *map(str, arguments)]
+        command = exits_with_parent([str(shutil.which(command[0])), *command[1:]])  # none outlives the tests
         with log.open("wb") as out:
             process = subprocess.Popen(
-                called, env=told, cwd=self.root, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+                command, env=environment, cwd=self.root, stdin=subprocess.DEVNULL, stdout=out, stderr=out
             )
         running = Running(process, log)
         self.processes.append(running)
@@ -213,10 +214,10 @@ class Network:
     def round(self, *arguments: object) -> Running:
         return self.command("round", "hub", "start-round", "hub.toml", "--json", *arguments)
 
-    def finished(self, running: Running, code: int = 0, patience: float = 180.0) -> dict[str, Any]:
-        assert running.result(patience) == code, running.said
-        found: dict[str, Any] = json.loads(running.said)
-        return found
+    def finished(self, running: Running, code: int = 0, timeout: float = 180.0) -> dict[str, Any]:
+        assert running.result(timeout) == code, running.said
+        result: dict[str, Any] = json.loads(running.said)
+        return result
 
     def policy(self, site: str) -> Policy:
         return Policy.load(self.root / f"{site}.policy")
@@ -224,8 +225,8 @@ class Network:
     def healthy(self, site: str) -> dict[str, Any]:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.health[site]}/health", timeout=10) as answer:
-                found: dict[str, Any] = json.load(answer)
-                return found
+                health: dict[str, Any] = json.load(answer)
+                return health
         except urllib.error.HTTPError as error:
             return dict(json.load(error))
 
@@ -235,24 +236,24 @@ class Network:
 
     def _processes(self) -> dict[Path, bytes]:
         """Commands of all that runs, and was started here as its command or its environment tells."""
-        found = {}
+        commands = {}
         for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 words = (path / "cmdline").read_bytes()
                 if words and f"{self.root}/".encode() in words + b"\0" + (path / "environ").read_bytes():
-                    found[path] = words
-        return found
+                    commands[path] = words
+        return commands
 
     def listening(self) -> set[str]:
         """Every address at which something that was started here listens, as the kernel writes it, and no port."""
         sockets = {str(link) for path in self._processes() for link in _links(path / "fd") if "socket:" in str(link)}
-        found = set()
+        addresses = set()
         for table in ("tcp", "tcp6"):
             for line in (Path("/proc/net") / table).read_text().splitlines()[1:]:
                 words = line.split()
                 if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
-                    found.add(words[1].partition(":")[0])
-        return found
+                    addresses.add(words[1].partition(":")[0])
+        return addresses
 
     def end(self) -> None:
         """Everything that was started."""

@@ -16,7 +16,7 @@ class Proxy(socketserver.ThreadingTCPServer):
 
     def __init__(self, host: str) -> None:
         super().__init__((host, 0), Tunnel)
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def __enter__(self) -> Self:
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -34,14 +34,14 @@ class Tunnel(socketserver.StreamRequestHandler):
         method, where, _ = self.rfile.readline().decode().split()
         while self.rfile.readline().strip():
             pass
-        self.server.asked.append(where if method == "CONNECT" else f"{method} {where}")
+        self.server.requested.append(where if method == "CONNECT" else f"{method} {where}")
         host, _, port = where.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=10) as there:
             self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            both = [self.connection, there]
+            ends = [self.connection, there]
             while True:
-                for one in select.select(both, [], [], 60)[0]:
-                    data = one.recv(65536)
+                for end in select.select(ends, [], [], 60)[0]:
+                    data = end.recv(65536)
                     if not data:
                         return
-                    both[one is self.connection].sendall(data)
+                    ends[end is self.connection].sendall(data)

@@ -124,12 +124,12 @@ def federated(
                 projection = own @ np.linalg.pinv(own, rcond=1e-10)
                 sigma[:d0, :d0] += rows.phi[:, :d0].T @ (np.eye(len(own)) - projection) @ rows.phi[:, :d0]
         place = names.index(k)
-        kept = [*range(d0), *range(d0 + place * d1, d0 + (place + 1) * d1)]
-        gram[kept, kept] += ridge
+        of_site = [*range(d0), *range(d0 + place * d1, d0 + (place + 1) * d1)]
+        gram[of_site, of_site] += ridge
         # Columns scaled to length 1, so that raw units do not drown in the cut-off; θ⁰ and θᵏ are unique either way.
         scale = 1 / np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1.0))
         inverse = np.linalg.pinv(gram * np.outer(scale, scale), rcond=1e-12, hermitian=True)
-        theta[h] = (scale * (inverse @ (scale * moment)))[kept]
+        theta[h] = (scale * (inverse @ (scale * moment)))[of_site]
         precision[h] = sigma
         following = (theta[h], sigma)
     return LiteralFit(theta, precision)

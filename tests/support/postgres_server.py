@@ -14,8 +14,8 @@ import pytest
 
 
 def _programs() -> Path | None:
-    found = shutil.which("initdb")
-    folders = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    program = shutil.which("initdb")
+    folders = [Path(program).parent] if program else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     return next((folder for folder in folders if (folder / "pg_ctl").exists()), None)
 
 

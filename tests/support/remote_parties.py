@@ -38,22 +38,23 @@ class Network:
         return self.parties.root
 
     @property
-    def board(self) -> RoundSnapshot:
-        return self.parties.board
+    def snapshot(self) -> RoundSnapshot:
+        return self.parties.snapshot
 
     def job(self, **changes) -> Job:
         nodes = {site: number for number, site in enumerate(self.parties.sites, 2)}
-        given = {"folder": self.parties.folder, "key": self.root / "hub.key", "result": self.root / "result.json"}
-        return Job(**{**given, "nodes": nodes, **changes})
+        fields = {"folder": self.parties.folder, "key": self.root / "hub.key", "result": self.root / "result.json"}
+        return Job(**{**fields, "nodes": nodes, **changes})
 
     def ask(self, phase: Phase, requests: Mapping[str, Request]) -> dict[str, Answer | DeliveryFailure]:
-        found = {}
+        answers = {}
         for site, request in requests.items():
-            replaced = [fault(phase, site, request) for fault in self.faults]
-            said = next((one for one in replaced if one is not None), None) or self.handlers[site].answer(request)
-            found[site] = said
-            self.answers.append((phase, site, said))
-        return found
+            failures = [fault(phase, site, request) for fault in self.faults]
+            failure = next((failure for failure in failures if failure is not None), None)
+            answer = failure or self.handlers[site].answer(request)
+            answers[site] = answer
+            self.answers.append((phase, site, answer))
+        return answers
 
     def run(self, **changes) -> Result:
         with use_state_folder(self.root / "homes" / HUB):
@@ -84,8 +85,8 @@ def silent(site: str, *phases: Phase, times: int = 99) -> Fault:
     """A site that does not answer in some phases, the first few times."""
     left = [times]
 
-    def fault(phase: Phase, asked: str, _request: Request) -> DeliveryFailure | None:
-        if asked != site or (phases and phase not in phases) or not left[0]:
+    def fault(phase: Phase, name: str, _request: Request) -> DeliveryFailure | None:
+        if name != site or (phases and phase not in phases) or not left[0]:
             return None
         left[0] -= 1
         return DeliveryFailure.NO_ANSWER

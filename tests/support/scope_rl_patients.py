@@ -56,17 +56,17 @@ def fdtr_values(patients: Frozen) -> dict[str, dict[str, float]]:
     rewards, actions = patients.rewards.T, tuple(patients.actions.T)
     arrays = StepArrays(rewards, actions, states=tuple(np.zeros((0, len(codes))) for codes in actions))
     behaviour, q = _by_step(patients.behaviour), _by_step(patients.q)
-    found = {}
+    values = {}
     for name, chances in patients.targets.items():
         target = _by_step(chances)
         weights = weigh(arrays, target, behaviour)
-        found[name] = {
+        values[name] = {
             "pdis": per_decision(arrays, weights).value,
             "wis": step_weighted(arrays, weights).value,
             "dr": doubly_robust(arrays, weights, q, target).value,
             "wdr": weighted_doubly_robust(arrays, weights, q, target).value,
         }
-    return found
+    return values
 
 
 def _by_step(values: Array) -> tuple[Array, ...]:

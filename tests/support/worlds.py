@@ -17,7 +17,7 @@ def make_study(**changes: Any) -> Study:
 
     `changes` replace whole sections, but for [learning], which they change key by key.
     """
-    given: dict[str, Any] = {
+    sections: dict[str, Any] = {
         "name": "test",
         "horizon": 3,
         "actions": {"levels": [0, 1, 2], "labels": ["none", "low", "high"]},
@@ -29,7 +29,7 @@ def make_study(**changes: Any) -> Study:
         ],
     }
     fixed = {"pessimism": 0.001, "ridge": 0.1, "sharing": 1.0, "share": "value"}
-    return Study.model_validate(given | changes | {"learning": fixed | changes.get("learning", {})})
+    return Study.model_validate(sections | changes | {"learning": fixed | changes.get("learning", {})})
 
 
 def make_table(

@@ -130,7 +130,7 @@ def test_no_site_is_waited_for_longer_than_the_deadline(tmp_path, monkeypatch):
     net = network(tmp_path, masked=False)
     grid = grid_of(net)
     federate(net, grid, monkeypatch, deadline=7.0)
-    assert grid.patience == [(7.0, 7.0)] * 6  # sums and finish, of three
+    assert grid.timeouts == [(7.0, 7.0)] * 6  # sums and finish, of three
 
 
 def test_a_run_names_a_job_and_nothing_else(tmp_path, monkeypatch):

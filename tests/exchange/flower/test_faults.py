@@ -112,7 +112,7 @@ def test_a_hub_that_is_killed_in_the_middle_goes_on_when_it_serves_again(network
     until(lambda: not [one for one in network.left() if "flwr-serverapp" in one], "the round's program ended", 30)
     network.serve_hub()
     until(lambda: all(one.said.count("Connected to") > 1 for one in sites), "all are back", 90)
-    assert network.finished(network.round(), patience=300)["ending"] == "complete"
+    assert network.finished(network.round(), timeout=300)["ending"] == "complete"
     same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))
 
 

@@ -162,7 +162,7 @@ def test_a_site_that_reaches_a_proxy_alone_goes_through_it(network, elsewhere):
         network.serve_sites()
         assert network.finished(network.round())["members"] == ["a", "b", "c"]
         network.end()
-        assert set(proxy.asked) == {network.address}
+        assert set(proxy.requested) == {network.address}
     assert elsewhere.tried_elsewhere() == 0
 
 

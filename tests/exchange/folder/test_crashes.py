@@ -27,7 +27,7 @@ PLAYED = 10
 
 def study_like(kind: str) -> Study:
     """An open study, one with a secure sum, or an open one with the noise of differential privacy."""
-    return study_of(masked=kind == "masked", asked={"epsilon": 100.0, "delta": 1e-6} if kind == "noised" else {})
+    return study_of(masked=kind == "masked", disclosure={"epsilon": 100.0, "delta": 1e-6} if kind == "noised" else {})
 
 
 @cache

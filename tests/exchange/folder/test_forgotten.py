@@ -44,7 +44,7 @@ def test_no_second_sum_comes_about_where_the_first_was_forgotten(tmp_path):
     for site in "abc":
         with pytest.raises(LostState, match=r"secure-sums\.json no longer holds .* Restore its newest copy"):
             parties.site(site)
-    assert parties.board.keys == {}
+    assert parties.snapshot.keys == {}
     memory(parties, "a").write_bytes(whole)
     assert parties.site("a").waits.startswith("Keys of b and c")
 
@@ -59,7 +59,7 @@ def test_a_memory_that_vanishes_within_a_round_is_missed(tmp_path):
     parties.hub()
     with pytest.raises(LostState):
         parties.site("a")
-    assert parties.board.confirmed == {}
+    assert parties.snapshot.confirmed == {}
 
 
 def test_whoever_died_before_it_was_remembered_that_keys_were_made_goes_on(tmp_path):

@@ -35,7 +35,7 @@ def put(path: Path, content: bytes) -> Path:
 def test_each_is_ignored_with_its_own_reason(tmp_path):
     parties = begun(tmp_path, masked=False)
     parties.all("a", "b")
-    board = parties.board
+    board = parties.snapshot
     good = board.path(SUMS, "a").read_bytes()
     target = board.path(SUMS, "c")
     cases = {
@@ -49,7 +49,7 @@ def test_each_is_ignored_with_its_own_reason(tmp_path):
     }
     for content, reason in cases.items():
         put(target, content)
-        found = parties.board
+        found = parties.snapshot
         assert "c" not in found.sums
         [fault] = found.faults
         assert fault.startswith(f"Ignored: {target}")
@@ -66,25 +66,25 @@ def test_each_is_ignored_with_its_own_reason(tmp_path):
 
 def test_huge_files_links_pipes_and_folders_are_not_read(tmp_path):
     parties = begun(tmp_path, masked=False)
-    target = parties.board.path(SUMS, "c")
+    target = parties.snapshot.path(SUMS, "c")
     target.parent.mkdir(exist_ok=True)
     with target.open("wb") as file:
         file.truncate(2**30)
-    assert "1,073,741,824 bytes" in parties.board.faults[0]
+    assert "1,073,741,824 bytes" in parties.snapshot.faults[0]
     target.unlink()
     secret = put(tmp_path / "secret", b"x" * 100)
     target.symlink_to(secret)
-    assert "is a link" in parties.board.faults[0]
+    assert "is a link" in parties.snapshot.faults[0]
     target.unlink()
     target.symlink_to(tmp_path / "nothing")
-    assert "is a link" in parties.board.faults[0]
+    assert "is a link" in parties.snapshot.faults[0]
     target.unlink()
     os.mkfifo(target)
     with within(10):
-        assert "a pipe" in parties.board.faults[0]
+        assert "a pipe" in parties.snapshot.faults[0]
     target.unlink()
     target.mkdir()
-    assert "is a folder" in parties.board.faults[0]
+    assert "is a folder" in parties.snapshot.faults[0]
     with pytest.raises(OtherPosting):
         parties.site("c")
     target.rmdir()
@@ -111,9 +111,9 @@ def test_no_link_among_the_folders_is_followed(tmp_path, place):
     elsewhere = linked(parties.folder / place, tmp_path / "elsewhere")
     before = sorted(elsewhere.rglob("*"))
     if place == "rounds/1/sums":
-        [fault] = parties.board.faults  # once, not for each site
+        [fault] = parties.snapshot.faults  # once, not for each site
         assert fault.startswith(f"Ignored: {parties.folder / place} is a link")
-        assert parties.board.sums == {}
+        assert parties.snapshot.sums == {}
         with pytest.raises(UnwritableFile, match=f"{place} is a link"):
             parties.site("b")
     else:
@@ -166,7 +166,7 @@ def test_planted_files_hide_no_site_however_many(tmp_path, monkeypatch, roster):
     plant(parties.folder / "rounds/1/sums", 100)
     plant(parties.folder / "rounds", 100)
     parties.all()
-    board = parties.board
+    board = parties.snapshot
     assert board.sites == ("a", "b", "c")
     assert len(board.faults) == 21
     assert board.faults[-1] == f"Ignored: at least {30 if roster else 80} more."
@@ -176,20 +176,20 @@ def test_planted_files_hide_no_site_however_many(tmp_path, monkeypatch, roster):
 def test_a_strangers_file_name_writes_nothing_on_a_terminal(tmp_path):
     parties = begun(tmp_path, masked=False)
     for name in (b"\x1b[2J\x07.fdtr", b"\xff\n.fdtr"):
-        put(parties.board.path(SUMS, "a").with_name(os.fsdecode(name)), b"")
-    assert all(fault.isprintable() for fault in parties.board.faults)
-    assert len(parties.board.faults) == 2
+        put(parties.snapshot.path(SUMS, "a").with_name(os.fsdecode(name)), b"")
+    assert all(fault.isprintable() for fault in parties.snapshot.faults)
+    assert len(parties.snapshot.faults) == 2
 
 
 def test_names_of_nobody_and_copies_of_a_synced_folder_are_named(tmp_path):
     parties = begun(tmp_path, masked=True)
     parties.all()
-    keys = parties.board.path(KEYS, "a")
+    keys = parties.snapshot.path(KEYS, "a")
     copy = put(keys.with_name(f"{keys.stem} (conflicted copy).fdtr"), keys.read_bytes())
     put(keys.with_name(".a.fdtr.0123abcd.part"), b"half")
     put(parties.folder / ".sync/journal", b"")
     put(parties.folder / "README.md", b"ours")
-    [fault] = parties.board.faults
+    [fault] = parties.snapshot.faults
     assert fault == f"Ignored: {copy} is under no name of this study's sites."
     parties.play()
 
@@ -200,15 +200,15 @@ def test_without_a_roster_a_message_counts_under_its_own_name_alone(tmp_path):
     parties.join_all().site("a")
     place = parties.folder / "rounds/1/sums"
     moved = (place / file_name("a")).rename(place / file_name("b"))
-    assert parties.board.sums == {}
-    [fault] = parties.board.faults
+    assert parties.snapshot.sums == {}
+    [fault] = parties.snapshot.faults
     assert fault == f"Ignored: {moved} is of 'a' and lies under another name."
 
 
 def test_parts_of_another_round_or_key_or_sender_are_left_out(tmp_path):
     parties = begun(tmp_path, masked=True)
     parties.site("a")
-    board = parties.board
+    board = parties.snapshot
     mine = board.keys["a"]
     stranger, later = Key.new(), numbered_round(board.study.fingerprint, board.study.roster, 2)
     forged = Announcement("b", mine.public_key, mine.signature)
@@ -223,33 +223,33 @@ def test_parts_of_another_round_or_key_or_sender_are_left_out(tmp_path):
     }
     for content, reason in cases.items():
         put(target, content)
-        [fault] = parties.board.faults
+        [fault] = parties.snapshot.faults
         assert reason in fault
-        assert "b" not in parties.board.keys
+        assert "b" not in parties.snapshot.keys
     # Signed as a letter, but not as the secure sum asks: the site that would mask with it refuses.
     put(target, seal_part(KEYS, "b", forged, board.within, key_of("b")))
     for site in "ca":
         with pytest.raises(ProtocolViolation, match="'b' announced is not signed"):
             parties.site(site)
-    assert parties.board.masked == {}
+    assert parties.snapshot.masked == {}
 
 
 def test_a_round_that_the_hub_did_not_begin_is_ignored(tmp_path):
     parties = begun(tmp_path, masked=True)
     parties.all("a")
-    later = numbered_round(parties.board.study.fingerprint, parties.board.study.roster, 2)
+    later = numbered_round(parties.snapshot.study.fingerprint, parties.snapshot.study.roster, 2)
     place = parties.folder / "rounds/2/hub/begun.fdtr"
     forged = seal_begun(numbered_round(later.fingerprint, {}, 2), None)
     for content in (b"", forged, (parties.folder / "rounds/1/hub/begun.fdtr").read_bytes()):
         put(place, content)
-        board = parties.board
+        board = parties.snapshot
         assert board.number == 1
         assert str(place) in board.faults[0]
     put(parties.folder / "rounds/../rounds/-3/hub/begun.fdtr", forged)
     put(parties.folder / "rounds/99999/hub/begun.fdtr", forged)
-    assert parties.board.number == 1
+    assert parties.snapshot.number == 1
     put(place, seal_begun(later, key_of(HUB)))
-    assert parties.board.number == 2
+    assert parties.snapshot.number == 2
 
 
 def test_a_folder_without_a_round_says_so(tmp_path):
@@ -266,17 +266,17 @@ def test_an_opening_or_confirmation_that_is_damaged_counts_as_absent(tmp_path):
     parties.all()
     parties.hub()
     parties.all()
-    path = parties.board.path(CONFIRMED, "b")
+    path = parties.snapshot.path(CONFIRMED, "b")
     right = path.read_bytes()
     put(path, right[:-1] + b"!")
     assert "of b" in parties.site("a").waits
     put(path, right)
     parties.all()
     for part in (OPENED, MASKED):
-        path = parties.board.path(part, "b")
+        path = parties.snapshot.path(part, "b")
         right = path.read_bytes()
         put(path, bytes(len(right)))
-        assert parties.board.total is None
+        assert parties.snapshot.total is None
         if part == OPENED:
             assert "Openings of b" in parties.hub().waits
         put(path, right)

@@ -47,10 +47,10 @@ def test_without_it_an_outsider_chooses_whom_a_secure_sum_is_over(tmp_path, monk
     monkeypatch.setattr(round_snapshot, "require_keys", lambda _: None)
     monkeypatch.setattr("fdtr.exchange.folder.hub_steps.require_keys", lambda _: None)
     parties = masked_by_all(tmp_path, without_hub(study_of(FIVE, masked=True)))
-    outsiders_list(parties.board)
+    outsiders_list(parties.snapshot)
     parties.all("a", "b", "c")
     parties.all("a", "b", "c")
-    assert parties.board.add_up(("a", "b", "c")).sites == ("a", "b", "c")
+    assert parties.snapshot.add_up(("a", "b", "c")).sites == ("a", "b", "c")
 
 
 @pytest.mark.parametrize(("roster", "lacks"), [(False, r"no \[roster\]"), (True, "no key of the hub")])
@@ -70,8 +70,8 @@ def test_with_it_an_outsiders_list_counts_as_absent(tmp_path, monkeypatch):
     parties = masked_by_all(tmp_path, study_of(FIVE, masked=True))
     with monkeypatch.context() as patched:
         patched.setattr("fdtr.exchange.envelopes.require_own", lambda *_: None)  # an outsider's program is their own
-        outsiders_list(parties.board)
-    [fault] = parties.board.faults
+        outsiders_list(parties.snapshot)
+    [fault] = parties.snapshot.faults
     assert "survivors.fdtr is not signed, and the roster has a key of the hub" in fault
-    assert parties.board.survivors is None
+    assert parties.snapshot.survivors is None
     assert "hub's list of survivors" in parties.site("a").waits

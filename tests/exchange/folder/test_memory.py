@@ -29,15 +29,15 @@ def test_the_same_sums_under_a_renamed_study_are_compared(tmp_path):
     for site in "abc":
         with pytest.raises(DifferencingRisk, match="fewer than 3 sites"):
             parties.site(site)
-    assert parties.board.confirmed == {}
-    assert parties.board.opened == {}
+    assert parties.snapshot.confirmed == {}
+    assert parties.snapshot.opened == {}
 
 
 def test_the_same_sites_under_other_names_are_compared(tmp_path):
     first = opened(tmp_path / "one")
     names = {"a": "north", "b": "south", "c": "west"}
     roster = {new: key_of(old).public for old, new in names.items()} | {HUB: key_of(HUB).public}
-    study = Study.model_validate({**first.board.study.model_dump(), "roster": roster})
+    study = Study.model_validate({**first.snapshot.study.model_dump(), "roster": roster})
     parties = beside(first, tmp_path / "two", tuple(names.values()), study)
     for old, new in names.items():
         (parties.root / f"{new}.csv").write_text(
@@ -51,7 +51,7 @@ def test_the_same_sites_under_other_names_are_compared(tmp_path):
     for site in parties.sites:
         with pytest.raises(DifferencingRisk, match="fewer than 3 sites"):
             parties.site(site)
-    assert parties.board.confirmed == {}
+    assert parties.snapshot.confirmed == {}
 
 
 @pytest.mark.parametrize("replaced", ["d", "bcd"])
@@ -73,8 +73,8 @@ def test_the_same_sites_under_other_keys_are_compared(tmp_path, replaced):
     for site in "abcd":
         with pytest.raises(DifferencingRisk, match="the same names and keys"):
             parties.site(site)
-    assert parties.board.confirmed == {}
-    assert parties.board.opened == {}
+    assert parties.snapshot.confirmed == {}
+    assert parties.snapshot.opened == {}
 
 
 def test_another_study_of_other_patients_is_no_second_sum(tmp_path):
@@ -87,7 +87,7 @@ def test_another_study_of_other_patients_is_no_second_sum(tmp_path):
         table.write_text("".join([header, *(line.replace('"p', '"q') for line in lines[:200])]))
     parties.open()
     parties.join_all().play()
-    assert parties.board.checked_total().sites == ("a", "b", "c")
+    assert parties.snapshot.checked_total().sites == ("a", "b", "c")
 
 
 def test_what_an_earlier_version_remembers_is_not_forgotten(tmp_path):
@@ -99,6 +99,6 @@ def test_what_an_earlier_version_remembers_is_not_forgotten(tmp_path):
     old.write_text('{"rounds": []}')
     with pytest.raises(OtherFormat, match="by the names of their sites"):
         parties.site("a")
-    assert parties.board.keys == {}
+    assert parties.snapshot.keys == {}
     old.unlink()
     parties.play()

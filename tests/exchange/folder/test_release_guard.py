@@ -49,7 +49,7 @@ def test_an_open_clone_of_a_secure_sum_shows_nobody_who_stays_out_of_it(tmp_path
             clone.site(site)
         assert standing(clone, site) == 1
         assert not list(clone.home_of(site).glob("*/sums.fdtr"))
-    assert clone.board.sums == {}
+    assert clone.snapshot.sums == {}
 
 
 def test_nor_does_a_message_in_a_file(tmp_path):
@@ -74,7 +74,7 @@ def test_a_sum_that_is_opened_while_a_person_is_asked_counts(tmp_path):
     for _ in range(2):
         with clone.at_home("a"), pytest.raises(DifferencingRisk, match="part of a secure sum that was opened"):
             take_site_steps(find_joined(clone.folder, "a"), confirm=agree, key=clone.key("a"))
-    assert clone.board.sums == {}
+    assert clone.snapshot.sums == {}
 
 
 @pytest.mark.quick
@@ -99,7 +99,7 @@ def test_what_left_openly_is_not_hidden_in_vain(tmp_path):
     masked.join_all()
     with pytest.raises(DifferencingRisk, match=r"left openly before, .* without this site"):
         masked.site("a")
-    assert masked.board.keys == {}
+    assert masked.snapshot.keys == {}
 
 
 def test_what_was_never_sent_is_hidden_as_ever(tmp_path):
@@ -131,4 +131,4 @@ def test_no_mask_is_opened_once_the_numbers_left_openly(tmp_path):
     first.all("b", "c", "d")
     with pytest.raises(DifferencingRisk, match="left openly before"):
         first.site("a")
-    assert "a" not in first.board.opened
+    assert "a" not in first.snapshot.opened

@@ -50,7 +50,7 @@ def test_a_message_that_was_saved_and_not_recorded_is_asked_about_and_goes_out_a
     assert path.read_bytes() == saved
     assert len(standing(parties)) == 1
     if not masked:
-        assert parties.board.path(SUMS, "a").read_bytes() == saved
+        assert parties.snapshot.path(SUMS, "a").read_bytes() == saved
     parties.play()
 
 
@@ -70,9 +70,9 @@ def test_a_disk_that_fails_after_the_message_is_in_place_leaves_message_and_reco
     assert standing(parties) == []
     with pytest.raises(FdtrError, match="Nothing was posted"):
         parties.site("a", says=False)
-    assert parties.board.sums == {}
+    assert parties.snapshot.sums == {}
     parties.site("a")
-    assert parties.board.sums["a"].digest == standing(parties)[0]
+    assert parties.snapshot.sums["a"].digest == standing(parties)[0]
 
 
 @BOTH
@@ -90,9 +90,9 @@ def test_what_the_ledger_no_longer_holds_is_asked_about_before_it_is_posted(tmp_
     reachable(parties, place)
     with pytest.raises(FdtrError, match="Nothing was posted"):
         parties.site("a", says=False)
-    assert not parties.board.path(part, "a").exists()
+    assert not parties.snapshot.path(part, "a").exists()
     parties.site("a")
-    assert parties.board.path(part, "a").read_bytes() == saved
+    assert parties.snapshot.path(part, "a").read_bytes() == saved
     assert standing(parties) == [message]
 
 
@@ -109,7 +109,7 @@ def test_a_message_of_another_table_is_not_recorded_under_the_present_one(tmp_pa
     assert at_home(parties, SUMS) == []
     if not masked:
         parties.site("a")
-        assert parties.board.sums["a"].sums.n.max() == 100
+        assert parties.snapshot.sums["a"].sums.n.max() == 100
 
 
 def test_who_says_no_may_change_the_table(tmp_path):
@@ -118,7 +118,7 @@ def test_who_says_no_may_change_the_table(tmp_path):
         parties.site("a", says=False)
     shorter(tmp_path / "a.csv")
     parties.site("a")
-    assert parties.board.sums["a"].sums.n.max() == 100
+    assert parties.snapshot.sums["a"].sums.n.max() == 100
 
 
 @BOTH
@@ -134,7 +134,7 @@ def test_who_cannot_be_asked_may_change_the_table(tmp_path, masked, why):
     assert at_home(parties, SUMS) == []
     shorter(tmp_path / "a.csv")
     parties.play()
-    assert parties.board.checked_total().sums.n.max() == 340
+    assert parties.snapshot.checked_total().sums.n.max() == 340
 
 
 def test_a_message_that_was_recorded_stays_whatever_is_said_then(tmp_path, monkeypatch):
@@ -153,7 +153,7 @@ def test_a_message_that_was_recorded_stays_whatever_is_said_then(tmp_path, monke
 @pytest.mark.usefixtures("counted")
 def test_two_draws_differ(tmp_path):
     parties = due(tmp_path, masked=False, **PRIVATE)
-    study = parties.board.study
+    study = parties.snapshot.study
     rows = read_trajectories(tmp_path / "a.csv", study, "a")
     first, second = (fit_message(study, rows).summary for _ in range(2))
     assert first.digest != second.digest
@@ -176,12 +176,12 @@ def test_noise_is_drawn_once_whoever_dies_or_begins_another_round(tmp_path, mask
     [message] = standing(parties)
     parties.new_round()
     parties.play()
-    assert parties.board.number == 2
+    assert parties.snapshot.number == 2
     assert set(standing(parties)) == {message}
     if not masked:
-        assert parties.board.sums["a"].digest == message
+        assert parties.snapshot.sums["a"].digest == message
         return
-    board = parties.board
+    board = parties.snapshot
     with parties.at_home("a"):
         rounded = find_kept(board.checked_total(), "a", board.study)
         [kept] = [p for p in (tmp_path / "homes/a/sent").iterdir() if p.stem == message]
@@ -200,7 +200,7 @@ def test_noise_that_waits_is_there_when_the_table_is_restored(tmp_path):
         parties.site("a")
     (tmp_path / "a.csv").write_text(table)
     parties.site("a")
-    assert parties.board.path(SUMS, "a").read_bytes() == saved
+    assert parties.snapshot.path(SUMS, "a").read_bytes() == saved
 
 
 @pytest.mark.usefixtures("counted")
@@ -212,14 +212,14 @@ def test_noise_drawn_in_a_round_that_was_given_up_unasked_is_used_in_the_next(tm
     parties.site("b")
     parties.new_round()
     parties.site("a")
-    assert parties.board.sums["a"].digest == drawn.stem
+    assert parties.snapshot.sums["a"].digest == drawn.stem
     assert path.exists()
 
 
 def test_a_masked_round_leaves_of_the_message_only_what_has_to_be_subtracted(tmp_path):
     parties = due(tmp_path, masked=True)
     parties.play()
-    board = parties.board
+    board = parties.snapshot
     [member] = [digest for site, digest in board.checked_total().members if site == "a"]
     assert [path.stem for path in (tmp_path / "homes/a/sent").iterdir()] == [member]
     assert at_home(parties, SUMS) == []

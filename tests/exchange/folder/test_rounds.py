@@ -79,7 +79,7 @@ def test_an_open_round_gives_the_policies_of_one_table(tmp_path):
     assert first.done == ("Posted this site's message: sums over its patients, never a row.",)
     assert parties.hub().waits == "Messages of b and c. Here: a. Go on without them with --close."
     parties.play()
-    study = parties.board.study
+    study = parties.snapshot.study
     rows = {site: read_trajectories(tmp_path / f"{site}.csv", study) for site in parties.sites}
     total = combine([fit_local(study, one).summary for one in rows.values()])
     for site, one in rows.items():
@@ -92,7 +92,7 @@ def test_an_open_round_gives_the_policies_of_one_table(tmp_path):
 def test_a_masked_round_gives_the_same_within_its_resolution(tmp_path):
     parties = ready(tmp_path, masked=True, learning={"ridge": 1e-5})
     parties.play()
-    study = parties.board.study
+    study = parties.snapshot.study
     rows = {site: read_trajectories(tmp_path / f"{site}.csv", study) for site in parties.sites}
     total = combine([fit_local(study, one).summary for one in rows.values()])
     for site, one in rows.items():
@@ -114,7 +114,7 @@ def test_each_phase_is_resumed_by_a_fresh_home_and_the_round_remembers(tmp_path)
     seen = []
     for _ in range(5):
         for name in (*parties.sites, HUB):
-            seen.append(status_of(parties.board).next)
+            seen.append(status_of(parties.snapshot).next)
             turn = parties.turn(name)
             again = parties.turn(name)  # nothing is done twice
             assert again.done == ()
@@ -127,7 +127,7 @@ def test_a_site_that_says_no_posts_nothing(tmp_path):
     parties = ready(tmp_path, masked=False)
     with pytest.raises(FdtrError, match="Nothing was posted"):
         parties.site("a", says=False)
-    assert parties.board.sums == {}
+    assert parties.snapshot.sums == {}
     with parties.at_home("a"):
         assert site_ledger().recorded() == []
 
@@ -169,16 +169,16 @@ def test_the_hub_goes_on_without_a_site_only_when_told(tmp_path):
 
 def test_a_hub_that_jumps_ahead_is_not_followed_and_blocks_nothing(tmp_path):
     parties = ready(tmp_path, masked=False)
-    study = parties.board.study
+    study = parties.snapshot.study
     for number in (3, 9999):
         far = begun_path(parties.folder, number)
         far.parent.mkdir(parents=True)
         far.write_bytes(seal_begun(numbered_round(study.fingerprint, study.roster, number), key_of(HUB)))
-    assert parties.board.number == 1
-    assert "rounds/3 leaves out round 2" in parties.board.faults[0]
+    assert parties.snapshot.number == 1
+    assert "rounds/3 leaves out round 2" in parties.snapshot.faults[0]
     parties.site("a")
     assert parties.new_round().done[0].startswith("Began round 2.")
-    assert parties.board.number == 3  # which it had begun before, and which follows now
+    assert parties.snapshot.number == 3  # which it had begun before, and which follows now
     assert parties.site("a").number == 3
 
 
@@ -194,18 +194,18 @@ def test_the_last_round_that_can_be_numbered_is_the_last(tmp_path, monkeypatch):
 
 def test_a_roster_too_small_for_those_who_may_collude_is_refused_before_anything_is_posted(tmp_path):
     asked = {"colluding": 1}
-    small = Parties(tmp_path / "small").set_up(study_of(masked=True, asked=asked))
+    small = Parties(tmp_path / "small").set_up(study_of(masked=True, disclosure=asked))
     with pytest.raises(TooFewSurvivors, match="has 3 sites; a secure sum here needs 4"):
         small.open()
     assert not small.folder.exists()
-    parties = Parties(tmp_path / "four", tuple("abcd")).set_up(study_of(tuple("abcd"), masked=True, asked=asked))
+    parties = Parties(tmp_path / "four", tuple("abcd")).set_up(study_of(tuple("abcd"), masked=True, disclosure=asked))
     parties.open()
     parties.join_all()
     parties.all()
     parties.all("a", "b")
     with pytest.raises(TooFewSurvivors, match="3 sites are left and 4 are needed"):
         parties.hub(close=True)
-    study = parties.board.study
+    study = parties.snapshot.study
     set_roster(parties.folder / "study.toml", {k: v for k, v in study.roster.items() if k != "c"})
     with pytest.raises(TooFewSurvivors):
         parties.join("a")
@@ -213,7 +213,7 @@ def test_a_roster_too_small_for_those_who_may_collude_is_refused_before_anything
 
 def test_a_coarse_resolution_is_told_when_the_folder_is_opened(tmp_path):
     asked = {"max_patients": 2**23}
-    turn = Parties(tmp_path).set_up(study_of(masked=True, asked=asked)).open()
+    turn = Parties(tmp_path).set_up(study_of(masked=True, disclosure=asked)).open()
     assert "36 binary digits" in turn.notes[-1]
 
 
@@ -222,7 +222,7 @@ def test_too_few_sites_are_never_added(tmp_path):
     parties.all("a", "b")
     with refuses("SITES"):
         parties.hub(close=True)
-    assert parties.board.total is None
+    assert parties.snapshot.total is None
     masked = ready(tmp_path / "masked", masked=True)
     masked.all()
     masked.all("a")  # c came last and masked at once
@@ -239,9 +239,9 @@ def test_a_site_lost_before_the_list_is_recovered(tmp_path):
     parties.play("a", "b", "d")
     with pytest.raises(OtherRound, match="closed without site 'c'"):
         parties.site("c")
-    study = parties.board.study
+    study = parties.snapshot.study
     total = combine([fit_local(study, read_trajectories(tmp_path / f"{s}.csv", study)).summary for s in "abd"])
-    assert parties.board.checked_total().sums.close_to(total.sums, 1e-9)
+    assert parties.snapshot.checked_total().sums.close_to(total.sums, 1e-9)
 
 
 def test_a_site_lost_after_the_list_needs_a_new_round_and_masks_are_destroyed(tmp_path):
@@ -249,10 +249,10 @@ def test_a_site_lost_after_the_list_needs_a_new_round_and_masks_are_destroyed(tm
     parties.all("a", "b", "d")  # c does not sign
     parties.all("a", "b", "d")
     assert "of c" in parties.hub().waits
-    assert parties.board.opened == {}
+    assert parties.snapshot.opened == {}
     [state] = parties.home_of("a").glob("*/state.json")
     assert SiteRound.from_json(state.read_bytes()).self_mask
-    set_roster(parties.folder / "study.toml", {k: v for k, v in parties.board.study.roster.items() if k != "c"})
+    set_roster(parties.folder / "study.toml", {k: v for k, v in parties.snapshot.study.roster.items() if k != "c"})
     parties.new_round()
     assert parties.new_round().done == ()  # asked twice, one is begun
     with pytest.raises(OtherRoster, match="c changed"):
@@ -264,8 +264,8 @@ def test_a_site_lost_after_the_list_needs_a_new_round_and_masks_are_destroyed(tm
     assert not kept.self_mask
     assert not kept.pair_keys
     parties.play("a", "b", "d")
-    assert parties.board.number == 2
-    assert parties.board.checked_total().sites == ("a", "b", "d")
+    assert parties.snapshot.number == 2
+    assert parties.snapshot.checked_total().sites == ("a", "b", "d")
 
 
 def test_a_round_that_comes_back_is_not_played_again(tmp_path):
@@ -282,7 +282,7 @@ def test_a_hub_that_shows_two_lists_gets_nothing(tmp_path):
     parties = ready(tmp_path, "abcde", masked=True)
     parties.all()
     parties.all()
-    board = parties.board
+    board = parties.snapshot
     members = {site: message.digest(board.masked_round) for site, message in board.masked.items()}
     path = board.hub_path(SURVIVORS)
 
@@ -317,7 +317,7 @@ def test_a_hub_that_shows_two_lists_gets_nothing(tmp_path):
     show("bcde")  # a list without the site itself
     with pytest.raises(ProtocolViolation, match=r"signed another list of survivors|not the one that site .* signed"):
         parties.site("a")
-    assert parties.board.opened == {}
+    assert parties.snapshot.opened == {}
     assert not list(parties.root.rglob(f"homes/*/studies/*/*/{OPENED}.fdtr"))
 
 
@@ -331,7 +331,7 @@ def test_a_total_that_is_not_the_sum_is_refused(tmp_path):
         else:
             parties.all()
         parties.hub()
-        board = parties.board
+        board = parties.snapshot
         assert board.total is not None
         wrong = replace(board.total, sums=board.total.sums + board.total.sums)
         path = board.hub_path(TOTAL)
@@ -347,7 +347,7 @@ def test_a_total_is_not_taken_on_trust_where_the_hub_signs_nothing(tmp_path):
     parties = ready(tmp_path, masked=False, roster=False)
     parties.all()
     parties.hub(close=True)
-    board = parties.board
+    board = parties.snapshot
     wrong = replace(board.total, sums=board.total.sums + board.total.sums)
     path = board.hub_path(TOTAL)
     path.unlink()
@@ -366,7 +366,7 @@ def test_two_turns_at_once_do_it_once(tmp_path, monkeypatch):
             monkeypatch.setattr(atomic_files, "_wait_for", _impatient(atomic_files._wait_for))
             with pytest.raises(Busy, match="at work for site 'a'"):
                 parties.site("a")
-    assert parties.board.sums == {}
+    assert parties.snapshot.sums == {}
 
 
 def _impatient(wait):
@@ -388,7 +388,7 @@ def test_everybody_at_once_and_twice(tmp_path, masked):
                 os._exit(0)
             children.append(child)
         assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * len(children)
-        assert parties.board.faults == ()
+        assert parties.snapshot.faults == ()
     parties.play()
     assert not list(parties.root.rglob(".*.part"))
 
@@ -443,7 +443,7 @@ def test_without_a_roster_the_hub_says_when_all_are_here(tmp_path):
 
 def test_progress_is_for_anybody(tmp_path):
     parties = listed(ready(tmp_path, masked=True))
-    found = status_of(parties.board)
+    found = status_of(parties.snapshot)
     assert found.sites["a"] == {"keys": True, "masked": True, "confirmed": False, "opened": False}
     assert found.survivors == ("a", "b", "c")
     assert found.next == "Signatures under the list of survivors of a, b and c: `fdtr site next`."
@@ -454,7 +454,7 @@ def test_a_site_left_out_of_the_list_keeps_its_masks(tmp_path):
     parties = ready(tmp_path, "abcd", masked=True)
     parties.all()
     parties.all()
-    path = parties.board.path(MASKED, "d")
+    path = parties.snapshot.path(MASKED, "d")
     hidden = path.read_bytes()
     path.unlink()
     parties.hub(close=True)
@@ -462,12 +462,12 @@ def test_a_site_left_out_of_the_list_keeps_its_masks(tmp_path):
     with pytest.raises(ProtocolViolation, match="lacks site 'd'"):
         parties.site("d")
     parties.play("a", "b", "c")
-    assert parties.board.checked_total().sites == ("a", "b", "c")
+    assert parties.snapshot.checked_total().sites == ("a", "b", "c")
 
 
 def test_study_columns_may_be_a_sites_own(tmp_path):
     parties = ready(tmp_path, masked=False)
-    study = parties.board.study
+    study = parties.snapshot.study
     own = Study.model_validate({**study.model_dump(), "columns": {**study.columns.model_dump(), "u": "u_here"}})
     text = (tmp_path / "a.csv").read_text().replace('"u"', '"u_here"', 1)
     (tmp_path / "a.csv").write_text(text)
@@ -483,7 +483,7 @@ def test_after_the_round_the_policy_and_the_copy_are_there_for_other_commands(tm
     out = tmp_path / "again.policy"
     assert parties.site("a", out=out).policy == out
     np.testing.assert_array_equal(Policy.load(out).theta, parties.policy("a").theta)
-    board = parties.board
+    board = parties.snapshot
     total = read_total(board.hub_path(TOTAL), board.study, board.within)
     with parties.at_home("a"):
         sent = find_kept(total, "a", board.study)

@@ -42,7 +42,7 @@ def test_a_message_that_was_posted_is_not_taken_back_even_if_somebody_hid_it(tmp
     parties = due(tmp_path, masked=masked)
     parties.site("a")
     [message] = standing(parties)
-    posted = parties.board.path(MASKED if masked else SUMS, "a")
+    posted = parties.snapshot.path(MASKED if masked else SUMS, "a")
     for hide in (lambda: None, posted.unlink, lambda: parties.folder.rename(tmp_path / "elsewhere")):
         hide()
         with pytest.raises((NotWithdrawable, UnreadableFile), match=r"posted in round 1|the folder is not there"):
@@ -74,7 +74,7 @@ def test_a_message_whose_posting_failed_midway_is_not_taken_back(tmp_path, monke
         with pytest.raises(FdtrError, match="Input/output error"):
             parties.site("a")
     [message] = standing(parties)
-    parties.board.path(place.name, "a").unlink(missing_ok=True)  # somebody has it now, and hides it
+    parties.snapshot.path(place.name, "a").unlink(missing_ok=True)  # somebody has it now, and hides it
     with pytest.raises(NotWithdrawable, match="or its posting began and failed"):
         taken_back(parties, message)
     assert standing(parties) == [message]
@@ -93,7 +93,7 @@ def test_that_a_message_was_posted_is_remembered_when_it_is_released_again(tmp_p
         parties.site("a")
     assert standing(parties) == [message]
     reachable(parties, place)
-    parties.board.path(place.name, "a").unlink()
+    parties.snapshot.path(place.name, "a").unlink()
     with pytest.raises(NotWithdrawable, match=r"others may have read it\. Nothing was struck"):
         taken_back(parties, message)
 
@@ -123,8 +123,8 @@ def test_whoever_dies_while_taking_a_masked_message_back_posts_nothing_under_its
     assert standing(parties) == []
     parties.new_round()
     parties.play()
-    assert parties.board.total is not None
-    assert parties.board.total.sums.n.max() == 340
+    assert parties.snapshot.total is not None
+    assert parties.snapshot.total.sums.n.max() == 340
 
 
 def test_a_masked_message_that_is_gone_from_home_is_not_made_anew(tmp_path):

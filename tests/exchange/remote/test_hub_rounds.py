@@ -65,7 +65,7 @@ def test_the_network_gives_the_policies_of_the_shared_folder(tmp_path, same_mask
     assert result.members == result.finished == tuple("abcd")
     assert result.absent == result.given_up == ()
     assert result.fingerprint == net.study.fingerprint
-    assert result.total == sha256(net.board.hub_path("total").read_bytes()).hexdigest()
+    assert result.total == sha256(net.snapshot.hub_path("total").read_bytes()).hexdigest()
     assert result.versions["fdtr"] == __version__
     assert result.began <= result.ended
     shared = Parties(tmp_path / "folder", tuple("abcd")).set_up(net.study)
@@ -87,7 +87,7 @@ def test_a_site_never_gets_anothers_open_sums(tmp_path):
     net = network(tmp_path, masked=False)
     net.run()
     assert {path.name for path in (tmp_path / "homes/a/mirrors").rglob("*.fdtr")} == {
-        "begun.fdtr", "total.fdtr", net.board.path("sums", "a").name
+        "begun.fdtr", "total.fdtr", net.snapshot.path("sums", "a").name
     }  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def test_fewer_than_asked_for_are_never_added(tmp_path):
     result = net.run(min_sites=4)
     assert (result.ending, result.members, result.total) == (Ending.REFUSED, (), None)
     assert "3 sites sent their sums, and 4 were asked for" in result.next
-    assert net.board.total is None
+    assert net.snapshot.total is None
     net.faults.clear()
     asked = len(net.answers)
     assert net.run(min_sites=4).members == tuple("abcd")
@@ -214,11 +214,11 @@ def test_a_site_has_not_finished_because_another_says_so(tmp_path):
 
 def test_a_part_that_was_not_asked_for_is_not_kept_however_well_it_is_signed(tmp_path):
     net = network(tmp_path, "abcd", masked=False)
-    begun = Posting("begun", HUB, net.board.hub_path("begun").read_bytes())
+    begun = Posting("begun", HUB, net.snapshot.hub_path("begun").read_bytes())
     net.faults.append(lambda _, site, __: Answer("d", Outcome.DONE, (begun,)) if site == "d" else None)
     result = net.run()
     assert result.absent == (Absence("d", 1, "sums", Reason.BAD_ANSWER),)
-    assert not net.board.path("begun", "d").exists()
+    assert not net.snapshot.path("begun", "d").exists()
 
 
 def test_a_site_that_says_done_and_posts_nothing_is_not_in(tmp_path):
@@ -265,7 +265,7 @@ def test_a_late_answer_is_not_added(tmp_path):
         Absence("a", 1, "finish", Reason.BAD_ANSWER),
         Absence("d", 1, "sums", Reason.NO_ANSWER),
     )
-    assert list(net.board.sums) == ["a", "b", "c"]
+    assert list(net.snapshot.sums) == ["a", "b", "c"]
     net.faults.clear()
     assert net.run().ending is Ending.COMPLETE
 
@@ -275,7 +275,7 @@ def test_a_site_that_is_asked_twice_says_the_same(tmp_path):
     net.faults.append(lambda phase, site, request: net.handlers[site].answer(request) and None)
     assert net.run().ending is Ending.COMPLETE
     assert [said for phase, site, said in net.answers if phase is Phase.SUMS and site == "a"] == [
-        Answer("a", Outcome.DONE, (Posting("sums", "a", net.board.path("sums", "a").read_bytes()),))
+        Answer("a", Outcome.DONE, (Posting("sums", "a", net.snapshot.path("sums", "a").read_bytes()),))
     ]
 
 
@@ -283,7 +283,7 @@ def test_a_site_whose_second_answer_differs_is_not_believed(tmp_path):
     net = network(tmp_path, masked=False)
     net.faults.append(silent("c"))
     net.run()
-    board = net.board
+    board = net.snapshot
     first = board.path("sums", "a").read_bytes()
     other = summarize(net.study, make_sites(net.study, {"a": 150}, seed=9)["a"])
     said = Answer("a", Outcome.DONE, (Posting("sums", "a", encode_message(other, board.within, key_of("a"))),))

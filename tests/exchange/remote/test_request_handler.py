@@ -34,7 +34,7 @@ def no_waiting(monkeypatch):
 
 
 def begun(net: Network) -> Posting:
-    return Posting("begun", HUB, net.board.hub_path("begun").read_bytes())
+    return Posting("begun", HUB, net.snapshot.hub_path("begun").read_bytes())
 
 
 def first(net: Network, **changes) -> Request:
@@ -189,7 +189,7 @@ def test_an_earlier_round_is_not_played_after_a_later_one(tmp_path):
     net.faults.append(silent("c"))
     net.run()
     net.parties.new_round()
-    assert net.board.number == 2
+    assert net.snapshot.number == 2
     assert net.handlers["a"].answer(replace(old, round=2, postings=(begun(net),))).outcome is Outcome.DONE
     assert net.handlers["a"].answer(old) == Answer("a", Outcome.REFUSED)
 
@@ -225,7 +225,7 @@ def test_a_hub_that_shows_two_lists_gets_no_opening(tmp_path):
     net = network(tmp_path, "abcd", masked=True)
     net.faults.append(silent("a", Phase.CONFIRMED))
     net.run()
-    board = net.board
+    board = net.snapshot
     assert board.survivors is not None
     shorter = SurvivorList(board.survivors.members[:3])
     other = seal_part(SURVIVORS, HUB, shorter, board.within, key_of(HUB))
