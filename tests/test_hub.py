@@ -5,7 +5,7 @@ import sys
 
 from fdtr.exchange.wire import write_message
 from fdtr.site.site_message import summarize
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 SITE_ONLY = ("fdtr.learners", "fdtr.tuning", "fdtr.evaluation", "fdtr.site", "sklearn")
 """Packages that fit models or read patients; the hub needs none of them."""

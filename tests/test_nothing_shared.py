@@ -16,7 +16,7 @@ from fdtr.site.fitting import fit_message
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_check import check
 from fdtr.site.site_message import summarize
-from worlds import make_sites, make_study, make_table
+from random_tables import make_sites, make_study, make_table
 
 OWN = [{"name": "x", "range": [0, 10]}, {"name": "y"}]
 SAYS = "shares no effect, so nothing would be learnt together"

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import fdtr
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 

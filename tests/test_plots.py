@@ -12,7 +12,7 @@ from fdtr import plots
 from fdtr.errors import DataError, UnknownSite, UnreadableFile
 from fdtr.report.record import KnownValue, Record
 from fdtr.report.render import render
-from worlds import make_study, make_table
+from random_tables import make_study, make_table
 
 pytestmark = pytest.mark.slow
 

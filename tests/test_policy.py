@@ -12,7 +12,7 @@ from fdtr.site import fit_q_learning
 from fdtr.site.fitting import fit_local
 from fdtr.site.site_message import summarize
 from paper_algorithms import penalty
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 NAMES = ["u", "x", "v", "y"]

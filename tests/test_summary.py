@@ -10,7 +10,7 @@ from fdtr.errors import ChangedSummary, InvalidSums, OtherStudy, WrongSite
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import read_trajectories
 from fdtr.summary import SiteSummary, Sums, combine
-from worlds import make_sites, make_study, make_table
+from random_tables import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
 

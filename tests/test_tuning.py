@@ -15,7 +15,7 @@ from fdtr.site.fitting import fit_federated, fit_local
 from fdtr.site.settings_choice import choose_alone
 from fdtr.summary import combine
 from fdtr.tuning import Candidate, Grid
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 GRID = Grid(ridges=(0.01, 1.0), weights=(0.0, 0.3), shares=("value", "reward"))

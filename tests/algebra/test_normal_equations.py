@@ -15,7 +15,7 @@ from fdtr.algebra.normal_equations import (
     solve,
 )
 from fdtr.errors import SingularSystem
-from worlds import make_study
+from random_tables import make_study
 
 
 @pytest.mark.parametrize("n_actions", [2, 3, 300])

@@ -7,7 +7,7 @@ import numpy as np
 from fdtr.algebra.normal_equations import factor
 from fdtr.algebra.pessimism import LowerBound, Penalty, argmax_first, log_term, penalty_roots
 from paper_algorithms import penalty
-from worlds import make_study
+from random_tables import make_study
 
 
 def test_log_term_is_the_papers():

@@ -5,7 +5,7 @@ import pyarrow.csv
 import pytest
 
 from command_line import SITES
-from worlds import make_study, make_table
+from random_tables import make_study, make_table
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from command_line import fdtr, refused
-from worlds import make_study
+from random_tables import make_study
 
 pytestmark = pytest.mark.slow  # a process for every command
 

@@ -13,7 +13,7 @@ from command_line import fdtr
 from fdtr.signing import Key
 from fdtr.study import Study
 from message_files import small_study
-from worlds import make_study, make_table
+from random_tables import make_study, make_table
 
 pytestmark = pytest.mark.slow  # a process for every command
 SITES = {"north": 400, "south": 420, "west": 440}

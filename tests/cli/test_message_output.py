@@ -9,7 +9,7 @@ from fdtr.cli import message_output
 from fdtr.inference import Suspicion
 from fdtr.site.fitting import fit_local
 from fdtr.summary import combine
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 

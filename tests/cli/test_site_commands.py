@@ -9,7 +9,7 @@ import pytest
 
 from command_line import SITES, fdtr, refused
 from fdtr.policy import Policy
-from worlds import make_study, make_table
+from random_tables import make_study, make_table
 
 pytestmark = pytest.mark.slow  # a process for every command
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from command_line import fdtr
-from worlds import make_study
+from random_tables import make_study
 
 pytestmark = pytest.mark.slow  # a process for every command
 

@@ -11,7 +11,7 @@ import pytest
 from command_line import SITES, fdtr, refused
 from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
-from worlds import make_study, make_table
+from random_tables import make_study, make_table
 
 pytestmark = pytest.mark.slow  # a process for every command
 

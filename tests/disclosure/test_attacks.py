@@ -11,8 +11,8 @@ from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_message import release_of, summarize
+from random_tables import make_study, make_table
 from refusals import refuses
-from worlds import make_study, make_table
 
 pytestmark = pytest.mark.quick
 RELAXED = {"min_patients": 1, "max_ratio": 1.0, "min_action": 1, "min_cell": 1, "max_leverage": 1.0, "once_margin": 0}

@@ -13,7 +13,7 @@ from fdtr.disclosure import judge
 from fdtr.disclosure.facts import measure
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import read_trajectories
-from worlds import make_sites, make_study, make_table
+from random_tables import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
 MIXED = [

@@ -16,8 +16,8 @@ from fdtr.site.fitting import fit_federated, fit_local
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_message import release_of, summarize
 from fdtr.summary import Grams, SiteSummary, combine
+from random_tables import make_sites, make_study, make_table
 from refusals import refuses
-from worlds import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
 WITHHOLD = {"small_step": "withhold", "min_patients": 110, "max_ratio": 1.0, "max_leverage": 1.0, "min_action": 1}

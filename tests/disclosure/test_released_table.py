@@ -18,8 +18,8 @@ from fdtr.exchange.wire import write_table
 from fdtr.site import summarize_table
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_table_one import release_of_table
+from random_tables import make_sites, make_study, make_table
 from refusals import refuses
-from worlds import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
 

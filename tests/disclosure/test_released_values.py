@@ -12,8 +12,8 @@ from fdtr.site import evaluate_site
 from fdtr.site.fitting import fit_local
 from fdtr.site.site_evaluation import summarize_values
 from fdtr.summary import combine
+from random_tables import make_sites, make_study
 from refusals import refuses
-from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 

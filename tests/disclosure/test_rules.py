@@ -10,8 +10,8 @@ from fdtr.disclosure.facts import measure
 from fdtr.site.fitting import fit_local
 from fdtr.site.site_check import check
 from fdtr.site.site_message import summarize
+from random_tables import make_sites, make_study
 from refusals import refuses
-from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 RELAXED = {"min_patients": 1, "max_ratio": 1.0, "min_action": 1, "min_cell": 1, "max_leverage": 1.0}

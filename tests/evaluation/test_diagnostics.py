@@ -11,7 +11,7 @@ from fdtr.evaluation.importance import Weights
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_evaluation import evaluate
 from fdtr.study import Study
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 

@@ -28,7 +28,7 @@ from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
-from worlds import make_study, make_table
+from random_tables import make_study, make_table
 
 METHODS = ("pdis", "wis", "fqe", "dr", "wdr")
 pytestmark = pytest.mark.quick

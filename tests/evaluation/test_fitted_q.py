@@ -9,7 +9,7 @@ from fdtr.evaluation import Behaviour, Constant, Deterministic, Evaluator, known
 from fdtr.evaluation.fitted_q import cross_fitted_q, fit_q, fitted_q_values, solve_backward
 from fdtr.evaluation.target_evaluation import SiteData, TargetEvaluation
 from fdtr.site.fitting import fit_local
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 

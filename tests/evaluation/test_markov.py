@@ -8,7 +8,7 @@ from evaluation_patients import ENDS, make_patients
 from fdtr.evaluation import Evaluator
 from fdtr.evaluation.markov import MarkovCheck, PredictionGain, check_markov
 from fdtr.site.rows import read_trajectories
-from worlds import make_study
+from random_tables import make_study
 
 pytestmark = pytest.mark.quick
 

@@ -18,7 +18,7 @@ from fdtr.evaluation.step_arrays import StepArrays, step_arrays
 from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
-from worlds import make_sites, make_study, make_table
+from random_tables import make_sites, make_study, make_table
 
 METHODS = ("pdis", "wis", "fqe", "dr", "wdr")
 pytestmark = pytest.mark.quick

@@ -9,7 +9,7 @@ from fdtr.evaluation import Behaviour, Constant, Deterministic, Softened
 from fdtr.evaluation.targets import as_target
 from fdtr.learners.baselines import MajorityVote
 from fdtr.site.fitting import fit_local
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 

@@ -30,7 +30,7 @@ from fdtr.site.fitting import fit_federated
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_message import summarize
 from message_files import forged, small_messages, small_study
-from worlds import make_sites, make_study, make_table
+from random_tables import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
 SIZES = {"a": 330, "b": 360, "c": 400}

@@ -14,7 +14,7 @@ from fdtr.site.fitting import fit_federated
 from fdtr.site.site_message import summarize
 from fdtr.summary import Total, combine
 from message_files import forged
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 SECURE = {"secure_sum": True, "max_patients": 1000}

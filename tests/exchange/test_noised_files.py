@@ -11,7 +11,7 @@ from fdtr.masking import FixedPoint, as_sent
 from fdtr.site.fitting import fit_federated, fit_message
 from fdtr.site.site_message import summarize
 from message_files import round_of, with_roster
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 PRIVATE = {"epsilon": 100.0, "delta": 1e-6}

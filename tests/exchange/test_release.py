@@ -25,8 +25,8 @@ from fdtr.site import evaluate_site, summarize_table
 from fdtr.site.fitting import fit_local, fit_message
 from fdtr.summary import combine
 from message_files import round_of, with_roster
+from random_tables import make_sites, make_study, make_table
 from refusals import refuses
-from worlds import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
 PRIVATE = {"epsilon": 100.0, "delta": 1e-6}

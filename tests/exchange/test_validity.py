@@ -9,7 +9,7 @@ from fdtr.errors import InvalidSums
 from fdtr.exchange.validity import check_grams, check_site, check_sound
 from fdtr.site.fitting import fit_local
 from fdtr.summary import Grams, Sums
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 KINDS = ["plain", "units", "rare", "twins", "near", "mixed", "flat", "constant", "large"]

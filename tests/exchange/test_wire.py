@@ -20,8 +20,8 @@ from fdtr.hub import combine_messages, pooled_coefficients
 from fdtr.site.fitting import fit_federated, fit_local
 from fdtr.site.site_message import summarize
 from fdtr.summary import SiteSummary, Total, combine
+from random_tables import make_sites, make_study
 from refusals import refuses
-from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.interpolate import BSpline
 
 from fdtr.study import Study
-from worlds import make_study
+from random_tables import make_study
 
 
 def phi(study: Study, state: list[float], action: int) -> np.ndarray:

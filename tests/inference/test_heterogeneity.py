@@ -8,7 +8,7 @@ import paper_algorithms as paper
 from fdtr.inference import Heterogeneity, heterogeneity, power
 from fdtr.site.fitting import fit_local
 from fdtr.summary import combine
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 

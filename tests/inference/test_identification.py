@@ -7,7 +7,7 @@ import paper_algorithms as paper
 from fdtr.inference import transition_test
 from fdtr.site.fitting import fit_local
 from fdtr.site.site_check import check
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 

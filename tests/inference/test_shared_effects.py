@@ -17,7 +17,7 @@ from fdtr.inference import (
 from fdtr.learners.backward import Settings
 from fdtr.site.fitting import fit_federated, fit_local
 from fdtr.summary import Sums, combine
-from worlds import make_sites, make_study, make_table
+from random_tables import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
 

@@ -5,7 +5,7 @@ import numpy as np
 import paper_algorithms as paper
 from fdtr.learners.baselines import MajorityVote
 from fdtr.site import fit_q_learning
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 
 def stage_by_stage(steps):

@@ -16,7 +16,7 @@ from fdtr.site.fitting import fit_federated, fit_local
 from fdtr.site.rows import read_trajectories
 from fdtr.site.settings_choice import settings_of
 from fdtr.summary import combine
-from worlds import make_sites, make_study, make_table
+from random_tables import make_sites, make_study, make_table
 
 LEARNING = {"pessimism": 0.002, "ridge": 0.3}
 

@@ -12,7 +12,7 @@ from fdtr.site.fitting import fit_federated, fit_local
 from fdtr.site.rows import read_trajectories
 from fdtr.summary import combine
 from paper_algorithms import penalty
-from worlds import make_sites, make_study, make_table
+from random_tables import make_sites, make_study, make_table
 
 
 def federated_theta(study, table):

@@ -9,7 +9,7 @@ from fdtr.learners.backward import grams_of
 from fdtr.learners.local import fit_local
 from fdtr.learners.private_fit import Noise, fit_private
 from fdtr.site import message_settings
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 

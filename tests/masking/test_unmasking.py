@@ -10,8 +10,8 @@ from fdtr.masking import FixedPoint, as_sent, masked_total
 from fdtr.site import others_in
 from fdtr.site.fitting import fit_federated, fit_local
 from fdtr.summary import combine
+from random_tables import make_sites, make_study
 from secure_sum import agree, play
-from worlds import make_sites, make_study
 
 SIZES = {"a": 90, "b": 70, "c": 120, "d": 60, "e": 80}
 

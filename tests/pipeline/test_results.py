@@ -14,7 +14,7 @@ from fdtr.pipeline import study_record
 from fdtr.pipeline.run import practice_of
 from fdtr.report.record import read_record
 from fdtr.site.rows import evaluation_folds
-from worlds import make_study, make_table
+from random_tables import make_study, make_table
 
 pytestmark = pytest.mark.quick
 METHODS = ["FDTR", "LDTR", "LDTR (MV)", "Q-learn (1)", "Q-learn (1-MV)", "Q-learn (H)"]

@@ -25,7 +25,7 @@ from fdtr.report.formats import number, percent
 from fdtr.report.pages import environment, script_text
 from fdtr.report.record import Choice, Example, KnownValue, Record, Refusal
 from fdtr.report.render import render
-from worlds import make_study, make_table
+from random_tables import make_study, make_table
 
 pytestmark = pytest.mark.slow
 

@@ -22,8 +22,8 @@ from fdtr.site.settings_choice import judge_pessimism, nobody
 from fdtr.site.site_evaluation import evaluate
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
+from random_tables import make_study, make_table
 from refusals import refuses
-from worlds import make_study, make_table
 
 AUTO = {"ridge": "auto", "pessimism": "auto"}
 CLUSTERED = make_study(columns={"cluster": "clinician"}, learning=AUTO)

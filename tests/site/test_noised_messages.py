@@ -14,8 +14,8 @@ from fdtr.site.site_check import check
 from fdtr.site.site_evaluation import summarize_values
 from fdtr.site.site_message import release_of, release_of_values, summarize
 from fdtr.summary import combine
+from random_tables import make_sites, make_study
 from refusals import refuses
-from worlds import make_sites, make_study
 
 SITES = {"a": 300, "b": 260, "c": 280}
 PRIVATE = {"epsilon": 10.0, "delta": 1e-6}

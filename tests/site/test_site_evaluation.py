@@ -16,7 +16,7 @@ from fdtr.site.fitting import fit_local
 from fdtr.site.rows import evaluation_folds, read_trajectories
 from fdtr.study import Study
 from fdtr.summary import combine
-from worlds import make_study, make_table
+from random_tables import make_study, make_table
 
 pytestmark = pytest.mark.quick
 

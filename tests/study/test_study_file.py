@@ -8,7 +8,7 @@ import pytest
 
 from fdtr.errors import DamagedFile, InvalidStudy, OtherStudy, UnreadableFile
 from fdtr.study import Study
-from worlds import make_study
+from random_tables import make_study
 
 pytestmark = pytest.mark.quick
 

@@ -15,7 +15,7 @@ from fdtr.evaluation.step_arrays import ByStep, StepArrays, state_functions, ste
 from fdtr.features import FeatureMap
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 Array = NDArray[np.float64]
 ENDS = {"death": 0.0, "discharge": 1.0}

@@ -28,7 +28,7 @@ from fdtr.policy import Policy
 from fdtr.signing import HUB, Key
 from fdtr.study import Study
 from message_files import small_study
-from worlds import make_table
+from random_tables import make_table
 
 SITES = ("a", "b", "c")
 

@@ -13,7 +13,7 @@ from fdtr.disclosure import Message, MethodValue, ValueFacts, ValueMessage, rele
 from fdtr.signing import Key, Round, numbered_round
 from fdtr.site.site_message import summarize
 from fdtr.study import Study
-from worlds import make_sites, make_study
+from random_tables import make_sites, make_study
 
 SMALL = {
     "horizon": 2,

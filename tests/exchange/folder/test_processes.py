@@ -16,7 +16,7 @@ import fdtr
 from fdtr.policy import Policy
 from fdtr.signing import HUB
 from folder_parties import Parties, key_of, study_of
-from worlds import make_table
+from random_tables import make_table
 
 pytestmark = pytest.mark.slow
 

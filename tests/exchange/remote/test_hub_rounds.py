@@ -30,9 +30,9 @@ from fdtr.site.site_message import summarize
 from fdtr.study import Study, set_roster
 from folder_parties import Parties, key_of, study_of
 from message_files import forged
+from random_tables import make_sites, make_table
 from remote_parties import Network, handler, network, silent
 from secure_sum import entropy
-from worlds import make_sites, make_table
 
 pytestmark = pytest.mark.slow
 

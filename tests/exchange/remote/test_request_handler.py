@@ -23,8 +23,8 @@ from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting, Reque
 from fdtr.signing import HUB, Key, numbered_round
 from folder_parties import key_of, study_of
 from message_files import forged
+from random_tables import make_table
 from remote_parties import Network, network, silent
-from worlds import make_table
 
 
 @pytest.fixture(autouse=True)

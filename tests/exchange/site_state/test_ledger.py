@@ -29,8 +29,8 @@ from fdtr.errors import (
 from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.site.site_check import check
 from fdtr.site.site_message import summarize
+from random_tables import make_sites, make_study
 from refusals import refuses
-from worlds import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 IDS = [f"p{i}" for i in range(200)]
