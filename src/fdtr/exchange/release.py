@@ -23,11 +23,11 @@ from fdtr import container
 from fdtr.disclosure import Message, Release, TableOne, ValueMessage, lost_to_noise
 from fdtr.disclosure.noise import Cost
 from fdtr.errors import FdtrError, NotWithdrawable, OutputExists, PerhapsWritten, UnreadableFile
-from fdtr.exchange.folder_layout import MASKED, SUMS, file_name, round_folder
+from fdtr.exchange.folder_layout import MASKED, ROUNDS, SUMS, file_name, round_folder
 from fdtr.exchange.site_state.joined_folders import JoinedFolder, RoundState, all_joined
 from fdtr.exchange.site_state.ledger import FEWEST_DIGITS, Recorded, site_ledger
 from fdtr.exchange.site_state.noised_messages import forget_drawn
-from fdtr.exchange.site_state.release_guard import require_never_summed
+from fdtr.exchange.site_state.release_guard import read_history, require_never_summed
 from fdtr.exchange.site_state.sent_copies import copy_path, find_copy, keep, read_own, write_again
 from fdtr.exchange.wire import read_message, write_message, write_table, write_values
 from fdtr.signing import Key, Round, check_site_name, numbered_round, require_own
@@ -265,6 +265,9 @@ def withdraw(message: str) -> list[Recorded]:
         ]
         for joined, state in held:
             _require_unposted(joined, state)
+        for joined in folders:
+            is_at_home = any(joined == holder and state.sent is None for holder, state in held)
+            _require_no_lost_posting(joined, message, is_at_home)
         for joined, state in held:  # before it is struck: a record without its message does no harm, the reverse would
             forget_drawn(joined)
             state.forget()
@@ -332,16 +335,46 @@ def _digest_of(joined: JoinedFolder, state: RoundState) -> str:
 
 def _require_unposted(joined: JoinedFolder, state: RoundState) -> None:
     sent = state.sent
-    if sent is None:  # nothing is posted before it is agreed to and recorded
+    if sent is None:  # not recorded yet, or its record is lost: `_require_no_lost_posting` tells
         return
     if not joined.folder.is_dir():
         raise UnreadableFile(
             f"Whether the message lies in {joined.folder} cannot be told: the folder is not there. Nothing was struck. "
             "Connect it, and run the same command again."
         )
-    place = round_folder(joined.folder, sent.number)
-    if sent.posted or any((place / part / file_name(joined.site)).exists() for part in (SUMS, MASKED)):
+    round_place = round_folder(joined.folder, sent.number)
+    if sent.posted or any((round_place / part / file_name(joined.site)).exists() for part in (SUMS, MASKED)):
         raise NotWithdrawable(
             f"The message was posted in round {sent.number} of {joined.folder}, or its posting began and failed, and "
             "others may have read it. Nothing was struck: what nobody remembers could be given away a second time."
         )
+
+
+def _require_no_lost_posting(joined: JoinedFolder, message: str, is_at_home: bool) -> None:
+    """Refuse a message that may lie in a round of the shared folder of which this site's `sent.json` is lost.
+
+    A posting of such a round may be any message that waits `is_at_home` without a record. A folder that cannot be
+    reached has no postings.
+    """
+    recorded = {str(state.sent.number) for state in joined.rounds() if state.sent is not None}
+    for part in (SUMS, MASKED):
+        for posting in sorted((joined.folder / ROUNDS).glob(f"*/{part}/{file_name(joined.site)}")):
+            number = posting.parents[1].name
+            if number not in recorded and (is_at_home or _may_hold(posting, joined.study, message)):
+                raise NotWithdrawable(
+                    f"A message of site {joined.site!r} was posted in round {number} of {joined.folder}, and what this "
+                    "site noted of it, sent.json, is lost. It may be this message, and others may have read it. "
+                    "Nothing was struck: what nobody remembers could be given away a second time."
+                )
+
+
+def _may_hold(posting: Path, study: Study, message: str) -> bool:
+    """Whether a posting holds a message: as it reads, or, under masks, as a secure sum was opened with its numbers."""
+    if posting.parent.name == SUMS:
+        try:
+            return read_message(posting, study).digest.startswith(message)
+        except FdtrError:  # a stranger's file
+            return False
+    contents = {entry.content for entry in site_ledger().recorded() if entry.message.startswith(message)}
+    opened = [past for past in read_history().rounds if past.survivors is not None]
+    return any(past.study == study.fingerprint and past.content in contents for past in opened)

@@ -58,6 +58,41 @@ def test_a_message_that_was_posted_is_not_taken_back_even_if_somebody_hid_it(tmp
 
 
 @BOTH
+@pytest.mark.parametrize("finished", [False, True], ids=["posted", "finished"])
+def test_a_message_that_was_posted_is_not_taken_back_when_its_record_is_lost(tmp_path, masked, finished):
+    parties = due(tmp_path, masked=masked)
+    parties.site("a")
+    if finished:
+        parties.play()
+    [message] = standing(parties)
+    [record] = parties.home_of("a").glob("*/sent.json")
+    record.unlink()
+    with pytest.raises(NotWithdrawable, match=r"in round 1 of .*sent\.json, is lost.*Nothing was struck"):
+        taken_back(parties, message)
+    for path in at_home(parties, SUMS) if not masked else []:  # it is recognised in the shared folder as well
+        path.unlink()
+    with pytest.raises(NotWithdrawable, match=r"sent\.json, is lost"):
+        taken_back(parties, message[:12])
+    assert standing(parties) == [message]
+
+
+def test_a_posting_whose_record_is_lost_does_not_prevent_that_another_message_is_taken_back(tmp_path):
+    parties = due(tmp_path, masked=False)
+    parties.site("a")
+    [first] = standing(parties)
+    [record] = parties.home_of("a").glob("*/sent.json")
+    record.unlink()
+    parties.new_round()
+    with parties.at_home("a"):
+        site_ledger().withdraw(first)  # past the command, so that ONCE lets another table leave
+    shorter(tmp_path / "a.csv")
+    parties.prepare("a")
+    [second] = standing(parties)
+    assert taken_back(parties, second) == 1
+    assert standing(parties) == []
+
+
+@BOTH
 @pytest.mark.parametrize("call", ["fsync", "link"], ids=["while it is written", "after it got its name"])
 def test_a_message_whose_posting_failed_midway_is_not_taken_back(tmp_path, monkeypatch, masked, call):
     parties = due(tmp_path, masked=masked)

@@ -21,7 +21,7 @@ _JOINED = "joined.json"
 class Sent:
     """The message of a round that the ledger holds: its digest and that of its numbers.
 
-    `posted` is true from before its first byte lies where others read: a share that fails may have passed it on.
+    `posted` is set before the first byte is posted: a share that fails may have passed it on.
     """
 
     message: str
@@ -82,7 +82,13 @@ class RoundState:
     def policy(self) -> Path | None:
         """Where the finished policy was written."""
         path = self.place / "finished.json"
-        return Path(json.loads(path.read_bytes())["policy"]) if path.exists() else None
+        try:
+            return Path(json.loads(path.read_bytes())["policy"]) if path.exists() else None
+        except (OSError, ValueError, TypeError, KeyError):
+            raise DamagedFile(
+                f"{path} cannot be read: it says where this site's policy of the round was written. Nothing was "
+                "posted. Move it away, and run `fdtr site next` again: the policy is then written again."
+            ) from None
 
     def finish(self, policy: Path) -> None:
         """Remember that the round is finished."""
@@ -185,9 +191,9 @@ def all_joined() -> list[JoinedFolder]:
 
 def all_masks() -> list[tuple[Path, SiteRound]]:
     """The masks of every round that was begun here, and where each lies; also of folders that were left since."""
-    places = sorted(path.parent for path in (state_folder() / "studies").glob("*/*/state.json"))
-    rounds = ((place, RoundState(place).masks) for place in places)
-    return [(place, masks) for place, masks in rounds if masks is not None]
+    folders = sorted(path.parent for path in (state_folder() / "studies").glob("*/*/state.json"))
+    rounds = ((folder, RoundState(folder).masks) for folder in folders)
+    return [(folder, masks) for folder, masks in rounds if masks is not None]
 
 
 def find_joined(folder: str | Path | None = None, site: str | None = None) -> JoinedFolder:

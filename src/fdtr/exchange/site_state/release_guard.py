@@ -21,7 +21,7 @@ from fdtr.masking import History
 def require_never_summed(content: str, *, recorded: bool = False) -> None:
     """Refuse to tell numbers openly, by their digest, that are in a secure sum which was opened.
 
-    Ask before a person is asked, and once more when the release is `recorded`: that waits for a sum that is being
+    Call it before asking a person, and again with `recorded=True`, which first waits for any secure sum that is being
     opened.
     """
     with history_locked() if recorded else nullcontext(read_history()) as history:
@@ -57,12 +57,12 @@ def read_history() -> History:
     Refuses a history that lacks a round of which there are masks: the patients of a forgotten sum are not protected.
     """
     _refuse_older()
-    rounds = all_masks()  # before the history, which is saved first: what is seen here is in what is read then
+    rounds = all_masks()  # read first: another process saves the history before the masks, so it holds all of these
     history = _read(_file())
-    for place, masks in rounds:
+    for folder, masks in rounds:
         if masks.masked_digest and not history.knows(masks.round.context, masks.opened):
             raise LostState(
-                f"{_file()} no longer holds a secure sum in which this site took part; {place} is left of it. Nothing "
+                f"{_file()} no longer holds a secure sum in which this site took part; {folder} is left of it. Nothing "
                 f"was posted. {_restore()}"
             )
     return history
