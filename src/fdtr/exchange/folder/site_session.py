@@ -36,8 +36,12 @@ def join(
 ) -> JoinedFolder:
     """Remember a folder, and the study in it as this site accepts it. Nothing is posted.
 
-    `data` is the site's table. `key` is the file of the site's key, and `signer` the key in it; a study with a roster
-    requires both. `own` is a study file with the site's own [columns].
+    `data` is the site's table. `own` is a study file with the site's own [columns]. A study with a roster requires both
+    `key` and `signer`:
+
+    - `key` is the path of the site's key file. It is remembered, so that later steps find the file.
+    - `signer` is the key in that file, opened with its passphrase where it has one. It is compared with the roster now,
+      and not stored.
     """
     folder, data, key = Path(folder), Path(data), Path(key) if key is not None else None
     check_site_name(site)
@@ -54,8 +58,8 @@ def join(
             )
         study = Study.model_validate({**study.model_dump(), "columns": own.columns.model_dump()})
     read_trajectories(data, study, site)  # what is wrong with the table is better known now
-    place, at = joined_place(study, site), key and key.absolute()
-    joined = JoinedFolder(place, folder.absolute(), site, data.absolute(), at, study)
+    key_file = key and key.absolute()
+    joined = JoinedFolder(joined_place(study, site), folder.absolute(), site, data.absolute(), key_file, study)
     joined.save()
     return joined
 
@@ -183,12 +187,12 @@ class SiteSession:
         self._compare(own, total)
         private = self.state.place / f"round-{self.number}.policy"
         fitted.policy.save(private)
-        place = (self.out or private).absolute()
-        if place != private:
-            save(place, private.read_bytes())
-        self.state.finish(place)
+        out = (self.out or private).absolute()
+        if out != private:
+            save(out, private.read_bytes())
+        self.state.finish(out)
         self.out = None
-        return f"Checked the total and wrote this site's policy, learnt with {others} others: {place}"
+        return f"Checked the total and wrote this site's policy, learnt with {others} others: {out}"
 
     def _begin_posting(self) -> None:
         if not self.sent.posted:
