@@ -95,7 +95,9 @@ def values(results: Results | Record) -> Drawing:
 def values_by_site(results: Results | Record, site: str | None = None) -> Drawing:
     """Value of each method at each site, with 95% intervals; hollow marks are not to be believed.
 
-    plots.values_by_site(results, site="a")
+    All sites side by side, or one:
+
+        plots.values_by_site(results, site="a")
     """
     return _drawing(charts.values_by_site(_record(results, site)), _NOT_VALUED)
 
@@ -103,7 +105,9 @@ def values_by_site(results: Results | Record, site: str | None = None) -> Drawin
 def true_values(results: Results | Record) -> Drawing:
     """True value of each method, found by simulation; only the demo's results have it.
 
-    plots.true_values(results)
+    From the results of `fdtr demo`, or their record:
+
+        plots.true_values(results)
     """
     return _drawing(charts.true_values(_record(results)), "the truth is known of the demo's data alone")
 
@@ -133,7 +137,9 @@ def gain_from_sharing(results: Results | Record, site: str | None = None) -> Dra
 def actions(results: Results | Record, site: str | None = None) -> Drawing:
     """Share of patients by action at each step: given by clinicians (left) and recommended by FDTR (right).
 
-    plots.actions(results, site="a")
+    All sites side by side, or one:
+
+        plots.actions(results, site="a")
     """
     record = _record(results, site)
     return _drawing(charts.actions(record, record.load_study().actions.labels))
@@ -142,7 +148,9 @@ def actions(results: Results | Record, site: str | None = None) -> Drawing:
 def settings(results: Results | Record, site: str | None = None) -> Drawing:
     """Share of FDTR's decisions that stay the same with another pessimism c or sharing w.
 
-    plots.settings(results)
+    All sites side by side, or one with `site`:
+
+        plots.settings(results)
     """
     return _drawing(charts.settings(_record(results, site)), "no other settings were tried")
 
@@ -160,7 +168,9 @@ def effective_sample_size(results: Results | Record, site: str | None = None) ->
 def overlap(results: Results | Record, site: str | None = None) -> Drawing:
     """Share of patients to whom FDTR recommends what clinicians do with a chance below 5%, by step.
 
-    plots.overlap(results)
+    All sites side by side, or one with `site`:
+
+        plots.overlap(results)
     """
     return _drawing(charts.overlap(_record(results, site)), _NOT_VALUED)
 
@@ -168,7 +178,9 @@ def overlap(results: Results | Record, site: str | None = None) -> Drawing:
 def calibration(results: Results | Record, site: str | None = None) -> Drawing:
     """Calibration of the propensity model: observed share of an action against its predicted chance, in ten groups.
 
-    plots.calibration(results)
+    All sites side by side, or one with `site`:
+
+        plots.calibration(results)
     """
     return _drawing(charts.calibration(_record(results, site)), _NOT_VALUED)
 

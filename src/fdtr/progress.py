@@ -1,4 +1,4 @@
-"""How long work reports how far it is."""
+"""Progress reporting for long work."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

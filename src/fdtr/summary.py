@@ -196,11 +196,12 @@ def _full(triangle: Array, d: int) -> Array:
 
 @dataclass(frozen=True)
 class SiteSummary:
-    """The sums of one site, not checked for disclosure (`fdtr.site.summarize` does that). Adding two makes a `Total`.
+    """The sums of one site, not checked for disclosure. Adding two makes a `Total`.
 
-    If the study asks for `grams`, the sums are derived from them (`of_grams`). If the sums went into a secure sum,
-    `sent_as` is the digest of the masked message. `noised` says, at the site that made them, whether the sums carry the
-    noise of differential privacy; elsewhere the study says so.
+    `fdtr.exchange.release_message` checks them and writes what passed. If the study asks for `grams`, the sums are
+    derived from them (`of_grams`). If the sums went into a secure sum, `sent_as` is the digest of the masked message.
+    `noised` says, at the site that made them, whether the sums carry the noise of differential privacy; elsewhere the
+    study says so.
     """
 
     site: str

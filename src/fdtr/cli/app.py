@@ -12,9 +12,7 @@ _SITE: Panels = {
         "summarize": Command("site_commands:summarize", "Compute this site's message and write one file."),
         "fit": Command("site_commands:fit", "Finish this site's policy at home from the hub's total."),
         "evaluate": Command("site_commands:evaluate", "Value every method on this site's own patients."),
-        "withdraw": Command(
-            "site_commands:withdraw", "Strike a message, or values, never sent from this site's ledger."
-        ),
+        "withdraw": Command("site_commands:withdraw", "Remove a message that was never sent from the ledger."),
     },
     "Through a shared folder": {
         "join": Command("site_folder_commands:join", "Join a study's folder: accept the study and the roster in it."),
@@ -95,7 +93,7 @@ _AUDIT: Panels = {
 
 COMMANDS: Panels = {
     "Try it": {
-        "demo": Command("table_commands:demo", "The whole story on built-in data: five simulated hospitals."),
+        "demo": Command("table_commands:demo", "Run a complete example study on simulated hospitals."),
         "simulate": Command(
             "simulate_command:simulate", "Draw a world whose truth is known: a table and its study file."
         ),

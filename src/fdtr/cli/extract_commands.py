@@ -93,8 +93,8 @@ def mimic_iv(
 ) -> None:
     """A sepsis cohort like the paper's from MIMIC-IV. Sites are the units where stays began.
 
-    The table is ragged: who dies or leaves early stays in it, with how it ended. Complete cases, as in the paper, lie
-    beside it, in complete/. Nothing is written to the database, and nothing about a patient is printed.
+    The table is ragged: patients who die or leave early are kept, with how their stay ended. Complete cases, as in
+    the paper, lie beside it, in complete/. Nothing is written to the database, and nothing about a patient is printed.
     """
     chosen = _load_settings(MimicSettings, settings, study)
     if print_settings:

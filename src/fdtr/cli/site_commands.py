@@ -197,10 +197,11 @@ def withdraw(
     message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The file that was written, or its digest.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask: it was never sent.")] = False,
 ) -> None:
-    """Strike a message, or values, never sent from this site's ledger. Its patients may then be released anew.
+    """Remove a message that was never sent from the ledger. Its patients may then be released anew.
 
-    Only for messages that nobody else ever had: two messages of almost the same patients give away those in which they
-    differ. Where it waits to be posted in a joined folder, it is deleted at home, and a masked round is given up.
+    Values and a Table 1 are removed in the same way. Only for messages that nobody else ever had: two messages of
+    almost the same patients give away those in which they differ. Where it waits to be posted in a joined folder, it is
+    deleted at home, and a masked round is given up.
     """
     digest = _digest_of(Path(message)) if Path(message).is_file() else message
     if not yes and not agreed(f"Was {message} never given to anybody, the hub included, in any round?"):

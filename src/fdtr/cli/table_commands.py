@@ -117,7 +117,7 @@ def demo(
     fresh: Annotated[bool, typer.Option("--fresh", help="Overwrite an edited study or table there.")] = False,
     json: Json = False,
 ) -> None:
-    """The whole story on built-in data: five simulated hospitals. They are fitted alone and together.
+    """Run a complete example study on simulated hospitals. The five hospitals are fitted alone and together.
 
     Writes the study, the table, every hospital's policy and a report into a folder, and prints what each method's
     policies are worth on fresh patients. Nothing leaves this machine.

@@ -1,4 +1,4 @@
-"""The whole story on built-in data: five hospitals, one study, what sharing sums gains."""
+"""A complete example study on simulated data: five hospitals, one study, and what sharing sums gains."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
