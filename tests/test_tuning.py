@@ -144,9 +144,9 @@ def test_useless_neighbours_are_ignored_and_alike_ones_are_used():
 
 def test_pessimism_moves_only_on_clear_evidence():
     judged = [
-        tuning.Pessimism(0.0, 0.01, 0.02),
-        tuning.Pessimism(0.002, 0.03, 0.01),
-        tuning.Pessimism(0.005, 0.02, 0.001),
+        tuning.PessimismGain(0.0, 0.01, 0.02),
+        tuning.PessimismGain(0.002, 0.03, 0.01),
+        tuning.PessimismGain(0.005, 0.02, 0.001),
     ]
     assert tuning.choose_pessimism(judged) == 0.002
     assert tuning.choose_pessimism(judged[:1]) == tuning.USUAL_PESSIMISM
@@ -188,7 +188,7 @@ def test_pessimism_is_judged_on_patients_the_policy_has_not_seen(study, sites):
 
 def test_a_clear_gain_moves_pessimism_at_a_site_alone_and_together(study, sites, monkeypatch):
     auto = make_study(ends=study.ends, learning={"pessimism": "auto"})
-    monkeypatch.setattr(tuning, "judge_pessimism", lambda *_: (tuning.Pessimism(0.002, 0.3, 0.1),))
+    monkeypatch.setattr(tuning, "judge_pessimism", lambda *_: (tuning.PessimismGain(0.002, 0.3, 0.1),))
     total = combine(fit_local(auto, rows).summary for rows in sites.values())
     for fit in (fit_local(auto, sites["a"]), fit_federated(auto, sites["a"], total)):
         assert fit.policy.settings["pessimism"] == 0.002

@@ -218,7 +218,7 @@ def _least(scores: Scores, criterion: Array) -> Candidate:
 
 
 @dataclass(frozen=True)
-class Pessimism:
+class PessimismGain:
     """A value of c compared with the usual one: mean `gain` in fitted-Q value over folds, and its standard error."""
 
     pessimism: float
@@ -233,7 +233,7 @@ def judge_pessimism(
     others: Others,
     candidate: Candidate,
     settings: Settings,
-) -> tuple[Pessimism, ...]:
+) -> tuple[PessimismGain, ...]:
     """Cross-fitted gains of every c in `PESSIMISMS` over `USUAL_PESSIMISM`, with λ, w and sharing as in `candidate`.
 
     A policy is fitted to all folds but one, plus the others' sums, and evaluated on the fold left out. Held-out
@@ -251,14 +251,14 @@ def judge_pessimism(
     compared = []
     for c, gains in zip(PESSIMISMS, (values[:, 1:] - values[:, :1]).T, strict=True):
         error = float(gains.std(ddof=1) / np.sqrt(n)) if n > 1 else np.inf
-        compared.append(Pessimism(c, float(gains.mean()) if n else 0.0, error))
+        compared.append(PessimismGain(c, float(gains.mean()) if n else 0.0, error))
     return tuple(compared)
 
 
-def choose_pessimism(compared: Sequence[Pessimism]) -> float:
+def choose_pessimism(compared: Sequence[PessimismGain]) -> float:
     """The usual c, unless the gain of another exceeds two standard errors; then the one with the largest gain.
 
-    >>> choose_pessimism([Pessimism(0.0, 0.03, 0.01), Pessimism(0.002, 0.05, 0.03)])
+    >>> choose_pessimism([PessimismGain(0.0, 0.03, 0.01), PessimismGain(0.002, 0.05, 0.03)])
     0.0
     """
     clear = [other for other in compared if other.gain > 2 * other.standard_error]

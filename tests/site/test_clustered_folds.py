@@ -18,7 +18,7 @@ from fdtr.evaluation import Behaviour, CautionKind, Constant, Evaluator
 from fdtr.site import evaluate_site, score_together
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import evaluation_folds, tuning_folds
-from fdtr.site.settings_choice import judge_pessimism, nobody
+from fdtr.site.settings_choice import judge_pessimism, no_others
 from fdtr.site.site_evaluation import evaluate
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
@@ -94,8 +94,8 @@ def test_settings_are_chosen_without_splitting_a_cluster(monkeypatch: pytest.Mon
     for name in ("sum_folds", "judge_pessimism"):
         real = getattr(tuning, name)
         monkeypatch.setattr(tuning, name, lambda *a, real=real: used.append(a[2]) or real(*a))
-    score_together(CLUSTERED, rows, nobody(CLUSTERED))
-    judge_pessimism(CLUSTERED, rows, nobody(CLUSTERED), tuning.Candidate(0.1, 0.0, "value"))
+    score_together(CLUSTERED, rows, no_others(CLUSTERED))
+    judge_pessimism(CLUSTERED, rows, no_others(CLUSTERED), tuning.Candidate(0.1, 0.0, "value"))
     assert len(used) == 2
     for folds in used:
         np.testing.assert_array_equal(folds, tuning_folds(CLUSTERED, rows))

@@ -106,7 +106,7 @@ def _usual(step: Step, features: FeatureMap, enough: int) -> Array:
     usual = np.full((features.n_actions, features.n_functions), np.nan)
     for whole in step.chunks(max(step.n, 1)):
         by_action = [np.flatnonzero(whole.actions == action) for action in range(features.n_actions)]
-        first = np.concatenate([places[: 2 * enough - 1] for places in by_action])
+        first = np.concatenate([positions[: 2 * enough - 1] for positions in by_action])
         psi = features.psi(np.take(whole.states, first, axis=1))
         for action, block in _by_action(psi, whole.actions[first], features.n_actions):
             value, times = _most_common(block)
@@ -116,9 +116,9 @@ def _usual(step: Step, features: FeatureMap, enough: int) -> Array:
 
 def _most_common(values: Array) -> tuple[Array, Counts]:
     """The most frequent value in each row of `values` (m, n), and how often it occurs."""
-    ordered, place = np.sort(values, axis=1), np.arange(values.shape[1])
+    ordered, position = np.sort(values, axis=1), np.arange(values.shape[1])
     begins = np.diff(ordered, axis=1, prepend=np.nan) != 0
-    times = place - np.maximum.accumulate(np.where(begins, place, 0), axis=1) + 1
+    times = position - np.maximum.accumulate(np.where(begins, position, 0), axis=1) + 1
     last = times.argmax(axis=1)[:, None]
     return np.take_along_axis(ordered, last, axis=1)[:, 0], np.take_along_axis(times, last, axis=1)[:, 0]
 

@@ -13,11 +13,11 @@ For a site that sends Grams, with Λ = ΦᵀΦ:
     Λ ⪰ 0,  tr Λ ≤ n B²,    ΦᵀY and Φᵀr in the range of Λ,  (ΦᵀY)ᵀΛ⁺ΦᵀY ≤ n (H − h)²,  (Φᵀr)ᵀΛ⁺Φᵀr ≤ rᵀr ≤ n
 
 Ranks are judged with S scaled to a unit diagonal. A site drops directions below 1e-10 of the scaled Gram
-(algebra.schur), so that what it keeps is above `_NOTHING` here and rounding, d0 · 1e-16, is far below. Dividing by such
-an eigenvalue costs five of sixteen digits, and the site's own elimination may have cost five before: sums of squares
-are compared with `_SQUARES`. A Gram comes as it is, with directions of any size: along one whose eigenvalue is λ, of
-features scaled to length 1, a moment is at most √λ times the length of its target, so that `_FAINT` directions may hold
-that much.
+(algebra.schur), so that what it keeps is above `_RANK_TOLERANCE` here and rounding, d0 · 1e-16, is far below. Dividing
+by such an eigenvalue costs five of sixteen digits, and the site's own elimination may have cost five before: sums of
+squares are compared with `_SQUARE_TOLERANCE`. A Gram comes as it is, with directions of any size: along one whose
+eigenvalue is λ, of features scaled to length 1, a moment is at most √λ times the length of its target. So each
+direction below `_GRAM_RANK_TOLERANCE` may hold that much.
 """
 
 from dataclasses import dataclass, fields
@@ -32,11 +32,11 @@ from fdtr.summary import INFORMATION_COARSENESS, VARIANCE_FLOOR, Grams, Sums
 Array = NDArray[np.float64]
 
 EIGENVALUE_SLACK = 1e-8
-_NOTHING = 1e-11
-_FAINT = 1e-10
-_ROUNDING = 1e-9
-_OUTSIDE = 1e-8
-_SQUARES = 1e-4
+_RANK_TOLERANCE = 1e-11  # eigenvalues of the scaled S up to this count as zero
+_GRAM_RANK_TOLERANCE = 1e-10  # the same for a Gram, which the site did not reduce before
+_ROUNDING_TOLERANCE = 1e-9  # relative rounding of numbers that were added up
+_RANGE_TOLERANCE = 1e-8  # length of a moment outside the range, relative to the largest length it may have
+_SQUARE_TOLERANCE = 1e-4  # relative rounding of sums of squares, which divide by small eigenvalues
 _MOST_COUNTED = 2.0**53
 _MOST, _LEAST = 1e100, 1e-100  # far beyond any study; inside, nothing below overflows
 _MOST_DERIVED = 1e30  # the same for Grams, whose squares are scaled and inverted
@@ -110,17 +110,18 @@ def _check_gram_step(grams: Grams, step: int, norm_bound: float | None) -> None:
     moment, reward = grams.moment[step], grams.reward_moment[step]
     if n == 0 and (gram.any() or moment.any() or reward.any() or square):
         raise InvalidSums("there are sums over no patients")
-    if norm_bound is not None and np.trace(gram) > n * norm_bound**2 * (1 + _ROUNDING):
+    if norm_bound is not None and np.trace(gram) > n * norm_bound**2 * (1 + _ROUNDING_TOLERANCE):
         raise InvalidSums(f"ΦᵀΦ is larger than {n} patients with features of norm {norm_bound:g} can make it")
-    if not 0 <= square <= n * (1 + _ROUNDING):
+    if not 0 <= square <= n * (1 + _ROUNDING_TOLERANCE):
         raise InvalidSums(f"rᵀr is not one of {n} patients with rewards from 0 to 1")
-    basis, _ = _scaled_range(gram, "ΦᵀΦ", _FAINT)
+    basis, _ = _scaled_range(gram, "ΦᵀΦ", _GRAM_RANK_TOLERANCE)
     for name, target, most in (("ΦᵀY", moment, n * (grams.horizon - step) ** 2), ("Φᵀr", reward, square)):
         inside = basis.coordinates(target)
-        if np.sum(inside**2) > most * (1 + _SQUARES) + _ROUNDING * n:
+        if np.sum(inside**2) > most * (1 + _SQUARE_TOLERANCE) + _ROUNDING_TOLERANCE * n:
             raise InvalidSums(f"{name} is larger than {n} patients with targets inside their bounds can make it")
         faint = len(target) - len(inside)
-        if basis.outside(target, inside) > np.sqrt(faint * _FAINT * most) + _OUTSIDE * np.sqrt(max(n, 1) * len(target)):
+        held_by_faint = np.sqrt(faint * _GRAM_RANK_TOLERANCE * most)
+        if basis.outside(target, inside) > held_by_faint + _RANGE_TOLERANCE * np.sqrt(max(n, 1) * len(target)):
             raise InvalidSums(f"{name} has a part in a direction about which ΦᵀΦ knows nothing")
 
 
@@ -159,16 +160,16 @@ def _check_step(step: _Step, left: int, norm_bound: float | None) -> None:
     arrays = (step.schur, step.moment, step.reward, step.information, step.information_moment)
     if step.n == 0 and (any(array.any() for array in arrays) or step.square or step.rank):
         raise InvalidSums("there are sums over no patients")
-    if norm_bound is not None and np.trace(step.schur) > step.n * norm_bound**2 * (1 + _ROUNDING):
+    if norm_bound is not None and np.trace(step.schur) > step.n * norm_bound**2 * (1 + _ROUNDING_TOLERANCE):
         raise InvalidSums(f"S is larger than {step.n} patients with features of norm {norm_bound:g} can make it")
-    basis, rank = _scaled_range(step.schur, "S", _NOTHING)
+    basis, rank = _scaled_range(step.schur, "S", _RANK_TOLERANCE)
     squares = []
     for name, moment, most in (("s", step.moment, step.n * left**2), ("s_r", step.reward, step.n)):
         inside = basis.coordinates(moment)
-        if basis.outside(moment, inside) > _OUTSIDE * np.sqrt(max(most, 1) * max(len(moment), 1)):
+        if basis.outside(moment, inside) > _RANGE_TOLERANCE * np.sqrt(max(most, 1) * max(len(moment), 1)):
             raise InvalidSums(f"{name} has a part in a direction about which S knows nothing")
         squares.append(float(np.sum(inside**2)))
-        if squares[-1] > most * (1 + _SQUARES):
+        if squares[-1] > most * (1 + _SQUARE_TOLERANCE):
             raise InvalidSums(f"{name} is larger than {step.n} patients with targets inside their bounds can make it")
     _check_information(step, squares[1], rank)
 
@@ -177,14 +178,15 @@ def _check_information(step: _Step, square: float, rank: int) -> None:
     diagonal = np.diagonal(step.schur)
     some = diagonal > _LEAST
     weight = float(np.mean(np.diagonal(step.information)[some] / diagonal[some])) if some.any() else 0.0
-    if not 0 <= weight <= (1 + _ROUNDING) / VARIANCE_FLOOR:
+    if not 0 <= weight <= (1 + _ROUNDING_TOLERANCE) / VARIANCE_FLOOR:
         raise InvalidSums(f"W is more than {1 / VARIANCE_FLOOR:g} times S")
     entry = np.sqrt(np.outer(diagonal.clip(0), diagonal.clip(0)))
-    if (np.abs(step.information - weight * step.schur) > _ROUNDING * weight * entry).any():
+    if (np.abs(step.information - weight * step.schur) > _ROUNDING_TOLERANCE * weight * entry).any():
         raise InvalidSums("W is no multiple of S")
-    if (np.abs(step.information_moment - weight * step.reward) > _ROUNDING * weight * np.abs(step.reward)).any():
+    difference = np.abs(step.information_moment - weight * step.reward)
+    if (difference > _ROUNDING_TOLERANCE * weight * np.abs(step.reward)).any():
         raise InvalidSums("v is not that multiple of s_r that W is of S")
-    if abs(step.square - weight * square) > _SQUARES * weight * max(step.n, 1):
+    if abs(step.square - weight * square) > _SQUARE_TOLERANCE * weight * max(step.n, 1):
         raise InvalidSums("u is not what W and v make it")
     if step.rank != (rank if weight > 0 else 0):
         raise InvalidSums("g is not the number of directions that W knows about")
@@ -208,7 +210,7 @@ class _Range:
         return float(np.linalg.norm(scaled - self.vectors @ (coordinates * np.sqrt(self.values))))
 
 
-def _scaled_range(schur: Array, name: str, nothing: float) -> tuple[_Range, int]:
+def _scaled_range(schur: Array, name: str, tolerance: float) -> tuple[_Range, int]:
     diagonal = np.diagonal(schur)
     some = diagonal > _LEAST
     scale = np.zeros(len(schur))
@@ -216,8 +218,8 @@ def _scaled_range(schur: Array, name: str, nothing: float) -> tuple[_Range, int]
     if not len(schur):
         return _Range(scale, np.zeros((0, 0)), np.zeros(0)), 0
     correlations = schur * np.outer(scale, scale)
-    if schur[~some].any() or np.abs(correlations).max() > 1 + _OUTSIDE:
+    if schur[~some].any() or np.abs(correlations).max() > 1 + _RANGE_TOLERANCE:
         raise InvalidSums(f"{name} has products larger than its squares allow")
     values, vectors = eigh(correlations)
-    above = values > nothing
+    above = values > tolerance
     return _Range(scale, vectors[:, above], values[above]), int(above.sum())

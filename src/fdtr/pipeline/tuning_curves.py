@@ -11,7 +11,7 @@ from fdtr.site.settings_choice import judge_pessimism, score_together
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
 from fdtr.trajectories import Trajectories
-from fdtr.tuning import Candidate, Pessimism, Scores, choose
+from fdtr.tuning import Candidate, PessimismGain, Scores, choose
 
 Array = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ class TuningCurves:
     chosen: Candidate
     by_ridge: tuple[JudgedCandidate, ...]
     by_sharing: tuple[JudgedCandidate, ...]
-    by_pessimism: tuple[Pessimism, ...] = ()
+    by_pessimism: tuple[PessimismGain, ...] = ()
 
 
 def tune(

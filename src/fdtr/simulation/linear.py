@@ -92,8 +92,11 @@ class WorldSpec:
 
 
 @dataclass(frozen=True, eq=False)
-class Luck:
-    """Chance as n patients leave a step: `component` and `branch` (n,) in [0, 1), `own` (2, m1, n, m1), `shared`."""
+class TransitionDraws:
+    """Random draws as n patients leave a step.
+
+    `component` and `branch` (n,) are in [0, 1), `own` is (2, m1, n, m1) and `shared` (n, m0).
+    """
 
     component: Array
     branch: Array
@@ -140,12 +143,12 @@ class World(FixedHorizonWorld):
         """x of `n` fresh patients, (n, m); x1 is uniform on the simplex."""
         return np.hstack([self._draw_shared(site, n, rng), rng.dirichlet(np.ones(self.spec.n_specific), n)])
 
-    def luck(self, site: int, step: int, n: int, rng: np.random.Generator) -> "Luck":
+    def luck(self, site: int, step: int, n: int, rng: np.random.Generator) -> "TransitionDraws":
         """Uniform numbers for the component and the branch, x1' from every ν_{b,i}, and a fresh x0, used or not."""
         tickets = rng.random(n), rng.random(n)
-        return Luck(*tickets, self._draw_own(site, step, n, rng), self._draw_shared(site, n, rng))
+        return TransitionDraws(*tickets, self._draw_own(site, step, n, rng), self._draw_shared(site, n, rng))
 
-    def next_states(self, site: int, step: int, states: Array, codes: Codes, luck: "Luck") -> Array:  # noqa: ARG002
+    def next_states(self, site: int, step: int, states: Array, codes: Codes, luck: "TransitionDraws") -> Array:  # noqa: ARG002
         """x' (n, m) ~ P(· | x, a)."""
         component = codes_at(self.component_chances(site, states), luck.component)
         branch = (luck.branch < self.dose(codes)).astype(np.intp)

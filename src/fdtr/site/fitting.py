@@ -18,7 +18,7 @@ from fdtr.learners.backward import Fit, Settings, grams_of, sums_of
 from fdtr.learners.private_fit import Noise, fit_private
 from fdtr.policy import Policy
 from fdtr.site.rows import require_rows
-from fdtr.site.settings_choice import choose_alone, choose_together, message_settings, nobody, settings_for
+from fdtr.site.settings_choice import choose_alone, choose_together, message_settings, no_others, settings_for
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
@@ -124,7 +124,7 @@ def fit_local(study: Study, rows: Trajectories, noise: Noise | None = None) -> L
     message = fit_message(study, rows, noise)
     log.info("site %s: fitting alone", rows.site)
     chosen = choose_alone(study, rows)
-    settings = settings_for(study, rows, nobody(study), chosen)
+    settings = settings_for(study, rows, no_others(study), chosen)
     same = settings == message_settings(study)
     fit = message.fit if same else local.fit_local(rows, study.feature_map, settings)
     return LocalFit(as_policy(study, rows.site, "LDTR", fit, chosen, settings), chosen, message)

@@ -21,7 +21,7 @@ MESSAGE_RIDGE = 0.01
 
 def choose_alone(study: Study, rows: Trajectories) -> Candidate:
     """λ for the site alone: the study's, or the one that the site's own folds choose if the study says "auto"."""
-    return _choose(study, rows, replace(_grid(study), weights=(0.0,)), nobody(study))
+    return _choose(study, rows, replace(_grid(study), weights=(0.0,)), no_others(study))
 
 
 def choose_together(study: Study, rows: Trajectories, others: federated.Others) -> Candidate:
@@ -57,7 +57,7 @@ def settings_for(study: Study, rows: Trajectories, others: federated.Others, cho
 
 def judge_pessimism(
     study: Study, rows: Trajectories, others: federated.Others, chosen: Candidate
-) -> tuple[tuning.Pessimism, ...]:
+) -> tuple[tuning.PessimismGain, ...]:
     """What other c would gain over the usual one on the site's own folds; empty if the study fixes c."""
     if study.learning.pessimism != "auto":
         return ()
@@ -90,7 +90,7 @@ def _grid(study: Study) -> tuning.Grid:
     )
 
 
-def nobody(study: Study) -> federated.Others:
+def no_others(study: Study) -> federated.Others:
     """Sums of no other site: all are 0."""
     h, d0 = study.horizon, study.feature_map.n_shared
     return federated.Others(np.zeros((h, d0, d0)), np.zeros((h, d0)), np.zeros((h, d0)), 0.0)

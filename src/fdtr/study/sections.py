@@ -21,7 +21,7 @@ def _number_or_auto(value: Any) -> str:
 
 
 Auto = Annotated[Literal["auto"], Tag("auto")]
-Caution = Annotated[Annotated[Number, Field(ge=0), Tag("number")] | Auto, Discriminator(_number_or_auto)]
+PessimismOrAuto = Annotated[Annotated[Number, Field(ge=0), Tag("number")] | Auto, Discriminator(_number_or_auto)]
 Ridge = Annotated[Annotated[Number, Field(gt=0), Tag("number")] | Auto, Discriminator(_number_or_auto)]
 Weight = Annotated[Annotated[Number, Field(ge=0, le=1), Tag("number")] | Auto, Discriminator(_number_or_auto)]
 
@@ -242,7 +242,7 @@ class Learning(Section):
     """Settings of the method."""
 
     pessimism: Annotated[
-        Caution,
+        PessimismOrAuto,
         Field(description='c in α; larger trusts the data less. "auto": 0.0005 unless folds clearly say otherwise.'),
     ] = 0.0005
     ridge: Annotated[Ridge, Field(description='λ, or "auto": from each site\'s own folds.')] = "auto"

@@ -74,9 +74,9 @@ def check(columns: Columns, layout: TableLayout, site: str | None) -> Checked:
     _check_header(columns, layout, site, faults)
     if columns.n_rows == 0:
         faults.refuse()
-    columns, place = _rows_of_site(columns, layout, site, faults)
+    columns, row_sites = _rows_of_site(columns, layout, site, faults)
     ids, by_column = _read_columns(columns, layout, faults)
-    people = _identify(ids, columns.n_rows, layout, place, faults)
+    people = _identify(ids, columns.n_rows, layout, row_sites, faults)
     step, valid = _check_step(by_column.get(layout.step), columns.n_rows, layout, faults)
     length = _check_order(people, step, valid, layout, faults)
     end = _read_texts(columns, layout.end, faults) if layout.ends else None
@@ -137,21 +137,21 @@ def _absent(name: str, columns: Columns, layout: TableLayout, advice: str) -> st
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _Place:
+class _RowSites:
     """The site of each row: `code` is None where the site column cannot be read."""
 
     names: tuple[str, ...]
     code: Codes | None
 
 
-def _rows_of_site(columns: Columns, layout: TableLayout, site: str | None, faults: Faults) -> tuple[Columns, _Place]:
+def _rows_of_site(columns: Columns, layout: TableLayout, site: str | None, faults: Faults) -> tuple[Columns, _RowSites]:
     if site is not None and len(site.encode()) > LONGEST_SITE_NAME:
         raise UnknownSite(f"A site's name has at most {LONGEST_SITE_NAME} bytes; the one given is longer.")
     if layout.site not in columns.names:
-        return columns, _Place((site or "",), np.zeros(columns.n_rows, np.intp))
+        return columns, _RowSites((site or "",), np.zeros(columns.n_rows, np.intp))
     names = _read_texts(columns, layout.site, faults)
     if names is None:
-        return columns, _Place((), None)
+        return columns, _RowSites((), None)
     labels = names.labels.to_pylist()
     if any(len(label.encode()) > LONGEST_SITE_NAME for label in labels):
         advice = f"Site names have at most {LONGEST_SITE_NAME} bytes. Shorten them."
@@ -159,7 +159,7 @@ def _rows_of_site(columns: Columns, layout: TableLayout, site: str | None, fault
     if site is None:
         rank = {name: i for i, name in enumerate(sorted(labels))}
         by_label = np.array([*(rank[label] for label in labels), -1], np.intp)
-        return columns, _Place(tuple(rank), by_label[names.codes])
+        return columns, _RowSites(tuple(rank), by_label[names.codes])
     if site not in labels:
         # More "sites" than that are patients, read from the wrong column, and must not be named.
         few = len(labels) <= MOST_SITES_NAMED
@@ -172,7 +172,7 @@ def _rows_of_site(columns: Columns, layout: TableLayout, site: str | None, fault
     if not of_site.all():
         mask = pa.array(of_site)
         columns = replace(columns, arrow={name: column.filter(mask) for name, column in columns.arrow.items()})
-    return columns, _Place((site,), np.zeros(len(faults.position), np.intp))
+    return columns, _RowSites((site,), np.zeros(len(faults.position), np.intp))
 
 
 def _read_texts(columns: Columns, name: str, faults: Faults) -> Texts | None:
@@ -191,41 +191,41 @@ def _read_columns(columns: Columns, layout: TableLayout, faults: Faults) -> tupl
     with ThreadPoolExecutor() as pool:
         ids = pool.submit(_read_texts, columns, layout.patient, faults)
         read_all = dict(zip(present, pool.map(lambda name: numbers(columns.arrow[name]), present), strict=True))
-    for name, number in read_all.items():
-        if number is None:
+    for name, column in read_all.items():
+        if column is None:
             kind = columns.arrow[name].type
             faults.add(Kind.TEXT, f'Column "{name}" is of type {kind}; numbers are needed. Convert it.')
         else:
             advice = "Write numbers with a decimal point; leave a missing cell empty."
             if name == layout.action:
                 advice = "Write the codes that [actions] lists as levels."
-            faults.rows(Kind.TEXT, f'Column "{name}": text instead of numbers', number.text, advice)
-    by_column = {name: number for name, number in read_all.items() if number is not None}
+            faults.rows(Kind.TEXT, f'Column "{name}": text instead of numbers', column.text, advice)
+    by_column = {name: column for name, column in read_all.items() if column is not None}
     for name in (name for name in (layout.step, layout.action, layout.reward) if name in by_column):
         _check_finite(name, by_column[name], True, "Complete the table or drop the patient.", faults)
     return ids.result(), by_column
 
 
-def _check_finite(name: str, number: Numbers, gaps_too: bool, advice: str, faults: Faults) -> None:
-    if number.within(-np.finfo(float).max, np.finfo(float).max):
+def _check_finite(name: str, column: Numbers, gaps_too: bool, advice: str, faults: Faults) -> None:
+    if column.within(-np.finfo(float).max, np.finfo(float).max):
         return
     if gaps_too:
-        faults.rows(Kind.MISSING, f'Column "{name}": missing values', number.gaps, advice)
+        faults.rows(Kind.MISSING, f'Column "{name}": missing values', column.gaps, advice)
     infinite = f'Column "{name}": infinite values'
-    faults.rows(Kind.MISSING, infinite, np.isinf(number.values), "Correct them in the table.")
+    faults.rows(Kind.MISSING, infinite, np.isinf(column.values), "Correct them in the table.")
 
 
-def _identify(ids: Texts | None, n: int, layout: TableLayout, place: _Place, faults: Faults) -> _People:
+def _identify(ids: Texts | None, n: int, layout: TableLayout, row_sites: _RowSites, faults: Faults) -> _People:
     import pyarrow as pa
 
     advice = "Every row needs one."
-    if place.code is not None:
-        faults.rows(Kind.IDENTITY, f'Column "{layout.site}": empty', place.code < 0, advice)
-    site = np.zeros(n, np.intp) if place.code is None else place.code
+    if row_sites.code is not None:
+        faults.rows(Kind.IDENTITY, f'Column "{layout.site}": empty', row_sites.code < 0, advice)
+    site = np.zeros(n, np.intp) if row_sites.code is None else row_sites.code
     if ids is not None:
         faults.rows(Kind.IDENTITY, f'Column "{layout.patient}": empty', ids.codes < 0, advice)
-    if ids is None or place.code is None:
-        return _People(place.names or ("",), site, None, np.zeros(0, np.intp), None)
+    if ids is None or row_sites.code is None:
+        return _People(row_sites.names or ("",), site, None, np.zeros(0, np.intp), None)
     unknown = (site < 0) | (ids.codes < 0)
     # Ids repeat across sites, so a patient is the pair; Arrow's hash numbers pairs in order of appearance.
     n_labels = max(len(ids.labels), 1)
@@ -234,24 +234,24 @@ def _identify(ids: Texts | None, n: int, layout: TableLayout, place: _Place, fau
     pair = pairs.dictionary.to_numpy()
     patient = pairs.indices.fill_null(-1).to_numpy().astype(np.intp)
     patient_id = ids.labels.take(pa.array(pair % n_labels))
-    return _People(place.names, site, patient, pair // n_labels, patient_id)
+    return _People(row_sites.names, site, patient, pair // n_labels, patient_id)
 
 
-def _check_step(number: Numbers | None, n: int, layout: TableLayout, faults: Faults) -> tuple[Codes, Mask]:
+def _check_step(column: Numbers | None, n: int, layout: TableLayout, faults: Faults) -> tuple[Codes, Mask]:
     """Steps as whole numbers, and which of them can be trusted."""
-    if number is None:
+    if column is None:
         return np.zeros(n, np.intp), np.zeros(n, np.bool_)
     with np.errstate(invalid="ignore"):
-        step = number.values.astype(np.intp)
-    whole = step == number.values
-    if number.within(0, layout.horizon - 1) and whole.all():
+        step = column.values.astype(np.intp)
+    whole = step == column.values
+    if column.within(0, layout.horizon - 1) and whole.all():
         return step, whole
-    finite = np.isfinite(number.values)
+    finite = np.isfinite(column.values)
     subject, advice = f'Column "{layout.step}"', f"Steps run 0 … {layout.horizon - 1}."
     # Beyond 2⁶³ the cast to an integer means nothing, so the comparisons are made on the values.
-    broken = finite & (np.floor(number.values) != number.values)
-    negative = finite & (number.values < 0) & ~broken
-    late = finite & (number.values >= layout.horizon) & ~broken
+    broken = finite & (np.floor(column.values) != column.values)
+    negative = finite & (column.values < 0) & ~broken
+    late = finite & (column.values >= layout.horizon) & ~broken
     faults.rows(Kind.STEP, f"{subject}: not a whole number", broken, advice)
     faults.rows(Kind.STEP, f"{subject}: negative", negative, advice)
     late_advice = f"{advice} Subtract 1 where the table counts from 1."
@@ -343,22 +343,22 @@ def _positions(values: Floats, levels: tuple[float, ...]) -> tuple[Codes, Mask]:
     return position, other
 
 
-def _check_action(number: Numbers | None, layout: TableLayout, faults: Faults) -> Codes:
-    if number is None:
+def _check_action(column: Numbers | None, layout: TableLayout, faults: Faults) -> Codes:
+    if column is None:
         return np.zeros(0, np.intp)
-    position, other = _positions(number.values, layout.action_levels)
+    position, other = _positions(column.values, layout.action_levels)
     if other.any():
         listed = ", ".join(f"{level:g}" for level in layout.action_levels)
         fact = f'Column "{layout.action}": not one of the action levels'
-        faults.rows(Kind.ACTION, fact, other & np.isfinite(number.values), f"The study has {listed}.")
+        faults.rows(Kind.ACTION, fact, other & np.isfinite(column.values), f"The study has {listed}.")
     return position
 
 
-def _check_reward(number: Numbers | None, layout: TableLayout, faults: Faults) -> Floats:
-    if number is None:
+def _check_reward(column: Numbers | None, layout: TableLayout, faults: Faults) -> Floats:
+    if column is None:
         return np.zeros(0)
-    low, high, values = layout.reward_low, layout.reward_high, number.values
-    if not number.within(low, high):
+    low, high, values = layout.reward_low, layout.reward_high, column.values
+    if not column.within(low, high):
         outside = np.isfinite(values) & ((values < low) | (values > high))
         advice = "Correct the table or widen [reward] range in the study."
         faults.rows(Kind.REWARD, f'Column "{layout.reward}": outside {low:g} … {high:g}', outside, advice)
@@ -366,27 +366,27 @@ def _check_reward(number: Numbers | None, layout: TableLayout, faults: Faults) -
 
 
 def _check_covariate(
-    covariate: Covariate, number: Numbers | None, people: _People, step: Codes, valid: Mask, faults: Faults
+    covariate: Covariate, column: Numbers | None, people: _People, step: Codes, valid: Mask, faults: Faults
 ) -> _Filled:
     none = np.zeros(len(people.sites), np.intp)
-    if number is None:
+    if column is None:
         return _Filled(np.zeros(0), none, none)
-    values, clipped, filled = number.values, none, none
+    values, clipped, filled = column.values, none, none
     name = covariate.column
     refused = covariate.missing == "refuse"
     advice = 'Complete the table, or set missing = "forward" or "range-middle" for it in the study.'
-    _check_finite(name, number, refused, advice, faults)
+    _check_finite(name, column, refused, advice, faults)
     if covariate.levels is not None:
         listed = ", ".join(f"{level:g}" for level in covariate.levels)
         _, other = _positions(values, covariate.levels)
         fact = f'Column "{name}": not one of its levels'
         faults.rows(Kind.LEVEL, fact, other & np.isfinite(values), f"The study has {listed}.")
-    elif not number.within(covariate.low, covariate.high):
+    elif not column.within(covariate.low, covariate.high):
         outside = (values < covariate.low) | (values > covariate.high)
         clipped = _count_by_site(outside, people)
         values = np.clip(values, covariate.low, covariate.high)
-    if not refused and np.isnan(number.low):
-        gaps = number.gaps
+    if not refused and np.isnan(column.low):
+        gaps = column.gaps
         filled = _count_by_site(gaps, people)
         if covariate.missing == "range-middle":
             values = np.where(gaps, (covariate.low + covariate.high) / 2, values)
