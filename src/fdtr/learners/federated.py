@@ -64,26 +64,18 @@ def fit_with_each(
     pessimisms: Sequence[float],
 ) -> list[Fit]:
     """FDTR for each c in `pessimisms`, in place of that in `settings`. The fits share all passes over the data."""
-    d, d0 = features.n_features, features.n_shared
-    ridge = settings.ridge * np.eye(d)
-
-    def with_others(own: Array, theirs: Array) -> Array:
-        total = own.copy()
-        total[:d0] += sharing * theirs
-        return total
-
-    def gram_with_others(h: int, own: Array) -> Array:
-        return with_others(own, np.pad(others.schur[h], ((0, 0), (0, d - d0)))) + ridge
 
     def share_values(h: int, sums: Sequence[StepStatistics]) -> Solution:
-        precision = gram_with_others(h, sums[0].gram)
+        precision = precision_with_others(sums[0].gram, others.schur[h], sharing, settings.ridge)
+        moments = moment_with_others(moments_of(sums), others.schur_moment[h][:, None], sharing)
         lower = factor(precision)
-        return Solution(solve(lower, with_others(moments_of(sums), others.schur_moment[h][:, None])), precision, lower)
+        return Solution(solve(lower, moments), precision, lower)
 
     def share_rewards(h: int, sums: Sequence[StepStatistics]) -> Solution:
-        alone = sums[0].gram + ridge
-        together = gram_with_others(h, sums[0].gram)
-        reward_part = solve(factor(together), with_others(sums[0].reward_moment, others.schur_reward[h]))
+        together = precision_with_others(sums[0].gram, others.schur[h], sharing, settings.ridge)
+        moment = moment_with_others(sums[0].reward_moment, others.schur_reward[h], sharing)
+        reward_part = solve(factor(together), moment)
+        alone = sums[0].gram + settings.ridge * np.eye(features.n_features)
         lower = factor(alone)
         values = np.column_stack([step.value_moment for step in sums])
         return Solution(reward_part[:, None] + solve(lower, values), alone, lower)
@@ -91,3 +83,17 @@ def fit_with_each(
     n = rows.n_patients + (sharing * others.n if share == "value" else 0.0)
     penalties = [penalty_of(replace(settings, pessimism=c), features, rows.horizon, n) for c in pessimisms]
     return fit_backward(rows, features, share_values if share == "value" else share_rewards, penalties)
+
+
+def precision_with_others(gram: Array, schur: Array, sharing: float, ridge: float) -> Array:
+    """Σ = Λ + λI + blockdiag(w S⁻ᵏ, 0) of (11), from the site's own `gram` Λ (d, d) and `schur` S⁻ᵏ (d0, d0)."""
+    precision = gram.copy()
+    precision[: len(schur), : len(schur)] += sharing * schur
+    return precision + ridge * np.eye(len(gram))
+
+
+def moment_with_others(moment: Array, schur_moment: Array, sharing: float) -> Array:
+    """b + (w s⁻ᵏ, 0) of (10), from the site's own `moment` b (d,) and `schur_moment` s⁻ᵏ (d0,), or columns of them."""
+    total = moment.copy()
+    total[: len(schur_moment)] += sharing * schur_moment
+    return total
