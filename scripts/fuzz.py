@@ -21,7 +21,7 @@ import numpy as np
 
 from fdtr.errors import FdtrError
 from fdtr.summary import combine
-from message_files import by_hand, header_text, refreshed, round_of, small_messages, small_study
+from message_files import by_hand, header_text, open_bytes, refreshed, round_of, small_messages, small_study
 
 STUDY = small_study()
 HERE = round_of(STUDY)
@@ -38,21 +38,21 @@ def read(data: bytes) -> None:
     way, rest = data[:1], data[1:]
     try:
         if way < b"\x40":
-            wire.decode_message(rest.ljust(len(MESSAGE), b" ")[: len(MESSAGE)], STUDY, HERE)
+            open_bytes(rest.ljust(len(MESSAGE), b" ")[: len(MESSAGE)], STUDY, HERE)
         elif way < b"\x80":  # any header, its checksum made right where it has a place for one
             text = rest.decode("utf-8", "replace")[:1900]
             try:
                 content = refreshed(text, PAYLOAD)
             except ValueError:
                 content = by_hand(text[:500], PAYLOAD)
-            wire.decode_message(content, STUDY, HERE)
+            open_bytes(content, STUDY, HERE)
         elif way < b"\xa0":  # any numbers of Grams
             size = len(GRAM) - wire.HEADER_BYTES
             content = refreshed(header_text(GRAM), rest.ljust(size, b"\0")[:size])
-            wire.decode_message(content, AUDIT, None)
+            open_bytes(content, AUDIT, None)
         elif way < b"\xc0":  # any numbers
             flat = np.frombuffer(rest.ljust(len(PAYLOAD), b"\0")[: len(PAYLOAD)], dtype="<f8")
-            wire.decode_message(refreshed(header_text(MESSAGE), flat.tobytes()), STUDY, HERE)
+            open_bytes(refreshed(header_text(MESSAGE), flat.tobytes()), STUDY, HERE)
         else:
             wire._total(container.decode(rest, "total", "the input"), "the input", STUDY, HERE)
     except FdtrError:

@@ -13,7 +13,6 @@ from fdtr.errors import DamagedFile, FdtrError, InvalidSums
 from fdtr.exchange import wire
 from fdtr.exchange.site_state.sent_copies import find_kept, keep
 from fdtr.exchange.wire import (
-    decode_message,
     encode_message,
     grams_layout,
     inspect,
@@ -29,7 +28,7 @@ from fdtr.pipeline.run import run
 from fdtr.site.fitting import fit_federated
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_message import summarize
-from message_files import forged, small_messages, small_study
+from message_files import forged, open_bytes, small_messages, small_study
 from random_tables import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick
@@ -86,9 +85,9 @@ def test_sums_and_grams_are_not_taken_for_each_other(study, messages):
     content = encode_message(messages["a"])
     sums = summarize(make_study(), make_sites(make_study(), {"a": 330})["a"])
     with pytest.raises(DamagedFile, match="a message of this study has"):
-        decode_message(encode_message(sums), study, None)
+        open_bytes(encode_message(sums), study, None)
     with pytest.raises(DamagedFile, match="a message of this study has"):
-        decode_message(content, make_study(), None)
+        open_bytes(content, make_study(), None)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +107,7 @@ def test_grams_that_no_patients_could_give_are_refused(study, messages, name, ch
     packed = messages["a"].summary.grams.packed()
     content = forged(encode_message(messages["a"]), {**packed, name: change(packed[name])})
     with pytest.raises(error, match=match):
-        decode_message(content, study, None)
+        open_bytes(content, study, None)
 
 
 def test_without_its_study_a_file_shows_its_grams_and_derives_nothing(messages, tmp_path):
@@ -156,9 +155,9 @@ def test_after_noise_and_without_a_study_numbers_need_only_be_sound(tmp_path):
     content = encode_message(summarize(plain, rows))
     moved = {**packed, "schur_moment": packed["schur_moment"] * 1e4, "n": packed["n"] + 0.5}
     with pytest.raises(InvalidSums, match="a count is not a whole number"):
-        decode_message(forged(content, dict(moved)), plain, None)
-    assert decode_message(forged(content, dict(moved)), noisy, None).body.sums.n[0] == 300.5
+        open_bytes(forged(content, dict(moved)), plain, None)
+    assert open_bytes(forged(content, dict(moved)), noisy, None).body.sums.n[0] == 300.5
     with pytest.raises(InvalidSums, match="negative eigenvalue"):
-        decode_message(forged(content, {**packed, "schur": -packed["schur"]}), noisy, None)
+        open_bytes(forged(content, {**packed, "schur": -packed["schur"]}), noisy, None)
     (tmp_path / "noisy.fdtr").write_bytes(forged(content, dict(moved)))  # only the study would tell of noise
     assert inspect(tmp_path / "noisy.fdtr", None, None).body.sums.n[0] == 300.5

@@ -25,7 +25,6 @@ from fdtr.errors import (
 )
 from fdtr.exchange import wire
 from fdtr.exchange.wire import (
-    decode_message,
     encode_message,
     encode_total,
     message_size,
@@ -35,7 +34,17 @@ from fdtr.exchange.wire import (
 )
 from fdtr.signing import Round
 from fdtr.summary import Sums, combine
-from message_files import by_hand, forged, header_text, refreshed, round_of, small_messages, small_study, with_roster
+from message_files import (
+    by_hand,
+    forged,
+    header_text,
+    open_bytes,
+    refreshed,
+    round_of,
+    small_messages,
+    small_study,
+    with_roster,
+)
 from time_limit import within
 
 pytestmark = pytest.mark.quick
@@ -49,12 +58,12 @@ PAYLOAD = CONTENT[2048:]
 
 def refuse(content: bytes, error: type[Exception], match: str, expected: Round | None = HERE) -> None:
     with pytest.raises(error, match=match) as refusal:
-        decode_message(content, STUDY, expected)
+        open_bytes(content, STUDY, expected)
     assert type(refusal.value) is error
 
 
 def test_the_message_itself_is_read():
-    assert decode_message(CONTENT, STUDY, HERE).body == MESSAGES["a"].summary
+    assert open_bytes(CONTENT, STUDY, HERE).body == MESSAGES["a"].summary
     assert len(CONTENT) == message_size(STUDY) == 2048 + 2 * (2 + 3 + 3) * 8
 
 
@@ -63,13 +72,13 @@ def test_every_flipped_bit_of_every_byte_is_refused(signed):
     study, keys = with_roster(STUDY, "a", "b") if signed else (STUDY, {})
     within = round_of(study)
     content = encode_message(MESSAGES["a"], within, keys.get("a"))
-    assert decode_message(content, study, within).verified is signed
+    assert open_bytes(content, study, within).verified is signed
     for place in range(len(content)):
         for bit in range(8):
             changed = bytearray(content)
             changed[place] ^= 1 << bit
             with pytest.raises(FdtrError):
-                decode_message(bytes(changed), study, within)
+                open_bytes(bytes(changed), study, within)
 
 
 def test_every_flipped_byte_of_a_total_is_refused():
@@ -206,7 +215,7 @@ class TestHeaders:
         with pytest.raises(
             (OtherFormat, DamagedFile), match=r"this version of fdtr reads format 1|a header that fdtr would not write"
         ):
-            decode_message(refreshed(text, PAYLOAD), STUDY, HERE)
+            open_bytes(refreshed(text, PAYLOAD), STUDY, HERE)
 
     def test_white_space_another_order_and_more_metadata(self):
         for old, new, error, match in (
@@ -240,7 +249,7 @@ class TestHeaders:
             with pytest.raises(
                 (DamagedFile, ForeignFile), match=r"its header is truncated, damaged|fdtr did not write"
             ):
-                decode_message(by_hand(text, PAYLOAD), STUDY, HERE)
+                open_bytes(by_hand(text, PAYLOAD), STUDY, HERE)
         refuse((2040).to_bytes(8, "little") + b"\xff" * 2040 + PAYLOAD, DamagedFile, "header is truncated, damaged")
         refuse((2**63).to_bytes(8, "little") + CONTENT[8:], DamagedFile, "beginning is damaged")
         refuse((2032).to_bytes(8, "little") + CONTENT[8:], DamagedFile, "has a header of 2,040 bytes")
@@ -273,7 +282,7 @@ class TestHeaders:
         refuse(forged(CONTENT, site=name), WrongSite, "cannot stand in a message|may not be called")
 
     def test_strange_names_fit(self):
-        assert decode_message(forged(CONTENT, site="ñ" * 32), STUDY, HERE).body.site == "ñ" * 32
+        assert open_bytes(forged(CONTENT, site="ñ" * 32), STUDY, HERE).body.site == "ñ" * 32
 
 
 class TestRounds:
@@ -284,7 +293,7 @@ class TestRounds:
         later = encode_message(MESSAGES["a"], round_of(STUDY, 2))
         refuse(later, OtherRound, "is of round '2'; this is round '1'")
         refuse(CONTENT, OtherRound, "of round 1, which is over; this is round 2", round_of(STUDY, 2))
-        assert decode_message(later, STUDY, round_of(STUDY, 2)).body == MESSAGES["a"].summary
+        assert open_bytes(later, STUDY, round_of(STUDY, 2)).body == MESSAGES["a"].summary
 
 
 class TestNumbers:
@@ -340,7 +349,7 @@ class TestNumbers:
     def test_counts(self):
         for n in ([-1.0, 400], [399.5, 400], [1e300, 400]):
             with pytest.raises(InvalidSums, match=r"a count is not a whole number|beyond any count of patients"):
-                decode_message(self.changed(n=np.array(n)), STUDY, HERE)
+                open_bytes(self.changed(n=np.array(n)), STUDY, HERE)
 
     def test_w_of_two_features_must_be_one_multiple(self):
         study = small_study(covariates=[{"name": "u", "effect": "shared"}, {"name": "x"}])
@@ -349,7 +358,7 @@ class TestNumbers:
         packed["information"] = packed["information"].copy()
         packed["information"][0, 1] *= 1.001
         with pytest.raises(InvalidSums, match="W is no multiple of S"):
-            decode_message(forged(content, packed), study, None)
+            open_bytes(forged(content, packed), study, None)
 
     def test_a_total_is_judged_less_strictly(self, tmp_path):
         total = combine(m.summary for m in MESSAGES.values())
@@ -374,7 +383,7 @@ class TestNumbers:
 def read(content: bytes) -> object:
     """Anything at all is read or refused; nothing else happens."""
     try:
-        return decode_message(content, STUDY, HERE)
+        return open_bytes(content, STUDY, HERE)
     except FdtrError:
         return None
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from typing import Any
 
 import numpy as np
 
 from fdtr import container
 from fdtr.disclosure import Message, MethodValue, ValueFacts, ValueMessage, release_values
+from fdtr.exchange.envelopes import Received
+from fdtr.exchange.wire import open_message
 from fdtr.signing import Key, Round, numbered_round
 from fdtr.site.site_message import summarize
 from fdtr.study import Study
+from fdtr.summary import SiteSummary
 from random_tables import make_sites, make_study
 
 SMALL = {
@@ -43,6 +47,14 @@ def with_roster(study: Study, *names: str) -> tuple[Study, dict[str, Key]]:
 
 def round_of(study: Study, number: int = 1) -> Round:
     return numbered_round(study.fingerprint, study.roster, number)
+
+
+def open_bytes(content: bytes, study: Study, expected: Round | None) -> Received[SiteSummary]:
+    """What the reader of messages makes of a file with this content."""
+    with tempfile.NamedTemporaryFile(suffix=".fdtr") as file:
+        file.write(content)
+        file.flush()
+        return open_message(file.name, study, expected)
 
 
 def forged(content: bytes, arrays: dict[str, Any] | None = None, **header: Any) -> bytes:

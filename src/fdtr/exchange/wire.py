@@ -122,17 +122,6 @@ def open_message(source: Source, study: Study, expected: Round | None) -> Receiv
     return _message(file, str(source), study, expected)
 
 
-def decode_message(
-    content: bytes, study: Study, expected: Round | None, source: str = "The message"
-) -> Received[SiteSummary]:
-    """Read a site's message from bytes; `source` is how a refusal names them."""
-    if len(content) != message_size(study):
-        raise DamagedFile(f"{source} has {len(content):,} bytes; a message of this study has {message_size(study):,}.")
-    return _message(
-        container.decode(content, MESSAGE, source, header_bytes=HEADER_BYTES), source, study, expected
-    )  # fmt: skip
-
-
 def read_message(path: str | Path, study: Study, expected: Round | None = None) -> SiteSummary:
     """Read a site's message; refuses sums that no patients of the study could give.
 
