@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Literal, NoReturn, TypeVar
 
 import typer
@@ -70,9 +71,20 @@ Sepsis = Literal["sepsis3", "icd"]
 @contextmanager
 def _progress() -> Iterator[Progress]:
     """Show progress, and exit on SIGTERM, so that temporary files are removed."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    with show.progress() as progress:
-        yield progress
+    received: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        received.append(128 + number)
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        with show.progress() as progress:
+            yield progress
+    except Exception:
+        if received:  # a signal during a query comes back as an error of the database
+            sys.exit(received[0])
+        raise
 
 
 def mimic_iv(
