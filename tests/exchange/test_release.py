@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from fdtr.errors import DifferencingRisk, FdtrError, OutputExists, PerhapsWritten, UnwritableFile
+from crash_points import at, fail, hook
+from fdtr.errors import (
+    DifferencingRisk,
+    FdtrError,
+    OtherRound,
+    OutputExists,
+    PerhapsWritten,
+    UnwritableFile,
+    WrongSite,
+)
 from fdtr.exchange.release import (
     AGREED_BEFOREHAND,
     Proposal,
@@ -234,3 +245,60 @@ def test_a_table_leaves_by_the_same_transaction(study, tmp_path):
     almost = rows.select([True] * 397 + [False] * 3)
     with refuses("ONCE"):
         release_table(study, almost, table, tmp_path / "b.csv", confirm=never)
+
+
+def test_values_of_other_patients_than_the_ledger_would_record_are_refused(study, tmp_path):
+    sites = make_sites(study, {"a": 300, "b": 300})
+    local = {site: fit_local(study, rows) for site, rows in sites.items()}
+    total = combine(fit.summary for fit in local.values())
+    evaluation = evaluate_site(study, sites["a"], total, local["a"].summary)
+    few = sites["a"].select(np.arange(300) < 12)
+    for other in (sites["b"], few):
+        with pytest.raises(WrongSite, match="the ledger would record others"):
+            release_values(study, other, evaluation, tmp_path / "a.values", confirm=AGREED_BEFOREHAND)
+    assert standing() == []
+    assert not (tmp_path / "a.values").exists()
+
+
+def test_a_table_replaces_a_table_and_nothing_else(study, tmp_path):
+    table = make_table(study, {"a": 300, "b": 300})
+    sites = make_sites(study, {"a": 300, "b": 300})
+    table_one = summarize_table(study, sites["a"], table)
+    with pytest.raises(WrongSite, match="The Table 1 is of site 'a'"):
+        release_table(study, sites["b"], table_one, tmp_path / "one.csv", confirm=AGREED_BEFOREHAND)
+    patients = tmp_path / "patients.csv"
+    patients.write_text("site,patient,step\n")
+    with pytest.raises(OutputExists, match="fdtr did not write"):
+        release_table(study, sites["a"], table_one, patients, confirm=AGREED_BEFOREHAND)
+    assert patients.read_text() == "site,patient,step\n"
+    assert standing() == []
+    for _ in range(2):
+        release_table(study, sites["a"], table_one, tmp_path / "one.csv", confirm=AGREED_BEFOREHAND)
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_there_is_no_round_before_the_first(study, rows, tmp_path, number):
+    with pytest.raises(OtherRound, match="Rounds count from 1"):
+        release_message(study, rows, tmp_path / "a.fdtr", confirm=AGREED_BEFOREHAND, round_number=number)
+    assert standing() == []
+
+
+def test_no_message_lies_anywhere_without_its_record_wherever_the_disk_fails(study, rows, tmp_path, monkeypatch):
+    out, point, failed = tmp_path / "a.fdtr", 0, True
+    while failed:
+        point, failed = point + 1, False
+
+        def now(name: str) -> None:
+            nonlocal failed
+            failed = True
+            assert not out.exists() or standing(), name
+            fail(name, errno.EIO if point % 2 else errno.ENOSPC)  # noqa: B023
+
+        monkeypatch.setenv("FDTR_STATE", str(tmp_path / f"state-{point}"))
+        with monkeypatch.context() as patched:
+            hook(at(point, now), patched.setattr)
+            with suppress(FdtrError):
+                release_message(study, rows, out, confirm=AGREED_BEFOREHAND)
+        assert not out.exists() or standing(), point
+        out.unlink(missing_ok=True)
+    assert point > 20

@@ -22,14 +22,14 @@ from typing import Final, Literal, TypeVar
 from fdtr import container
 from fdtr.disclosure import Message, Release, TableOne, ValueMessage, lost_to_noise
 from fdtr.disclosure.noise import Cost
-from fdtr.errors import FdtrError, NotWithdrawable, OutputExists, PerhapsWritten, UnreadableFile
+from fdtr.errors import FdtrError, NotWithdrawable, OutputExists, PerhapsWritten, UnreadableFile, WrongSite
 from fdtr.exchange.folder_layout import MASKED, ROUNDS, SUMS, file_name, round_folder
 from fdtr.exchange.site_state.joined_folders import JoinedFolder, RoundState, all_joined
 from fdtr.exchange.site_state.ledger import FEWEST_DIGITS, Recorded, site_ledger
 from fdtr.exchange.site_state.noised_messages import forget_drawn
 from fdtr.exchange.site_state.release_guard import read_history, require_never_summed
 from fdtr.exchange.site_state.sent_copies import copy_path, find_copy, keep, read_own, write_again
-from fdtr.exchange.wire import read_message, write_message, write_table, write_values
+from fdtr.exchange.wire import is_table_one, read_message, write_message, write_table, write_values
 from fdtr.signing import Key, Round, check_site_name, numbered_round, require_own
 from fdtr.site.fitting import cost_of, fit_message
 from fdtr.site.site_evaluation import SiteEvaluation, summarize_values
@@ -95,7 +95,7 @@ class Proposal:
 class ReleasedMessage:
     """A message that was written to `path`: its `summary`, the site's own `copy` of it, and the `cost` of privacy.
 
-    `again` is true where the sums were released before, so that the ledger held them already.
+    `again` is true where noised sums of an earlier release were written once more: noise is drawn once.
     """
 
     summary: SiteSummary
@@ -218,6 +218,7 @@ def release_values(
     rules let it, `confirm` agreed to the `ValueMessage`, and the ledger recorded it.
     """
     out = Path(out)
+    _require_evaluated(rows, evaluation)
     message = summarize_values(study, evaluation)
     within = _checked(study, rows, out, round_number, key)
     carry_out(
@@ -233,10 +234,18 @@ def release_values(
 def release_table(
     study: Study, rows: Trajectories, table: TableOne, out: str | Path, *, confirm: Confirm[TableOne]
 ) -> None:
-    """Write a site's Table 1, as `fdtr.site.summarize_table` made it, to `out` as CSV; replaces what lies there.
+    """Write a site's Table 1, as `fdtr.site.summarize_table` made it from `rows`, to `out` as CSV.
 
-    Nothing leaves unless every cell passed the rules, `confirm` agreed to the table, and the ledger recorded it.
+    Nothing leaves unless every cell passed the rules, `confirm` agreed to the table, and the ledger recorded it. An
+    earlier Table 1 at `out` is replaced; any other file is refused.
     """
+    if table.site != rows.site:
+        raise WrongSite(
+            f"The Table 1 is of site {table.site!r}, and the rows are of {rows.site!r}: the ledger would record other "
+            "patients than those who are told of. Nothing was written. Give the rows that the table was made from."
+        )
+    if Path(out).is_file() and not is_table_one(out):
+        raise OutputExists(f"{out} is a file that fdtr did not write. Nothing was written. Name another.")
     carry_out(
         release_of_table(study, rows, table),
         table,
@@ -307,6 +316,17 @@ def describe_message(study: Study, message: Message, cost: Cost | None = None) -
     if message.lost:
         private.append(f"  Note: {message.lost}")
     return (*lines, *private, *(["  Do not forward these lines."] if private else []))
+
+
+def _require_evaluated(rows: Trajectories, evaluation: SiteEvaluation) -> None:
+    """Refuse values of patients whom the ledger would not record."""
+    evaluated = evaluation.evaluator.rows
+    if evaluation.site != rows.site or not {*evaluated.patients.to_pylist()} <= {*rows.patients.to_pylist()}:
+        raise WrongSite(
+            f"The values are of {evaluated.n_patients:,} patients of site {evaluation.site!r} who are not all among "
+            f"the rows, {rows.n_patients:,} patients of {rows.site!r}: the ledger would record others. Nothing was "
+            "written. Give all rows of the site that was evaluated."
+        )
 
 
 def _checked(study: Study, rows: Trajectories, out: Path, round_number: int, key: Key | None) -> Round:

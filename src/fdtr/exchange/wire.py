@@ -205,6 +205,13 @@ def write_table(table: TableOne, path: str | Path) -> None:
     container.write_atomically(path, text.getvalue().encode())
 
 
+def is_table_one(path: str | Path) -> bool:
+    """Whether a file begins as `write_table` begins one."""
+    headings = (",".join(TABLE_HEADINGS) + "\n").encode()
+    with Path(path).open("rb") as file:
+        return file.read(len(headings)) == headings
+
+
 def table_lines(table: TableOne) -> list[list[str]]:
     """The lines of a Table 1 under `TABLE_HEADINGS`."""
     return [[table.site, *row.cells] for row in table.rows]

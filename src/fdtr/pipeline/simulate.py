@@ -48,6 +48,10 @@ def simulate(
     >>> study.name, study.horizon
     ('linear-mdp', 3)
     """
+    if not isinstance(spec, WorldSpec | AuthorsSpec | IcuSpec | None):
+        raise TypeError(f"A WorldSpec, an AuthorsSpec, an IcuSpec or None is needed, not {type(spec).__name__}.")
+    if patients is not None and patients < 1:
+        raise InvalidStudy(f"A site has at least one patient, not {patients}. Nothing was written.")
     world_rng, table_rng = np.random.default_rng(seed).spawn(2)
     if spec is None:
         if patients is not None:

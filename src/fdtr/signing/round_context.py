@@ -56,6 +56,8 @@ class Round:
 
 def numbered_round(fingerprint: str, roster: Mapping[str, str], number: int) -> Round:
     """Round `number` of a study; rounds count from 1."""
+    if number < 1:
+        raise OtherRound(f"Rounds count from 1; there is no round {number}. Nothing was written. Name another round.")
     return Round(fingerprint, roster, str(number), frozenset(str(n) for n in range(1, number)))
 
 

@@ -22,6 +22,7 @@ from fdtr.errors import (
     OtherRoster,
     OtherRound,
     OtherStudy,
+    OutputExists,
     ProtocolViolation,
     TooFewSurvivors,
     WrongSite,
@@ -31,6 +32,7 @@ from fdtr.exchange.folder import hub_steps
 from fdtr.exchange.folder.round_files import seal_begun, seal_part
 from fdtr.exchange.folder.round_status import status_of
 from fdtr.exchange.folder.site_session import join
+from fdtr.exchange.folder.site_steps import take_site_steps
 from fdtr.exchange.folder_layout import (
     CONFIRMED,
     KEYS,
@@ -504,3 +506,30 @@ def test_what_is_a_sites_own_may_not_lie_in_the_folder(tmp_path):
     assert not (parties.folder / "state").exists()
     with pytest.raises(Exposed, match="The policy"):
         require_apart(parties.folder, ("The policy", parties.folder / "rounds" / "a.policy"))
+
+
+def test_a_policy_is_not_written_where_all_read_nor_over_what_fdtr_did_not_write(tmp_path):
+    parties = Parties(tmp_path).set_up(study_of(masked=False))
+    parties.open()
+    parties.join_all()
+    table = tmp_path / "patients.csv"
+    table.write_text("site,patient\n")
+    with pytest.raises(Exposed, match=r"The policy .* lies in the folder that all share"):
+        parties.site("a", out=parties.folder / "a.policy")
+    with pytest.raises(OutputExists, match="fdtr did not write"):
+        parties.site("a", out=table)
+    assert table.read_text() == "site,patient\n"
+    assert not list(parties.folder.rglob("a.*"))
+
+
+def test_a_site_stays_in_the_state_folder_in_which_it_joined(tmp_path, monkeypatch):
+    parties = Parties(tmp_path).set_up(study_of(masked=False))
+    parties.open()
+    parties.join_all()
+    with parties.at_home("a"):
+        joined = find_joined(parties.folder, "a")
+    monkeypatch.setenv("FDTR_STATE", str(tmp_path / "elsewhere"))
+    take_site_steps(joined, confirm=lambda _: True, key=parties.key("a"))
+    assert not (tmp_path / "elsewhere").exists()
+    with parties.at_home("a"):
+        assert len(site_ledger().recorded()) == 1

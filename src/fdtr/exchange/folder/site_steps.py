@@ -9,14 +9,16 @@ A crash before a state is saved repeats its step; one after it posts the saved b
 
 from pathlib import Path
 
-from fdtr.errors import BadSignature, ChangedSummary, OtherRound, ProtocolViolation
+from fdtr.container import is_container
+from fdtr.errors import BadSignature, ChangedSummary, OtherRound, OutputExists, ProtocolViolation
 from fdtr.exchange.atomic_files import clean_up, clean_up_folder
 from fdtr.exchange.folder.round_files import seal_masked, seal_part
 from fdtr.exchange.folder.round_snapshot import RoundSnapshot, read_round, read_study
 from fdtr.exchange.folder.round_status import Step, StepsTaken, names
 from fdtr.exchange.folder.site_session import SiteSession
-from fdtr.exchange.folder_layout import CONFIRMED, KEYS, MASKED, OPENED, SUMS
+from fdtr.exchange.folder_layout import CONFIRMED, KEYS, MASKED, OPENED, SUMS, require_apart
 from fdtr.exchange.release import Confirm, Proposal
+from fdtr.exchange.site_state import use_state_folder
 from fdtr.exchange.site_state.joined_folders import JoinedFolder
 from fdtr.exchange.site_state.release_guard import (
     history_locked,
@@ -36,10 +38,13 @@ def take_site_steps(
     """Do all that this site can do now. Whatever is posted was saved in the state folder before.
 
     `confirm` is asked before the site's message is posted, as by `release_message`. The finished policy is also
-    written to `out`.
+    written to `out`, which must not lie in the shared folder. The state folder is the one in which the site joined.
     """
     out = Path(out) if out is not None else None
-    with joined.locked():
+    require_apart(joined.folder, ("The policy", out))
+    if out is not None and out.is_file() and not is_container(out):
+        raise OutputExists(f"{out} is a file that fdtr did not write. Nothing was written. Name another.")
+    with use_state_folder(joined.state_folder), joined.locked():
         joined.require_same(read_study(joined.folder))
         snapshot = read_round(joined.folder, joined.study)
         within = snapshot.within

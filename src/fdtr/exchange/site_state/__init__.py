@@ -24,7 +24,7 @@ _chosen: ContextVar[Path | None] = ContextVar("_chosen", default=None)
 @contextmanager
 def use_state_folder(folder: str | Path | None) -> Iterator[None]:
     """Use this state folder, whatever the environment says; None changes nothing."""
-    token = _chosen.set(None if folder is None else Path(folder))
+    token = _chosen.set(None if folder is None else Path(folder).absolute())
     try:
         yield
     finally:

@@ -135,6 +135,11 @@ class JoinedFolder:
     key: Path | None
     study: Study
 
+    @property
+    def state_folder(self) -> Path:
+        """The state folder in which the site joined."""
+        return self.place.parents[1]
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Let one process of the site work at a time."""
