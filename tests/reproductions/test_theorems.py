@@ -272,7 +272,7 @@ def test_equal_bases_reach_the_same_and_eta_makes_them_promise_less():
 
 @cache
 def quick_findings() -> list[Finding]:
-    return run_theorems(0, quick=True, processes=1)
+    return [*run_theorems(0, quick=True, processes=1)]
 
 
 COLUMNS = {

@@ -22,6 +22,7 @@ from fdtr.exchange.folder.round_status import StepsTaken
 from fdtr.exchange.folder.site_session import join
 from fdtr.exchange.folder.site_steps import take_site_steps
 from fdtr.exchange.release import withdraw
+from fdtr.exchange.site_state import use_state_folder
 from fdtr.exchange.site_state.joined_folders import find_joined
 from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.policy import Policy
@@ -88,7 +89,8 @@ class Parties:
         before = os.environ.get("FDTR_STATE")
         os.environ["FDTR_STATE"] = str(self.root / "homes" / name)
         try:
-            yield
+            with use_state_folder(self.root / "homes" / name):
+                yield
         finally:
             if before is None:
                 del os.environ["FDTR_STATE"]
