@@ -1,17 +1,21 @@
 """Writes a bill of materials (CycloneDX 1.6, JSON) of what fdtr runs with: python scripts/sbom.py OUT.
 
-The versions are those of the environment that runs this, which is the one the tests run in. cyclonedx-py lists all of
-it; only what fdtr needs at run time, optional features included, is kept, so that tools for developers do not count.
+The versions are those of the environment that runs this, which is the one the tests run in. Only what fdtr needs at run
+time, optional features included, is listed, so that tools for developers do not count.
 """
 
 import json
 import re
-import subprocess
 import sys
 import tomllib
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from cyclonedx.contrib.license.factories import LicenseFactory
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -19,19 +23,19 @@ ROOT = Path(__file__).parents[1]
 
 
 def needed(project: dict) -> dict[str, set[str]]:
-    """Every package that fdtr needs with the extra `all`, by name, with what it needs itself."""
-    own = {canonicalize_name(extra): asked for extra, asked in project["optional-dependencies"].items()}
-    found: dict[str, set[str]] = {}
+    """Every package that fdtr needs with the extra `all`, by name, with what it needs itself; "" is fdtr."""
+    own = {canonicalize_name(extra): texts for extra, texts in project["optional-dependencies"].items()}
+    graph: dict[str, set[str]] = {}
     waiting = [("", Requirement(text)) for text in [*project["dependencies"], *own["all"]]]
     seen = set()
     while waiting:
         by, requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
-        found.setdefault(by, set())
+        graph.setdefault(by, set())
         if name == canonicalize_name(project["name"]):
             waiting += [(by, Requirement(text)) for extra in requirement.extras for text in own[extra]]
             continue
-        found[by].add(name)
+        graph[by].add(name)
         for extra in {"", *requirement.extras}:
             if (name, extra) not in seen:
                 seen.add((name, extra))
@@ -40,41 +44,61 @@ def needed(project: dict) -> dict[str, set[str]]:
                     # Without extras first: what an extra adds counts only where somebody asks for it.
                     if more.marker is None or more.marker.evaluate({"extra": extra}):
                         waiting.append((name, more))
-        found.setdefault(name, set())
-    return found
+        graph.setdefault(name, set())
+    return graph
 
 
-def pruned(bill: dict, graph: dict[str, set[str]], version: str) -> dict:
-    """The bill with the packages of `graph` alone, and fdtr's own version."""
-    by_name = {canonicalize_name(part["name"]): part for part in bill["components"]}
-    missing = sorted(graph.keys() - {""} - by_name.keys())
-    if missing:
-        raise SystemExit(f"Not installed here: {', '.join(missing)}. Run make setup first.")
-    root = bill["metadata"]["component"] | {"version": version, "purl": f"pkg:pypi/fdtr@{version}"}
-    refs = {name: by_name[name]["bom-ref"] for name in graph if name} | {"": root["bom-ref"]}
-    return {
-        **bill,
-        "metadata": {**bill["metadata"], "component": root},
-        "components": [part for name, part in sorted(by_name.items()) if name in graph],
-        "dependencies": [
-            {"ref": refs[name], "dependsOn": sorted(refs[other] for other in others)}
-            for name, others in sorted(graph.items())
-        ],
-    }
+def component(name: str) -> Component:
+    """Entry of an installed package: its version, licence as its authors state it, and address on PyPI."""
+    about = distribution(name)
+    fields = about.metadata
+    licence = fields.get("License-Expression") or fields.get("License") or ""
+    classifiers = [text.rpartition(" :: ")[2] for text in fields.get_all("Classifier") or [] if "License ::" in text]
+    stated = [licence] if licence and "\n" not in licence else classifiers
+    return Component(
+        name=fields["Name"],
+        version=about.version,
+        bom_ref=f"{name}=={about.version}",
+        purl=PackageURL("pypi", name=name, version=about.version),
+        licenses=[LicenseFactory().make_from_string(text) for text in stated[:1]],
+    )
+
+
+def bill(project: dict, version: str) -> Bom:
+    """Bill of materials: fdtr, the packages it needs, and which of them needs which."""
+    graph = needed(project)
+    root = Component(
+        name=project["name"],
+        version=version,
+        type=ComponentType.APPLICATION,
+        bom_ref="root-component",
+        purl=PackageURL("pypi", name=project["name"], version=version),
+        licenses=[LicenseFactory().make_from_string(project["license"])],
+        description=project["description"],
+    )
+    parts = {"": root} | {name: component(name) for name in graph if name}
+    whole = Bom(components=[part for name, part in parts.items() if name])
+    whole.metadata.component = root
+    for name, others in graph.items():
+        whole.register_dependency(parts[name], [parts[other] for other in sorted(others)])
+    return whole
 
 
 def main() -> None:
-    """Ask cyclonedx-py for everything here, keep what counts, write it."""
+    """Write the bill of this environment."""
     out = Path(sys.argv[1])
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     [version] = re.findall(r'^__version__ = "(.+)"$', (ROOT / "src/fdtr/__init__.py").read_text(), re.MULTILINE)
-    command = [sys.executable, "-m", "cyclonedx_py", "environment", sys.executable, "--pyproject"]
-    command += [str(ROOT / "pyproject.toml"), "--sv", "1.6", "--of", "JSON", "--output-reproducible"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    bill = pruned(json.loads(done.stdout), needed(project), version)
+    try:
+        whole = bill(project, version)
+    except PackageNotFoundError as missing:
+        raise SystemExit(f"Not installed here: {missing.name}. Run make setup first.") from None
+    content = json.loads(JsonV1Dot6(whole).output_as_string())
+    # Same environment, same file: neither a random serial number nor the time of day.
+    del content["serialNumber"], content["metadata"]["timestamp"]
     out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps(bill, indent=2, ensure_ascii=False) + "\n")
-    print(f"{out}: fdtr {version} and {len(bill['components'])} packages")
+    out.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    print(f"{out}: fdtr {version} and {len(whole.components)} packages")
 
 
 main()
