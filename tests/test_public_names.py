@@ -17,8 +17,6 @@ MODULES = re.findall(r"^### `(fdtr[\w.]*)`", PAGE, re.MULTILINE)
 CLIENTS = ("examples", "reproductions")
 WITHOUT_EXAMPLE = {
     "fdtr.cohort.extract_mimic_iv": "needs a MIMIC-IV database",
-    "fdtr.simulation.fetch_icu_sepsis": "downloads a wheel",
-    "fdtr.simulation.load_icu_sepsis": "reads that wheel",
 }
 """Functions whose example could not run here, and why."""
 

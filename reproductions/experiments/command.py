@@ -1,6 +1,7 @@
 """The command line of the experiments: run one by its name, write what it found, and print it.
 
 make reproduce WHAT="figure2 --world authors --panel 1 --quick"
+make reproduce WHAT="world icu-sepsis --patients 500 --out world"
 """
 
 import sys
@@ -12,17 +13,20 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from experiments import effects, evaluation, figure2, theorems, tuning, worlds
-from experiments.comparison import icu_cases
+from experiments.authors_world import FIGURE_2, AuthorsSpec
+from experiments.comparison import draw_world, icu_cases
 from experiments.findings import Finding, Provenance, prepare, write_findings
+from experiments.icu_world import IcuSpec
 from experiments.replications import Progress, core_count, ignore_progress
-from fdtr import FdtrError
-from fdtr.simulation import FIGURE_2
+from fdtr import FdtrError, simulate
+from fdtr.errors import InvalidStudy
 
 Experiment = Literal["worlds", "tuning", "theorems", "evaluation", "effects"]
 
@@ -225,6 +229,64 @@ def effects_command(
 ) -> None:
     """Shared effects: size and power of the test that they are common, and how often their intervals hold."""
     _run("effects", out, Request(("effects",), seed, None, quick, processes))
+
+
+world_app = typer.Typer(
+    help="Write a world of the experiments as table.csv and study.toml, as `fdtr simulate` does.", no_args_is_help=True
+)
+app.add_typer(world_app, name="world")
+
+WorldOut = Annotated[Path, typer.Option("--out", help="The folder for table.csv and study.toml.")]
+Patients = Annotated[int, typer.Option(min=1, help="At each site.")]
+Sites = Annotated[int, typer.Option(min=1, help="Sites, K.")]
+Horizon = Annotated[int, typer.Option(min=1, help="Steps, H.")]
+WorldSeed = Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")]
+
+
+@world_app.command("authors")
+def authors_world_command(
+    out: WorldOut,
+    patients: Patients = 200,
+    sites: Sites = AuthorsSpec.n_sites,
+    shared: Annotated[int, typer.Option(min=1, help="Shared covariates.")] = AuthorsSpec.n_shared,
+    specific: Annotated[int, typer.Option(min=2, help="Site-specific covariates.")] = AuthorsSpec.n_specific,
+    actions: Annotated[int, typer.Option(min=2, help="Action levels.")] = AuthorsSpec.n_actions,
+    horizon: Horizon = AuthorsSpec.horizon,
+    seed: WorldSeed = 0,
+) -> None:
+    """The kind of generator that the paper describes, whose transitions are not linear."""
+    write_world(AuthorsSpec(sites, shared, specific, actions, horizon), out, seed, patients)
+
+
+@world_app.command("icu-sepsis")
+def icu_world_command(
+    out: WorldOut,
+    patients: Patients = 200,
+    sites: Sites = IcuSpec.n_sites,
+    horizon: Horizon = IcuSpec.horizon,
+    deviation: Annotated[
+        float, typer.Option(min=0, help="Of sites from what they have in common, at most 1.")
+    ] = IcuSpec.deviation,
+    effect: Annotated[float, typer.Option(min=0, help="Planted, of the dose by state.")] = IcuSpec.effect,
+    follow_up: Annotated[
+        bool, typer.Option("--follow-up", help="Count who survives after the last step too.")
+    ] = IcuSpec.follow_up,
+    seed: WorldSeed = 0,
+) -> None:
+    """Hospitals cut from the ICU-Sepsis benchmark, which pip downloads the first time."""
+    try:
+        spec = IcuSpec(sites, horizon, deviation=deviation, effect=effect, follow_up=follow_up)
+    except ValueError as error:
+        raise InvalidStudy(f"Such a world cannot be drawn: {error}.") from None
+    write_world(spec, out, seed, patients)
+
+
+def write_world(spec: AuthorsSpec | IcuSpec, folder: Path, seed: int, patients: int) -> None:
+    """Draw a world, and have `fdtr.simulate` draw its patients and write both files."""
+    [world_rng] = np.random.default_rng(seed).spawn(1)  # `simulate` draws patients from the second child of the seed
+    study = simulate(draw_world(spec, world_rng), folder, seed=seed, patients=patients)
+    _OUT.print(f"Wrote {folder}/table.csv and {folder}/study.toml: {study.name}, {study.horizon} steps. Next:")
+    _OUT.print(f"  fdtr check {folder}/study.toml {folder}/table.csv")
 
 
 def main() -> None:

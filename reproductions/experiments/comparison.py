@@ -14,26 +14,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from experiments.authors_world import FIGURE_2, AuthorsSpec, AuthorsWorld, make_authors_world
+from experiments.icu_wheel import IcuArrays, fetch_icu_sepsis, load_icu_sepsis
+from experiments.icu_world import IcuSpec, IcuWorld, make_icu_world
 from experiments.replications import anew
 from fdtr import Study, Trajectories, combine, fit_federated, fit_local, read_trajectories
 from fdtr.learners import Fit, MajorityVote
-from fdtr.simulation import (
-    FIGURE_2,
-    Act,
-    AuthorsSpec,
-    AuthorsWorld,
-    IcuArrays,
-    IcuSpec,
-    IcuWorld,
-    World,
-    WorldSpec,
-    constant_rule,
-    fetch_icu_sepsis,
-    load_icu_sepsis,
-    make_authors_world,
-    make_icu_world,
-    make_world,
-)
+from fdtr.simulation import Act, World, WorldSpec, constant_rule, make_world
 from fdtr.site import fit_q_learning
 
 Array = NDArray[np.float64]
@@ -175,12 +162,13 @@ class Drawn:
 def draw(trial: Trial) -> tuple[Drawn, dict[int, np.random.SeedSequence]]:
     """The world of a trial, and the seeds of the table of each size."""
     of_world, of_patients, of_tables = anew(trial.seeds).spawn(3)
-    world = _make_world(trial.spec, np.random.default_rng(of_world))
+    world = draw_world(trial.spec, np.random.default_rng(of_world))
     tables = dict(zip(trial.sizes, of_tables.spawn(len(trial.sizes)), strict=True))
     return Drawn(world, trial.fresh, of_patients.spawn(len(world.sites))), tables
 
 
-def _make_world(spec: Spec, rng: np.random.Generator) -> KnownWorld:
+def draw_world(spec: Spec, rng: np.random.Generator) -> KnownWorld:
+    """The world of a specification, of whichever kind."""
     if isinstance(spec, IcuSpec):
         return make_icu_world(spec, _icu_arrays(), rng)
     return make_world(spec, rng) if isinstance(spec, WorldSpec) else make_authors_world(spec, rng)

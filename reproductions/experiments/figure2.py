@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from experiments.authors_world import FIGURE_2
 from experiments.comparison import BASELINES, FDTR_AUTO, METHODS, PAPERS, Outcome, Spec, Trial, linear_of, run_trial
 from experiments.findings import Figure, Finding, Table
 from experiments.intervals import holm, mean, p_below
 from experiments.replications import Progress, ignore_progress, replicate, seeds_of
-from fdtr.simulation import FIGURE_2
 
 if TYPE_CHECKING:
     import altair

@@ -52,7 +52,6 @@
     ├── ServiceError                a program of a federation over the network cannot run, or ended
     │   └── NotServed               the hub's service does not run, or does not answer
     ├── MissingExtra                an optional part of the software is not installed
-    ├── Unfetchable                 a download failed
     └── SingularSystem              a linear system cannot be solved as the study asks
 
 A class is a kind that somebody handles or that a user can tell apart by what to do next. The message says the rest:
@@ -297,10 +296,6 @@ class NotServed(ServiceError):
 
 class MissingExtra(FdtrError):
     """An optional part of the software is not installed."""
-
-
-class Unfetchable(FdtrError):
-    """Something that is downloaded when it is first needed could not be had."""
 
 
 class SingularSystem(FdtrError, ArithmeticError):

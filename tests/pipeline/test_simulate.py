@@ -4,13 +4,13 @@ import pytest
 
 from fdtr.errors import FdtrError
 from fdtr.pipeline.simulate import simulate
-from fdtr.simulation import AuthorsSpec, WorldSpec
+from fdtr.simulation import WorldSpec, make_hospital_world
 from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
 
 
 @pytest.mark.parametrize(
-    ("spec", "n_sites"), [(WorldSpec(n_sites=2, horizon=3), 2), (AuthorsSpec(n_sites=3, horizon=2), 3), (None, 5)]
+    ("spec", "n_sites"), [(WorldSpec(n_sites=2, horizon=3), 2), (make_hospital_world(), 5), (None, 5)]
 )
 def test_the_written_table_is_read_by_the_written_study(tmp_path, spec, n_sites):
     study = simulate(spec, tmp_path / "world", seed=1, patients=None if spec is None else 20)
@@ -25,6 +25,11 @@ def test_the_numbers_of_patients_of_the_demo_are_fixed(tmp_path):
     with pytest.raises(FdtrError, match="leave out --patients"):
         simulate(None, tmp_path / "world", patients=20)
     assert not (tmp_path / "world").exists()
+
+
+def test_only_a_world_can_be_simulated(tmp_path):
+    with pytest.raises(TypeError, match="A WorldSpec, a simulated world or None is needed, not str"):
+        simulate("linear", tmp_path / "world")
 
 
 def test_another_seed_gives_other_patients(tmp_path):

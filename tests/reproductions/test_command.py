@@ -1,26 +1,25 @@
 """`make reproduce` as a real process: what it prints, writes, and refuses."""
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from command_line import refused, reproduce
+from experiments import comparison
+from experiments.authors_world import FIGURE_2, AuthorsSpec, make_authors_world
 from experiments.command import PANELS, Figure2World, Request, app
 from experiments.figure2 import WORLDS
-from fdtr.simulation.authors import FIGURE_2
+from experiments.icu_world import IcuSpec, make_icu_world
+from fdtr.errors import InvalidStudy
+from fdtr.site.rows import read_trajectories
+from fdtr.study import Study
+from tiny_icu import tiny_arrays
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(page for page in (ROOT / "reproductions").glob("*.md") if page.name != "README.md")
-
-
-def reproduce(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    paths = [str(ROOT / "reproductions"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}
-    command = [sys.executable, "-W", "error", "-m", "experiments", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.slow
@@ -32,10 +31,53 @@ def test_reproduce_shows_what_it_found_and_where(tmp_path):
     page = (tmp_path / "found" / "figure2-valid.md").read_text()
     assert page.startswith('`make reproduce WHAT="figure2 --world valid --panel 3 --quick --seed 4"`')
     assert "(20,2,5,5)" in (tmp_path / "found" / "figure2-valid.csv").read_text()
-    refused = reproduce("theorems", "--out", "found/figure2-valid.csv", cwd=tmp_path)
-    assert refused.returncode == 1
-    assert "Name another folder" in refused.stderr
-    assert "Traceback" not in refused.stderr
+    refused(reproduce("theorems", "--out", "found/figure2-valid.csv", cwd=tmp_path), "Name another folder")
+
+
+@pytest.mark.parametrize(
+    ("words", "make"),
+    [
+        (
+            ["authors", "--sites", "3", "--actions", "4", "--horizon", "2", "--shared", "3", "--specific", "2"],
+            lambda rng: make_authors_world(AuthorsSpec(n_sites=3, n_shared=3, n_actions=4, horizon=2), rng),
+        ),
+        (
+            ["icu-sepsis", "--sites", "2", "--horizon", "4", "--deviation", "0.5", "--effect", "2", "--follow-up"],
+            lambda rng: make_icu_world(
+                IcuSpec(n_sites=2, horizon=4, deviation=0.5, effect=2.0, follow_up=True), tiny_arrays(12), rng
+            ),
+        ),
+    ],
+    ids=["authors", "icu-sepsis"],
+)
+def test_a_world_is_written_as_the_first_child_of_its_seed_draws_it_and_the_second_its_patients(
+    tmp_path, monkeypatch, words, make
+):
+    monkeypatch.setattr(comparison, "_icu_arrays", lambda: tiny_arrays(12))
+    options = ["--seed", "7", "--patients", "30", "--out", str(tmp_path / "world")]
+    result = CliRunner().invoke(app, ["world", *words, *options])
+    assert result.exit_code == 0, result.output
+    assert f"fdtr check {tmp_path}/world/study.toml" in result.stdout
+    world_rng, table_rng = np.random.default_rng(7).spawn(2)
+    world = make(world_rng)
+    study = Study.load(tmp_path / "world/study.toml")
+    assert study.fingerprint == Study.model_validate(world.study()).fingerprint
+    rows = read_trajectories(tmp_path / "world/table.csv", study)
+    assert (rows.sites, rows.n_patients) == (world.sites, 30 * len(world.sites))
+    header, *lines = (tmp_path / "world/table.csv").read_text().splitlines()
+    table = world.table(30, table_rng)
+    assert header.split(",") == list(table)
+    assert lines == [",".join(map(str, row)) for row in zip(*(c.tolist() for c in table.values()), strict=True)]
+
+
+def test_a_world_that_cannot_be_drawn_is_refused(tmp_path):
+    folder = tmp_path / "world"
+    result = CliRunner().invoke(app, ["world", "icu-sepsis", "--deviation", "2", "--out", str(folder)])
+    assert isinstance(result.exception, InvalidStudy)
+    assert "cannot be drawn: deviation is 2" in str(result.exception)
+    for world, option in (("icu-sepsis", "--noise"), ("authors", "--noise"), ("authors", "--follow-up"), ("mars", "")):
+        assert CliRunner().invoke(app, ["world", world, option, "0.3", "--out", str(folder)]).exit_code == 2
+    assert not folder.exists()
 
 
 def test_panels_are_those_of_the_paper():
@@ -44,7 +86,20 @@ def test_panels_are_those_of_the_paper():
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["figure2"], ["worlds"], ["tuning"], ["theorems"], ["evaluation"], ["effects"]], ids=" ".join
+    "command",
+    [
+        [],
+        ["figure2"],
+        ["worlds"],
+        ["tuning"],
+        ["theorems"],
+        ["evaluation"],
+        ["effects"],
+        ["world"],
+        ["world", "authors"],
+        ["world", "icu-sepsis"],
+    ],
+    ids=" ".join,
 )
 def test_every_command_has_help(command):
     result = CliRunner().invoke(app, [*command, "--help"])

