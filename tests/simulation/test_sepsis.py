@@ -9,6 +9,7 @@ from scipy.stats import f as f_law
 
 from fdtr.simulation import sepsis
 from fdtr.simulation.sepsis import HORIZON, MEASURES, SHARED, SPECIFIC, Act, Hospital, rollout
+from fdtr.simulation.worlds import Trajectory
 from fdtr.study import Study
 
 pytestmark = pytest.mark.slow
@@ -39,7 +40,7 @@ def recorded(act: Act, seen: list[tuple[Array, NDArray[np.intp]]]) -> Act:
     return acting
 
 
-def walk(hospital: Hospital, seed: int) -> sepsis._Walk:
+def walk(hospital: Hospital, seed: int) -> Trajectory:
     """Many patients treated at random."""
     chance = np.random.default_rng(seed)
     return sepsis._walk(hospital, at_random(chance), MANY, chance)

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.simulation.worlds import Act, Array, Codes, FixedHorizonWorld
+from fdtr.simulation.worlds import Act, Array, Codes, FixedHorizonWorld, Trajectory
 
 HORIZON = 5
 
@@ -176,8 +176,7 @@ def rollout(hospital: Hospital, act: Act, n: int, rng: np.random.Generator) -> A
     >>> float(rollout(ashford, lambda states, step: np.ones(len(states)), 4, np.random.default_rng(0)).max()) <= 5
     True
     """
-    rewards = _walk(hospital, act, n, rng).rewards
-    return np.asarray(rewards.sum(axis=0), dtype=np.float64)
+    return np.asarray(_walk(hospital, act, n, rng).rewards.sum(axis=0))
 
 
 def clinicians(hospital: Hospital, rng: np.random.Generator) -> Act:
@@ -285,16 +284,7 @@ def make_hospital_world() -> HospitalWorld:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Walk:
-    """Whole trajectories: `states` (H, n, q), `actions` (H, n) and `rewards` (H, n)."""
-
-    states: Array
-    actions: Codes
-    rewards: NDArray[np.int64]
-
-
-def _walk(hospital: Hospital, act: Act, n: int, rng: np.random.Generator) -> _Walk:
+def _walk(hospital: Hospital, act: Act, n: int, rng: np.random.Generator) -> Trajectory:
     q = len(MEASURES)
     driver = np.searchsorted(np.cumsum(DRIVER)[:-1], rng.random((HORIZON, n)), side="right")
     direction = rng.random((HORIZON, n))
@@ -302,7 +292,7 @@ def _walk(hospital: Hospital, act: Act, n: int, rng: np.random.Generator) -> _Wa
     luck = rng.random((HORIZON, n))
     states = np.empty((HORIZON, n, q))
     actions = np.zeros((HORIZON, n), dtype=np.intp)
-    rewards = np.empty((HORIZON, n), dtype=np.int64)
+    expected = np.empty((HORIZON, n))
     # Patients arrive as if they had been average and untreated until now.
     z, action = np.tile(hospital.level, (n, 1)), np.zeros(n, dtype=np.intp)
     for h in range(HORIZON):
@@ -310,23 +300,16 @@ def _walk(hospital: Hospital, act: Act, n: int, rng: np.random.Generator) -> _Wa
         states[h] = next_states(hospital, z, action, driver[h], direction[h], around[h])
         z = to_unit(states[h])
         actions[h] = action = np.asarray(act(states[h], h)).astype(np.intp)
-        rewards[h] = luck[h] < reward_chances(hospital, z, action, h)
-    return _Walk(states, actions, rewards)
+        expected[h] = reward_chances(hospital, z, action, h)
+    return Trajectory(states, actions, (luck < expected).astype(np.float64), expected)
 
 
 def _table(hospital: Hospital, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
     n = hospital.n_patients
     walk = _walk(hospital, clinicians(hospital, rng), n, rng)
-    by_patient = walk.states.transpose(2, 1, 0).reshape(len(MEASURES), -1)
+    table = walk.table(hospital.name, [measure.name for measure in MEASURES])
     ids = np.array([f"{hospital.name[0]}-{number:04d}" for number in range(1, n + 1)])
-    return {
-        "site": np.full(n * HORIZON, hospital.name),
-        "patient": np.repeat(ids, HORIZON),
-        "step": np.tile(np.arange(HORIZON), n),
-        "action": walk.actions.T.ravel(),
-        "reward": walk.rewards.T.ravel(),
-        **{measure.name: column for measure, column in zip(MEASURES, by_patient, strict=True)},
-    }
+    return table | {"patient": ids[table["patient"]], "reward": table["reward"].astype(np.int64)}
 
 
 # fmt: off

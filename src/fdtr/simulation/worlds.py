@@ -42,6 +42,24 @@ class Trajectory:
     lengths: Codes | None = None
     ends: NDArray[np.str_] | None = None
 
+    def table(self, site: str, covariates: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """A long table, a row for each step that a patient has; patients are numbered from 0."""
+        horizon, n = self.actions.shape
+        patient, step = np.repeat(np.arange(n), horizon), np.tile(np.arange(horizon), n)
+        columns: dict[str, NDArray[Any]] = {
+            "site": np.full(n * horizon, site),
+            "patient": patient,
+            "step": step,
+            "action": self.actions.T.ravel(),
+            "reward": self.rewards.T.ravel(),
+        }
+        of_states = dict(zip(covariates, self.states.transpose(2, 1, 0).reshape(len(covariates), -1), strict=True))
+        if self.lengths is None or self.ends is None:
+            return columns | of_states
+        left = self.lengths[patient] - 1 - step
+        columns |= {"end": np.where(left == 0, self.ends[patient], ""), **of_states}
+        return {name: column[left >= 0] for name, column in columns.items()}
+
 
 @dataclass(frozen=True, eq=False)
 class Move:
@@ -63,24 +81,6 @@ class Value:
 
     mean: float
     standard_error: float
-
-
-@dataclass(frozen=True, eq=False)
-class ConstantValues:
-    """Values of giving everybody one action: `means` (A,) and `standard_errors` (A,), in the order of the codes."""
-
-    means: Array
-    standard_errors: Array
-
-    @property
-    def best(self) -> int:
-        """The best code."""
-        return int(np.argmax(self.means))
-
-    @property
-    def best_value(self) -> Value:
-        """What the best code is worth."""
-        return Value(float(self.means[self.best]), float(self.standard_errors[self.best]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,8 @@ class SimulatedWorld(ABC):
         """
         counts = [n] * len(self.sites) if isinstance(n, int) else list(n)
         own = rng.spawn(len(self.sites))
-        parts = [self._site_table(k, count, own[k]) for k, count in enumerate(counts)]
+        samples = [self.sample(k, count, own[k]) for k, count in enumerate(counts)]
+        parts = [sample.table(self.sites[k], self.covariates) for k, sample in enumerate(samples)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def value(self, site: int, act: Act | None, n: int, rng: np.random.Generator) -> Value:
@@ -150,29 +151,6 @@ class SimulatedWorld(ABC):
     def behaviour_value(self, site: int, n: int, rng: np.random.Generator) -> Value:
         """What the site's clinicians reach."""
         return self.value(site, None, n, rng)
-
-    def constant_values(self, site: int, n: int, rng: np.random.Generator) -> ConstantValues:
-        """What each action is worth when everybody gets it at every step, on the same patients."""
-        values = self.values(site, [constant_rule(code) for code in range(self.n_actions)], n, rng)
-        return ConstantValues(np.array([v.mean for v in values]), np.array([v.standard_error for v in values]))
-
-    def _site_table(self, site: int, n: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-        walk = self.sample(site, n, rng)
-        by_patient = walk.states.transpose(2, 1, 0).reshape(len(self.covariates), -1)
-        patient, step = np.repeat(np.arange(n), self.horizon), np.tile(np.arange(self.horizon), n)
-        columns: dict[str, NDArray[Any]] = {
-            "site": np.full(n * self.horizon, self.sites[site]),
-            "patient": patient,
-            "step": step,
-            "action": walk.actions.T.ravel(),
-            "reward": walk.rewards.T.ravel(),
-        }
-        if walk.lengths is None or walk.ends is None:
-            return columns | dict(zip(self.covariates, by_patient, strict=True))
-        left = walk.lengths[patient] - 1 - step
-        columns["end"] = np.where(left == 0, walk.ends[patient], "")
-        columns |= dict(zip(self.covariates, by_patient, strict=True))
-        return {name: column[left >= 0] for name, column in columns.items()}
 
 
 class FixedHorizonWorld(SimulatedWorld):
