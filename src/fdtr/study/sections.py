@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True)]
@@ -30,6 +30,9 @@ def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
     if pair[0] >= pair[1]:
         raise ValueError(f"the lower end must lie below the upper end, and {pair[0]:g} ≥ {pair[1]:g}")
     return pair
+
+
+Range = Annotated[tuple[Number, Number], AfterValidator(_ascending)]
 
 
 class Section(BaseModel):
@@ -173,9 +176,7 @@ class Covariate(Section):
         Literal["shared", "specific"],
         Field(description="shared: one effect common to all sites (φ0); specific: each site its own (φ1)."),
     ] = "specific"
-    range: Annotated[
-        tuple[Number, Number], Field(description="Public bounds; values outside are clipped and counted.")
-    ] = (0.0, 1.0)
+    range: Annotated[Range, Field(description="Public bounds; values outside are clipped and counted.")] = (0.0, 1.0)
     level: Annotated[
         Literal["patient", "site"], Field(description="site: constant within a site, and checked to be.")
     ] = "patient"
@@ -196,11 +197,6 @@ class Covariate(Section):
         levels = basis.get("levels")
         numbers = [x for x in levels if isinstance(x, int | float)] if isinstance(levels, list | tuple) else []
         return {**fields, "range": (min(numbers), max(numbers))} if numbers else fields
-
-    @field_validator("range")
-    @classmethod
-    def _check_range(cls, pair: tuple[float, float]) -> tuple[float, float]:
-        return _ascending(pair)
 
     @model_validator(mode="after")
     def _check_basis(self) -> Self:
@@ -230,12 +226,7 @@ class Features(Section):
 class Reward(Section):
     """The outcome of a step."""
 
-    range: Annotated[tuple[Number, Number], Field(description="Mapped onto [0, 1]; outside is an error.")] = (0.0, 1.0)
-
-    @field_validator("range")
-    @classmethod
-    def _check_range(cls, pair: tuple[float, float]) -> tuple[float, float]:
-        return _ascending(pair)
+    range: Annotated[Range, Field(description="Mapped onto [0, 1]; outside is an error.")] = (0.0, 1.0)
 
 
 class Learning(Section):

@@ -267,13 +267,12 @@ class Study(Section):
     @cached_property
     def table_layout(self) -> TableLayout:
         """Columns, ranges and levels that a table of this study must have."""
-        columns = self.columns
         return TableLayout(
             horizon=self.horizon,
             covariates=tuple(
                 CovariateLayout(
                     name=covariate.name,
-                    column=columns.of(covariate.name),
+                    column=self.columns.of(covariate.name),
                     low=covariate.range[0],
                     high=covariate.range[1],
                     levels=covariate.basis.levels if isinstance(covariate.basis, CategoricalBasis) else None,
@@ -286,13 +285,7 @@ class Study(Section):
             reward_low=self.reward.range[0],
             reward_high=self.reward.range[1],
             ends=self.ends,
-            site=columns.site,
-            patient=columns.patient,
-            step=columns.step,
-            action=columns.action,
-            reward=columns.reward,
-            end=columns.end,
-            cluster=columns.cluster,
+            **self.columns.by_role,
         )
 
     def require_shared(self) -> None:
