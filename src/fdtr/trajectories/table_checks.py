@@ -24,33 +24,28 @@ LONGEST_SITE_NAME = 64  # bytes: a message's header has room for no more
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Checked:
-    """A table without faults, in its own row order.
+class Rows:
+    """Whom and which step each row is about, in the table's order.
 
-    By row: `patient`, `step`, `action` (position among the levels), `reward` (on [0,1]) and `covariates`,
-    each clipped, with NaN where the patient's previous step is to be used. By patient, as they appear:
-    `patient_site` (position in `sites`), `patient_id`, `cluster` (None where the table is read without),
-    `length` and `ended_value`. By covariate and site: `clipped` and `filled`.
+    By row: `site` (position in `sites`) and `patient`, both -1 where unknown, `step`, and `known`, where patient and
+    step can be trusted. By patient, as they appear: `patient_site` and `patient_id`.
     """
 
     sites: tuple[str, ...]
+    site: Codes
     patient: Codes
-    step: Codes
-    action: Codes
-    reward: Floats
-    covariates: tuple[Floats, ...]
     patient_site: Codes
     patient_id: Any
-    cluster: Any
-    length: Codes
-    ended_value: Floats
-    clipped: Codes
-    filled: Codes
+    step: Codes
+    known: Mask
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _Filled:
-    """One covariate, clipped and filled but for "forward"; by site, how many values were."""
+class CheckedCovariate:
+    """One covariate by row, clipped, with NaN where the patient's previous step is to be used.
+
+    `clipped` and `filled` count such values by site.
+    """
 
     values: Floats
     clipped: Codes
@@ -58,14 +53,20 @@ class _Filled:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _People:
-    """Who each row is about: `site` and `patient` are by row, -1 where unknown; the others by patient."""
+class Checked:
+    """A table without faults, in its own row order.
 
-    sites: tuple[str, ...]
-    site: Codes
-    patient: Codes | None
-    patient_site: Codes
-    patient_id: Any
+    By row: `action` (position among the levels), `reward` (on [0,1]) and `covariates`. By patient: `cluster` (None
+    where the table is read without), `length` and `ended_value`.
+    """
+
+    rows: Rows
+    action: Codes
+    reward: Floats
+    covariates: tuple[CheckedCovariate, ...]
+    cluster: Any
+    length: Codes
+    ended_value: Floats
 
 
 def check(columns: Columns, layout: TableLayout, site: str | None) -> Checked:
@@ -76,34 +77,22 @@ def check(columns: Columns, layout: TableLayout, site: str | None) -> Checked:
         faults.refuse()
     columns, row_sites = _rows_of_site(columns, layout, site, faults)
     ids, by_column = _read_columns(columns, layout, faults)
-    people = _identify(ids, columns.n_rows, layout, row_sites, faults)
-    step, valid = _check_step(by_column.get(layout.step), columns.n_rows, layout, faults)
-    length = _check_order(people, step, valid, layout, faults)
-    end = _read_texts(columns, layout.end, faults) if layout.ends else None
-    ended_value = _check_ends(end, columns, people, step, valid, length, layout, faults)
-    action = _check_action(by_column.get(layout.action), layout, faults)
-    reward = _check_reward(by_column.get(layout.reward), layout, faults)
-    cluster = None if layout.cluster is None else _check_cluster(columns, layout.cluster, people, faults)
-    parts = [
-        _check_covariate(covariate, by_column.get(covariate.column), people, step, valid, faults)
-        for covariate in layout.covariates
-    ]
-    faults.refuse()
-    return Checked(
-        sites=people.sites,
-        patient=cast(Codes, people.patient),  # None only beside a fault, and those were refused
-        step=step,
-        action=action,
-        reward=reward,
-        covariates=tuple(part.values for part in parts),
-        patient_site=people.patient_site,
-        patient_id=people.patient_id,
-        cluster=cluster,
+    rows = _identify(ids, row_sites, by_column.get(layout.step), columns.n_rows, layout, faults)
+    length = _check_order(rows, layout, faults)
+    checked = Checked(
+        rows=rows,
         length=length,
-        ended_value=ended_value,
-        clipped=np.array([part.clipped for part in parts], np.intp).reshape(-1, len(people.sites)),
-        filled=np.array([part.filled for part in parts], np.intp).reshape(-1, len(people.sites)),
+        ended_value=_check_ends(columns, rows, length, layout, faults),
+        action=_check_action(by_column.get(layout.action), layout, faults),
+        reward=_check_reward(by_column.get(layout.reward), layout, faults),
+        cluster=None if layout.cluster is None else _check_cluster(columns, layout.cluster, rows, faults),
+        covariates=tuple(
+            _check_covariate(covariate, by_column.get(covariate.column), rows, faults)
+            for covariate in layout.covariates
+        ),
     )
+    faults.refuse()
+    return checked
 
 
 def _check_header(columns: Columns, layout: TableLayout, site: str | None, faults: Faults) -> None:
@@ -136,22 +125,17 @@ def _absent(name: str, columns: Columns, layout: TableLayout, advice: str) -> st
     return f'Column "{name}" is missing.{hint} {advice}'
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _RowSites:
-    """The site of each row: `code` is None where the site column cannot be read."""
-
-    names: tuple[str, ...]
-    code: Codes | None
-
-
-def _rows_of_site(columns: Columns, layout: TableLayout, site: str | None, faults: Faults) -> tuple[Columns, _RowSites]:
+def _rows_of_site(
+    columns: Columns, layout: TableLayout, site: str | None, faults: Faults
+) -> tuple[Columns, Texts | None]:
+    """The columns, of one `site` if it is given, and the site of each row, None where that column cannot be read."""
     if site is not None and len(site.encode()) > LONGEST_SITE_NAME:
         raise UnknownSite(f"A site's name has at most {LONGEST_SITE_NAME} bytes; the one given is longer.")
     if layout.site not in columns.names:
-        return columns, _RowSites((site or "",), np.zeros(columns.n_rows, np.intp))
+        return columns, Texts(np.zeros(columns.n_rows, np.intp), (site or "",))
     names = _read_texts(columns, layout.site, faults)
     if names is None:
-        return columns, _RowSites((), None)
+        return columns, None
     labels = names.labels.to_pylist()
     if any(len(label.encode()) > LONGEST_SITE_NAME for label in labels):
         advice = f"Site names have at most {LONGEST_SITE_NAME} bytes. Shorten them."
@@ -159,7 +143,7 @@ def _rows_of_site(columns: Columns, layout: TableLayout, site: str | None, fault
     if site is None:
         rank = {name: i for i, name in enumerate(sorted(labels))}
         by_label = np.array([*(rank[label] for label in labels), -1], np.intp)
-        return columns, _RowSites(tuple(rank), by_label[names.codes])
+        return columns, Texts(by_label[names.codes], tuple(rank))
     if site not in labels:
         # More "sites" than that are patients, read from the wrong column, and must not be named.
         few = len(labels) <= MOST_SITES_NAMED
@@ -172,7 +156,7 @@ def _rows_of_site(columns: Columns, layout: TableLayout, site: str | None, fault
     if not of_site.all():
         mask = pa.array(of_site)
         columns = replace(columns, arrow={name: column.filter(mask) for name, column in columns.arrow.items()})
-    return columns, _RowSites((site,), np.zeros(len(faults.position), np.intp))
+    return columns, Texts(np.zeros(len(faults.position), np.intp), (site,))
 
 
 def _read_texts(columns: Columns, name: str, faults: Faults) -> Texts | None:
@@ -215,26 +199,29 @@ def _check_finite(name: str, column: Numbers, gaps_too: bool, advice: str, fault
     faults.rows(Kind.MISSING, infinite, np.isinf(column.values), "Correct them in the table.")
 
 
-def _identify(ids: Texts | None, n: int, layout: TableLayout, row_sites: _RowSites, faults: Faults) -> _People:
+def _identify(
+    ids: Texts | None, sites: Texts | None, step: Numbers | None, n: int, layout: TableLayout, faults: Faults
+) -> Rows:
+    """Whom each of the `n` rows is about; `sites` and `ids` are None only beside a fault, and so is `step`."""
     import pyarrow as pa
 
-    advice = "Every row needs one."
-    if row_sites.code is not None:
-        faults.rows(Kind.IDENTITY, f'Column "{layout.site}": empty', row_sites.code < 0, advice)
-    site = np.zeros(n, np.intp) if row_sites.code is None else row_sites.code
-    if ids is not None:
-        faults.rows(Kind.IDENTITY, f'Column "{layout.patient}": empty', ids.codes < 0, advice)
-    if ids is None or row_sites.code is None:
-        return _People(row_sites.names or ("",), site, None, np.zeros(0, np.intp), None)
-    unknown = (site < 0) | (ids.codes < 0)
+    for column, name in ((sites, layout.site), (ids, layout.patient)):
+        if column is not None:
+            faults.rows(Kind.IDENTITY, f'Column "{name}": empty', column.codes < 0, "Every row needs one.")
+    steps, valid = _check_step(step, n, layout, faults)
+    if ids is None or sites is None:
+        nobody = np.full(n, -1)
+        names, site = (("",), np.zeros(n, np.intp)) if sites is None else (sites.labels, sites.codes)
+        return Rows(names, site, nobody, np.zeros(0, np.intp), None, steps, np.zeros(n, np.bool_))
+    unknown = (sites.codes < 0) | (ids.codes < 0)
     # Ids repeat across sites, so a patient is the pair; Arrow's hash numbers pairs in order of appearance.
     n_labels = max(len(ids.labels), 1)
-    pairs = pa.array(site * n_labels + ids.codes, mask=unknown if unknown.any() else None)
+    pairs = pa.array(sites.codes * n_labels + ids.codes, mask=unknown if unknown.any() else None)
     pairs = pairs.dictionary_encode()
     pair = pairs.dictionary.to_numpy()
     patient = pairs.indices.fill_null(-1).to_numpy().astype(np.intp)
     patient_id = ids.labels.take(pa.array(pair % n_labels))
-    return _People(row_sites.names, site, patient, pair // n_labels, patient_id)
+    return Rows(sites.labels, sites.codes, patient, pair // n_labels, patient_id, steps, valid & ~unknown)
 
 
 def _check_step(column: Numbers | None, n: int, layout: TableLayout, faults: Faults) -> tuple[Codes, Mask]:
@@ -259,30 +246,27 @@ def _check_step(column: Numbers | None, n: int, layout: TableLayout, faults: Fau
     return step, finite & ~broken & ~negative & ~late
 
 
-def _check_order(people: _People, step: Codes, valid: Mask, layout: TableLayout, faults: Faults) -> Codes:
+def _check_order(rows: Rows, layout: TableLayout, faults: Faults) -> Codes:
     """Length of each patient's trajectory; repeated and skipped steps are faults."""
-    patient = people.patient
-    if patient is None or not valid.any():
-        return np.zeros(0, np.intp)
-    n_patients = len(people.patient_site)
-    if valid.all() and patient.min() >= 0:
+    patient, step, n_patients = rows.patient, rows.step, len(rows.patient_site)
+    if rows.known.all():
         length = np.bincount(patient, minlength=n_patients)
         if (step < length[patient]).all():
             seen = np.zeros(len(step), np.bool_)
             seen[(np.cumsum(length) - length)[patient] + step] = True
             if seen.all():
                 return length
-    rows = np.flatnonzero(valid & (patient >= 0))
-    rows = rows[np.lexsort((step[rows], patient[rows]))]
-    who, when = patient[rows], step[rows]
-    earlier = np.full(len(rows), -1)
+    order = np.flatnonzero(rows.known)
+    order = order[np.lexsort((step[order], patient[order]))]
+    who, when = patient[order], step[order]
+    earlier = np.full(len(order), -1)
     earlier[1:] = np.where(who[1:] == who[:-1], when[:-1], -1)
     # A patient with an unusable step is already reported; the gap it leaves is no second fault.
     doubtful = np.zeros(n_patients, np.bool_)
-    doubtful[patient[~valid & (patient >= 0)]] = True
+    doubtful[patient[~rows.known & (patient >= 0)]] = True
     repeated, skipped = np.zeros((2, len(step)), np.bool_)
-    repeated[rows[when == earlier]] = True
-    skipped[rows[(when > earlier + 1) & ~doubtful[who]]] = True
+    repeated[order[when == earlier]] = True
+    skipped[order[(when > earlier + 1) & ~doubtful[who]]] = True
     subject = f'Columns "{layout.patient}", "{layout.step}"'
     again = f"{subject}: the same step of a patient more than once"
     faults.rows(Kind.DUPLICATE, again, repeated, "Keep one row a step.")
@@ -294,22 +278,14 @@ def _check_order(people: _People, step: Codes, valid: Mask, layout: TableLayout,
     return length
 
 
-def _check_ends(
-    end: Texts | None,
-    columns: Columns,
-    people: _People,
-    step: Codes,
-    valid: Mask,
-    length: Codes,
-    layout: TableLayout,
-    faults: Faults,
-) -> Floats:
+def _check_ends(columns: Columns, rows: Rows, length: Codes, layout: TableLayout, faults: Faults) -> Floats:
     """What the missing steps of each patient are worth together."""
+    end = _read_texts(columns, layout.end, faults) if layout.ends else None
     worth = np.zeros(len(length))
-    if people.patient is None or not len(length) or (end is None and length.min() == layout.horizon):
+    if not len(length) or (end is None and length.min() == layout.horizon):
         return worth
-    known = valid & (people.patient >= 0)
-    left = length[people.patient] - 1 - step
+    step, known = rows.step, rows.known
+    left = length[rows.patient] - 1 - step
     early = known & (left == 0) & (step < layout.horizon - 1)
     if end is None:
         if not layout.ends:
@@ -328,7 +304,7 @@ def _check_ends(
     faults.rows(Kind.END, f"{subject}: an unknown end", early & ~empty & np.isnan(value), advice)
     advice = "An end belongs on a patient's last row."
     faults.rows(Kind.END, f"{subject}: given before the last step", known & ~empty & (left > 0), advice)
-    worth[people.patient[early]] = (layout.horizon - 1 - step[early]) * value[early]
+    worth[rows.patient[early]] = (layout.horizon - 1 - step[early]) * value[early]
     return worth
 
 
@@ -365,12 +341,10 @@ def _check_reward(column: Numbers | None, layout: TableLayout, faults: Faults) -
     return (values - low) / (high - low)
 
 
-def _check_covariate(
-    covariate: Covariate, column: Numbers | None, people: _People, step: Codes, valid: Mask, faults: Faults
-) -> _Filled:
-    none = np.zeros(len(people.sites), np.intp)
+def _check_covariate(covariate: Covariate, column: Numbers | None, rows: Rows, faults: Faults) -> CheckedCovariate:
+    none = np.zeros(len(rows.sites), np.intp)
     if column is None:
-        return _Filled(np.zeros(0), none, none)
+        return CheckedCovariate(np.zeros(0), none, none)
     values, clipped, filled = column.values, none, none
     name = covariate.column
     refused = covariate.missing == "refuse"
@@ -383,21 +357,21 @@ def _check_covariate(
         faults.rows(Kind.LEVEL, fact, other & np.isfinite(values), f"The study has {listed}.")
     elif not column.within(covariate.low, covariate.high):
         outside = (values < covariate.low) | (values > covariate.high)
-        clipped = _count_by_site(outside, people)
+        clipped = _count_by_site(outside, rows)
         values = np.clip(values, covariate.low, covariate.high)
     if not refused and np.isnan(column.low):
         gaps = column.gaps
-        filled = _count_by_site(gaps, people)
+        filled = _count_by_site(gaps, rows)
         if covariate.missing == "range-middle":
             values = np.where(gaps, (covariate.low + covariate.high) / 2, values)
         else:
-            _check_forward(name, gaps, ~np.isnan(values), people, step, valid, faults)
+            _check_forward(name, gaps, ~np.isnan(values), rows, faults)
     if covariate.constant_within_site:
-        _check_constant(name, values, people, faults)
-    return _Filled(values, clipped, filled)
+        _check_constant(name, values, rows, faults)
+    return CheckedCovariate(values, clipped, filled)
 
 
-def _check_cluster(columns: Columns, name: str, people: _People, faults: Faults) -> Any:
+def _check_cluster(columns: Columns, name: str, rows: Rows, faults: Faults) -> Any:
     """The label of each patient's cluster, as Arrow text; empty cells and second clusters are faults."""
     import pyarrow as pa
 
@@ -405,10 +379,8 @@ def _check_cluster(columns: Columns, name: str, people: _People, faults: Faults)
     if column is None:
         return None
     faults.rows(Kind.IDENTITY, f'Column "{name}": empty', column.codes < 0, "Every row needs one.")
-    if people.patient is None:
-        return None
-    known = (people.patient >= 0) & (column.codes >= 0)
-    first, varies = _compare_with_first(column.codes, people.patient, len(people.patient_site), known)
+    known = (rows.patient >= 0) & (column.codes >= 0)
+    first, varies = _compare_with_first(column.codes, rows.patient, len(rows.patient_site), known)
     advice = "A patient has one cluster. Correct them, or drop cluster from [columns] in the study file."
     faults.rows(Kind.CLUSTER, f'Column "{name}": differs from the patient\'s first value', varies, advice)
     return column.labels.take(pa.array(first)) if len(column.labels) else None
@@ -416,35 +388,30 @@ def _check_cluster(columns: Columns, name: str, people: _People, faults: Faults)
 
 def _compare_with_first(values: Values, group: Codes, n_groups: int, known: Mask) -> tuple[Values, Mask]:
     """The first value of each group, and the rows that differ from it; rows that are not `known` count nowhere."""
-    rows = np.flatnonzero(known)[::-1]
+    positions = np.flatnonzero(known)[::-1]
     first = np.zeros(n_groups, values.dtype)
-    first[group[rows]] = values[rows]  # of several assignments the last one, that of the first row, stays
+    first[group[positions]] = values[positions]  # of several assignments the last one, that of the first row, stays
     differs = np.zeros(len(values), np.bool_)
-    differs[rows] = values[rows] != first[group[rows]]
+    differs[positions] = values[positions] != first[group[positions]]
     return cast(Values, first), differs
 
 
-def _count_by_site(rows: Mask, people: _People) -> Codes:
-    counted = people.site[rows]
-    return np.bincount(counted[counted >= 0], minlength=len(people.sites))
+def _count_by_site(where: Mask, rows: Rows) -> Codes:
+    counted = rows.site[where]
+    return np.bincount(counted[counted >= 0], minlength=len(rows.sites))
 
 
-def _check_forward(
-    name: str, gaps: Mask, observed: Mask, people: _People, step: Codes, valid: Mask, faults: Faults
-) -> None:
-    if people.patient is None:
-        return
-    known = valid & (people.patient >= 0)
-    first = np.full(len(people.patient_site), np.iinfo(np.intp).max)
-    np.minimum.at(first, people.patient[known & observed], step[known & observed])
-    unfilled = gaps & known
-    unfilled[unfilled] = step[unfilled] < first[people.patient[unfilled]]
+def _check_forward(name: str, gaps: Mask, observed: Mask, rows: Rows, faults: Faults) -> None:
+    first = np.full(len(rows.patient_site), np.iinfo(np.intp).max)
+    np.minimum.at(first, rows.patient[rows.known & observed], rows.step[rows.known & observed])
+    unfilled = gaps & rows.known
+    unfilled[unfilled] = rows.step[unfilled] < first[rows.patient[unfilled]]
     advice = 'Complete the table, or set missing = "range-middle" for it in the study.'
     faults.rows(Kind.MISSING, f'Column "{name}": missing values with no earlier one', unfilled, advice)
 
 
-def _check_constant(name: str, values: Floats, people: _People, faults: Faults) -> None:
-    known = (people.site >= 0) & ~np.isnan(values)
-    _, varies = _compare_with_first(values, people.site, len(people.sites), known)
+def _check_constant(name: str, values: Floats, rows: Rows, faults: Faults) -> None:
+    known = (rows.site >= 0) & ~np.isnan(values)
+    _, varies = _compare_with_first(values, rows.site, len(rows.sites), known)
     advice = 'Correct them, or set level = "patient" in the study.'
     faults.rows(Kind.SITE_LEVEL, f'Column "{name}": differs from the site\'s first value', varies, advice)

@@ -243,46 +243,48 @@ def read(source: object, layout: TableLayout, site: str | None = None) -> Trajec
 def _arrange(table: Checked, layout: TableLayout) -> Trajectories:
     import pyarrow as pa
 
-    n_sites, horizon, n_patients = len(table.sites), layout.horizon, len(table.length)
-    n_by_length = np.bincount(
-        table.patient_site * (horizon + 1) + table.length, minlength=n_sites * (horizon + 1)
-    ).reshape(n_sites, horizon + 1)
+    people, patient_site = table.rows, table.rows.patient_site
+    n_sites, horizon, n_patients = len(people.sites), layout.horizon, len(table.length)
+    n_by_length = np.bincount(patient_site * (horizon + 1) + table.length, minlength=n_sites * (horizon + 1)).reshape(
+        n_sites, horizon + 1
+    )
     n_by_step = n_by_length[:, :0:-1].cumsum(axis=1)[:, ::-1]
     start = np.concatenate(([0], np.cumsum(n_by_step)))
     first = np.concatenate(([0], np.cumsum(n_by_step[:, 0])))
-    ranked = np.argsort(table.patient_site * (horizon + 1) - table.length, kind="stable")
+    ranked = np.argsort(patient_site * (horizon + 1) - table.length, kind="stable")
     rank = np.empty(n_patients, np.intp)
-    rank[ranked] = np.arange(n_patients) - first[table.patient_site[ranked]]
-    slot = start[(table.patient_site * horizon)[table.patient] + table.step] + rank[table.patient]
+    rank[ranked] = np.arange(n_patients) - first[patient_site[ranked]]
+    slot = start[(patient_site * horizon)[people.patient] + people.step] + rank[people.patient]
     order = np.empty(len(slot), np.intp)
     order[slot] = np.arange(len(slot))
 
     states = np.empty((len(table.covariates), len(order)))
     rewards, actions = np.empty(len(order)), np.empty(len(order), np.intp)
-    pairs = [*zip(table.covariates, states, strict=True), (table.reward, rewards), (table.action, actions)]
+    values = [covariate.values for covariate in table.covariates]
+    pairs = [*zip(values, states, strict=True), (table.reward, rewards), (table.action, actions)]
     with ThreadPoolExecutor() as pool:  # mode="clip" writes to `out` directly; every index is in range
         list(pool.map(lambda pair: np.take(pair[0], order, out=pair[1], mode="clip"), pairs))
-    ids, ended_value = table.patient_id.take(pa.array(ranked)), table.ended_value[ranked]
+    ids, ended_value = people.patient_id.take(pa.array(ranked)), table.ended_value[ranked]
     clusters = None if table.cluster is None else table.cluster.take(pa.array(ranked))
 
     rows: dict[str, _SiteRows] = {}
-    for i, name in enumerate(table.sites):
+    for i, name in enumerate(people.sites):
         bounds = start[i * horizon : (i + 1) * horizon + 1]
-        own, people = slice(bounds[0], bounds[-1]), slice(first[i], first[i + 1])
+        own, patients = slice(bounds[0], bounds[-1]), slice(first[i], first[i + 1])
         starts = tuple((bounds - bounds[0]).tolist())
-        for covariate, values in zip(layout.covariates, states[:, own], strict=True):
+        for covariate, column in zip(layout.covariates, states[:, own], strict=True):
             if covariate.missing == "forward":
-                _fill_forward(values, starts)
+                _fill_forward(column, starts)
         rows[name] = _SiteRows(
             states=_frozen(states[:, own]),
             actions=_frozen(actions[own]),
             rewards=_frozen(rewards[own]),
             start=starts,
-            patients=ids[people],
-            clusters=None if clusters is None else clusters[people],
-            ended_value=_frozen(ended_value[people]),
-            clipped=tuple(table.clipped[:, i].tolist()),
-            filled=tuple(table.filled[:, i].tolist()),
+            patients=ids[patients],
+            clusters=None if clusters is None else clusters[patients],
+            ended_value=_frozen(ended_value[patients]),
+            clipped=tuple(int(covariate.clipped[i]) for covariate in table.covariates),
+            filled=tuple(int(covariate.filled[i]) for covariate in table.covariates),
         )
     names = tuple(covariate.name for covariate in layout.covariates)
     return Trajectories(horizon, names, len(layout.action_levels), layout.meaning, rows)
