@@ -95,11 +95,11 @@ def reproduce(
 
     def run() -> Iterator[Finding]:
         if experiment == "worlds":
-            plan = request.plan(worlds.Plan(seed=request.seed), worlds.Plan.quick(request.seed))
-            yield worlds.run_worlds(plan, request.processes, progress)
+            plan = replace(worlds.PLAN, seed=request.seed)
+            yield worlds.run_worlds(request.plan(plan, plan.quick()), request.processes, progress)
         elif experiment == "tuning":
-            plan = request.plan(tuning.Plan(seed=request.seed), tuning.Plan.quick(request.seed))
-            yield tuning.run_tuning(plan, request.processes, progress)
+            plan = replace(tuning.PLAN, seed=request.seed)
+            yield tuning.run_tuning(request.plan(plan, plan.quick()), request.processes, progress)
         elif experiment == "evaluation":
             yield from evaluation.run_values(request.seed, request.quick, request.processes, progress)
         elif experiment == "effects":

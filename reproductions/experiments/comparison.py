@@ -6,9 +6,9 @@ one site are valued on the same simulated patients with the same luck, so that d
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from experiments.authors_world import FIGURE_2, AuthorsSpec, AuthorsWorld, make_authors_world
 from experiments.icu_wheel import IcuArrays, fetch_icu_sepsis, load_icu_sepsis
 from experiments.icu_world import IcuSpec, IcuWorld, make_icu_world
-from experiments.replications import anew
+from experiments.replications import anew, seeds_of
 from fdtr import Study, Trajectories, combine, fit_federated, fit_local, read_trajectories
 from fdtr.learners import Fit, MajorityVote
 from fdtr.simulation import Act, World, WorldSpec, constant_rule, make_world
 from fdtr.site import fit_q_learning
 
 Array = NDArray[np.float64]
+Result = TypeVar("Result")
 Spec = WorldSpec | AuthorsSpec | IcuSpec
 KnownWorld = World | AuthorsWorld | IcuWorld
 
@@ -114,6 +115,36 @@ class Trial:
     sizes: tuple[int, ...]
     seeds: np.random.SeedSequence
     fresh: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many patients a site, how often, and in which worlds; `experiment` tells its seeds from those of others."""
+
+    experiment: int
+    replications: int
+    fresh: int
+    sizes: tuple[int, ...] = (200, 500)
+    seed: int = 0
+    cases: Sequence[Case] = field(default_factory=all_cases)
+
+    def quick(self) -> "Plan":
+        """Seconds instead of minutes: enough to see that everything runs, and for nothing else."""
+        return replace(self, sizes=(50,), replications=2, fresh=200, cases=few_cases())
+
+    def trials(self) -> list[Trial]:
+        """All replications of a case, one case after another."""
+        return [
+            Trial(case.spec, self.sizes, seeds_of(self.seed, self.experiment, case.number, r), self.fresh)
+            for case in self.cases
+            for r in range(self.replications)
+        ]
+
+    def by_case(self, outcomes: Sequence[Result]) -> list[tuple[Case, Sequence[Result]]]:
+        """The outcomes of `trials`, by their case."""
+        starts = range(0, len(outcomes), self.replications)
+        parts = [outcomes[start : start + self.replications] for start in starts]
+        return list(zip(self.cases, parts, strict=True))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ the replications is scored on the other half, and the other way round.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.comparison import AUTO, Case, Drawn, Trial, all_cases, draw, few_cases, mean_references, read, rule_of
+from experiments.comparison import AUTO, Case, Drawn, Plan, Trial, draw, mean_references, read, rule_of
 from experiments.findings import Figure, Finding, Table
 from experiments.intervals import Interval, bootstrap, mean
 from experiments.replications import Progress, ignore_progress, replicate, seeds_of
@@ -45,21 +45,7 @@ MESSAGES = "Messages come from fits with c = 0.0005, λ = 0.01 throughout; a stu
 EXPERIMENT = 3
 """Tells its seeds from those of other experiments."""
 
-
-@dataclass(frozen=True)
-class Plan:
-    """How many patients a site, how often (an even number), and in which worlds."""
-
-    sizes: tuple[int, ...] = (200, 500)
-    replications: int = 12
-    fresh: int = 500
-    seed: int = 0
-    cases: Sequence[Case] = field(default_factory=all_cases)
-
-    @classmethod
-    def quick(cls, seed: int = 0) -> "Plan":
-        """Seconds instead of minutes: enough to see that everything runs, and for nothing else."""
-        return cls(sizes=(50,), replications=2, fresh=200, seed=seed, cases=few_cases())
+PLAN = Plan(EXPERIMENT, replications=12, fresh=500)  # an even number of replications: halves are compared
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,15 +111,9 @@ class FixedRow:
 
 def run_tuning(plan: Plan, processes: int | None = None, progress: Progress = ignore_progress) -> Finding:
     """Run every case, and compare."""
-    trials = [
-        Trial(case.spec, plan.sizes, seeds_of(plan.seed, EXPERIMENT, case.number, r), plan.fresh)
-        for case in plan.cases
-        for r in range(plan.replications)
-    ]
-    outcomes = replicate(run_trial, trials, "tuning", processes, progress)
+    outcomes = replicate(run_trial, plan.trials(), "tuning", processes, progress)
     rules, fixed = [], []
-    for place, case in enumerate(plan.cases):
-        own = outcomes[place * plan.replications :][: plan.replications]
+    for case, own in plan.by_case(outcomes):
         for n in plan.sizes:
             rules.append(rule_row(case, n, own))
             fixed.append(fixed_row(case, n, own))

@@ -1,26 +1,16 @@
 """Is it ever worse than going alone? FDTR (auto) against LDTR (auto) and Q-learn (H) where assumptions break."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.comparison import (
-    FDTR_AUTO,
-    LDTR_AUTO,
-    Q_LEARN_H,
-    Case,
-    Outcome,
-    Trial,
-    all_cases,
-    few_cases,
-    run_trial,
-)
+from experiments.comparison import FDTR_AUTO, LDTR_AUTO, Q_LEARN_H, Case, Outcome, Plan, run_trial
 from experiments.findings import Figure, Finding, Table
 from experiments.intervals import mean
-from experiments.replications import Progress, ignore_progress, replicate, seeds_of
+from experiments.replications import Progress, ignore_progress, replicate
 
 if TYPE_CHECKING:
     import altair
@@ -32,21 +22,7 @@ ALLOWED_LOSS = 0.02
 EXPERIMENT = 2
 """Tells its seeds from those of other experiments."""
 
-
-@dataclass(frozen=True)
-class Plan:
-    """How many patients a site, how often, and in which worlds."""
-
-    sizes: tuple[int, ...] = (200, 500)
-    replications: int = 24
-    fresh: int = 1000
-    seed: int = 0
-    cases: Sequence[Case] = field(default_factory=all_cases)
-
-    @classmethod
-    def quick(cls, seed: int = 0) -> "Plan":
-        """Seconds instead of minutes: enough to see that everything runs, and for nothing else."""
-        return cls(sizes=(50,), replications=2, fresh=200, seed=seed, cases=few_cases())
+PLAN = Plan(EXPERIMENT, replications=24, fresh=1000)
 
 
 @dataclass(frozen=True)
@@ -67,17 +43,8 @@ class Row:
 
 def run_worlds(plan: Plan, processes: int | None = None, progress: Progress = ignore_progress) -> Finding:
     """Run every case and list where the lower limit lies further below 0 than allowed."""
-    trials = [
-        Trial(case.spec, plan.sizes, seeds_of(plan.seed, EXPERIMENT, case.number, r), plan.fresh)
-        for case in plan.cases
-        for r in range(plan.replications)
-    ]
-    outcomes = replicate(run_trial, trials, "worlds", processes, progress)
-    rows = [
-        row
-        for place, case in enumerate(plan.cases)
-        for row in rows_of(case, plan.sizes, outcomes[place * plan.replications :][: plan.replications])
-    ]
+    outcomes = replicate(run_trial, plan.trials(), "worlds", processes, progress)
+    rows = [row for case, own in plan.by_case(outcomes) for row in rows_of(case, plan.sizes, own)]
     return Finding(
         title="Never much worse than going alone",
         shows=_describe(rows),

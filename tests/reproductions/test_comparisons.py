@@ -91,7 +91,7 @@ def test_no_two_replications_have_the_same_seeds(monkeypatch):
     for module in (figure2, worlds, tuning):
         monkeypatch.setattr(module, "replicate", note)
     plans = [(figure2.run_figure2, figure2.Plan(world=world)) for world in figure2.WORLDS]
-    for run, plan in [*plans, (worlds.run_worlds, worlds.Plan()), (tuning.run_tuning, tuning.Plan())]:
+    for run, plan in [*plans, (worlds.run_worlds, worlds.PLAN), (tuning.run_tuning, tuning.PLAN)]:
         with pytest.raises(StopIteration):
             run(plan)
     assert len(set(keys)) == len(keys) > 1000

@@ -6,16 +6,15 @@ what the rules judge, and `disclosure.noise` holds the noise of differential pri
 
 from fdtr.disclosure.message import Message, lost_to_noise, release
 from fdtr.disclosure.released_table import TableOne, release_table
-from fdtr.disclosure.released_values import MethodValue, SiteValues, ValueFacts, ValueMessage, Withheld, release_values
+from fdtr.disclosure.released_values import MethodValue, SiteValues, ValueFacts, ValueMessage, release_values
 from fdtr.disclosure.rule_once import VALUES, EarlierReleases, Release
-from fdtr.disclosure.rules import Payload, Rules, Smallest, StepFacts, Verdict, judge, require_sites, withheld_steps
+from fdtr.disclosure.rules import Rules, Smallest, StepFacts, Verdict, judge, require_sites, withheld_steps
 
 __all__ = [
     "VALUES",
     "EarlierReleases",
     "Message",
     "MethodValue",
-    "Payload",
     "Release",
     "Rules",
     "SiteValues",
@@ -25,7 +24,6 @@ __all__ = [
     "ValueFacts",
     "ValueMessage",
     "Verdict",
-    "Withheld",
     "judge",
     "lost_to_noise",
     "release",

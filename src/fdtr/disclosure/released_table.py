@@ -8,7 +8,7 @@ less hardly shows. It is left out if too few patients were measured, if only a f
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from math import sqrt
 from typing import TypeAlias
 
@@ -64,8 +64,7 @@ class TableRow:
     @property
     def cells(self) -> list[str]:
         """The cells of the line, in the order of the file's columns."""
-        counted = [self.level, self.patients, self.percent]
-        return [self.variable, self.unit, *counted, self.mean, self.standard_deviation]
+        return list(astuple(self))
 
 
 @dataclass(frozen=True)

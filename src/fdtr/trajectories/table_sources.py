@@ -170,7 +170,7 @@ def numbers(column: Any) -> Numbers | None:
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     kind = column.type
-    if _is_text(kind):
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return _numbers_in_text(column.cast(pa.string()))
     readable = (types.is_floating, types.is_integer, types.is_boolean, types.is_decimal, types.is_null)
     if not any(is_kind(kind) for is_kind in readable):
@@ -214,12 +214,6 @@ def texts(column: Any) -> Texts | None:
         codes = np.where(keep, np.cumsum(keep) - 1, -1)[codes]
         labels = labels.filter(filled)
     return Texts(codes, labels)
-
-
-def _is_text(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def _as_text(values: Any) -> Any:
