@@ -183,6 +183,15 @@ def test_every_source_gives_the_same_arrays(tmp_path: Path) -> None:
         assert_same(read(source, spec), expected)
 
 
+def test_a_table_filtered_to_one_hospital_knows_no_other() -> None:
+    whole = pd.DataFrame(table()).astype({"site": "category"})
+    first, *rest = whole["site"].cat.categories
+    one = whole[whole["site"] == first]
+    assert read(one, SPEC).sites == (first,)
+    with pytest.raises(UnknownSite):
+        read(one, SPEC, site=rest[0])
+
+
 def test_files_of_a_folder_may_differ_in_number_types(tmp_path: Path) -> None:
     arrow = pa.table(table())
     whole = arrow[:4].set_column(5, "age", arrow["age"][:4].cast(pa.int32()))

@@ -188,6 +188,8 @@ def texts(column: Any) -> Texts | None:
     ['7']
     >>> texts(pa.chunked_array([["A", "A ", ""]])).codes
     array([ 0,  0, -1])
+    >>> texts(pa.chunked_array([["A", "B"]]).dictionary_encode().slice(1)).labels.to_pylist()  # nobody is in A
+    ['B']
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -208,11 +210,13 @@ def texts(column: Any) -> Texts | None:
         merged = trimmed.dictionary_encode()
         codes = np.append(merged.indices.cast(pa.int64()).fill_null(-1).to_numpy(), -1)[codes]
         labels = merged.dictionary
-    filled = pc.not_equal(labels, "").fill_null(False)
-    if not pc.all(filled, min_count=0).as_py():
-        keep = np.append(filled.to_numpy(zero_copy_only=False), False)  # position -1 is the empty cell
+    kept = pc.not_equal(labels, "").fill_null(False).to_numpy(zero_copy_only=False)
+    # A table that was filtered down to one hospital may still list the labels of all.
+    kept = kept & (np.bincount(codes[codes >= 0], minlength=len(labels)) > 0)
+    if not kept.all():
+        keep = np.append(kept, False)  # position -1 is the empty cell
         codes = np.where(keep, np.cumsum(keep) - 1, -1)[codes]
-        labels = labels.filter(filled)
+        labels = labels.filter(pa.array(kept))
     return Texts(codes, labels)
 
 
