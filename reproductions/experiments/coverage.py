@@ -21,10 +21,10 @@ from experiments.replications import Progress, ignore_progress, replicate, seeds
 from fdtr import Policy, Study, Trajectories, combine, fit_local, read_trajectories
 from fdtr.evaluation import (
     Estimate,
+    Estimator,
     Evaluator,
     IntervalKind,
     IntervalOptions,
-    Method,
     PolicyLike,
     Propensities,
     known_propensities,
@@ -38,7 +38,7 @@ EXPERIMENT = 52
 VALID = WorldSpec(n_sites=1, n_shared=2, n_specific=2, n_actions=3, horizon=3, behaviour="softmax")
 """A valid linear MDP whose clinicians lean towards what helps next: Q is linear, propensities are logistic."""
 
-METHODS: tuple[Method, ...] = ("pdis", "wis", "fqe", "dr", "wdr")
+METHODS: tuple[Estimator, ...] = ("pdis", "wis", "fqe", "dr", "wdr")
 LEARNING: dict[str, float | str] = {"pessimism": 0.0005, "ridge": 0.01, "sharing": 0.0, "share": "value"}
 N_FOLDS = 5
 
@@ -55,7 +55,7 @@ class Setting:
     n: int = 1000
     interval: IntervalKind = "influence"
     level: float = 0.95
-    methods: tuple[Method, ...] = METHODS
+    methods: tuple[Estimator, ...] = METHODS
     known: bool = False
     n_train: int = 500
     fresh: int = 1_000_000
@@ -81,7 +81,7 @@ class Row:
     was good.
     """
 
-    method: Method
+    method: Estimator
     truth: float
     truth_error: float
     bias: float
@@ -141,7 +141,7 @@ def _rows(setting: Setting, truth: Value, results: Sequence[Sequence[Estimate]])
     return [row_of(method, estimates, truths, truth.standard_error) for method, estimates in by_method]
 
 
-def row_of(method: Method, estimates: Sequence[Estimate], truths: Array, truth_error: float) -> Row:
+def row_of(method: Estimator, estimates: Sequence[Estimate], truths: Array, truth_error: float) -> Row:
     """One method: its `estimates` and the truth of every run, which is known up to `truth_error`."""
     errors = _each(estimates, "value") - truths
     covered = (_each(estimates, "low") <= truths) & (truths <= _each(estimates, "high"))
@@ -179,7 +179,7 @@ class Refitting:
     spec: WorldSpec = SMALL
     n: int = 300
     fresh: int = 10_000
-    estimators: tuple[Method, ...] = ("fqe", "wdr")
+    estimators: tuple[Estimator, ...] = ("fqe", "wdr")
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ def _truth(
 
 
 def _arrays(
-    results: Sequence[Sequence[RefittedEstimate]], method: str, estimator: Method
+    results: Sequence[Sequence[RefittedEstimate]], method: str, estimator: Estimator
 ) -> tuple[list[Estimate], Array, float]:
     chosen = [s for run in results for s in run if s.method == method and s.estimate.method == estimator]
     truths = np.array([s.truth for s in chosen])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from evaluation_patients import make_patients
-from fdtr.evaluation.confounding import Bounds, confounded, largest_mean, sensitivity
+from fdtr.evaluation.confounding import Bounds, Confounded, largest_mean, sensitivity
 from fdtr.evaluation.importance import step_weighted
 
 pytestmark = pytest.mark.quick
@@ -37,7 +37,7 @@ def test_sorting_solves_the_linear_programme(seed):
 
 def test_bounds_are_those_of_a_programme_a_step():
     patients = make_patients(n=15)
-    of = confounded(patients.arrays, patients.target, patients.behaviour)
+    of = Confounded(patients.arrays, patients.target, patients.behaviour)
     for gamma in (1.0, 1.3, 2.0):
         low = high = 0.0
         lower, upper = np.ones(15), np.ones(15)
@@ -57,7 +57,7 @@ def test_bounds_are_those_of_a_programme_a_step():
 def test_no_confounding_is_the_estimate_and_more_of_it_widens():
     patients = make_patients()
     value = step_weighted(patients.arrays, patients.weights).value
-    found = sensitivity(confounded(patients.arrays, patients.target, patients.behaviour))
+    found = sensitivity(Confounded(patients.arrays, patients.target, patients.behaviour))
     assert (found.low[0], found.high[0]) == pytest.approx((value, value), rel=1e-10)
     assert (np.diff(found.low) < 0).all()
     assert (np.diff(found.high)[found.high[1:] < 3] > 0).all()
@@ -66,7 +66,7 @@ def test_no_confounding_is_the_estimate_and_more_of_it_widens():
 
 def test_the_tipping_point_is_where_a_bound_meets_what_clinicians_reach():
     patients = make_patients()
-    of = confounded(patients.arrays, patients.target, patients.behaviour)
+    of = Confounded(patients.arrays, patients.target, patients.behaviour)
     value = of.bounds(1.0).low
     for reference, end in ((value - 0.2, "low"), (value + 0.2, "high")):
         tipping = of.tipping_odds(reference)
@@ -78,7 +78,7 @@ def test_the_tipping_point_is_where_a_bound_meets_what_clinicians_reach():
 
 def test_a_cap_holds_for_bounds_too():
     patients = make_patients()
-    of = confounded(patients.arrays, patients.target, patients.behaviour, cap=1.0)
+    of = Confounded(patients.arrays, patients.target, patients.behaviour, cap=1.0)
     capped = np.minimum(patients.weights.ratios, 1.0)
     value = ((capped * patients.arrays.rewards).sum(axis=1) / capped.sum(axis=1)).sum()
     assert of.bounds(1.0).high == pytest.approx(value)
@@ -87,7 +87,7 @@ def test_a_cap_holds_for_bounds_too():
 def test_nobody_treated_so_bounds_nothing():
     patients = make_patients()
     never = tuple(np.zeros_like(chances) for chances in patients.target)
-    of = confounded(patients.arrays, never, patients.behaviour)
+    of = Confounded(patients.arrays, never, patients.behaviour)
     assert of.bounds(1.0) == Bounds(0.0, 3.0)
     found = sensitivity(of, doubt="nobody was treated so")
     assert np.isnan(found.tipping_odds)

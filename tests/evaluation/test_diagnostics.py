@@ -5,9 +5,10 @@ import pyarrow as pa
 import pytest
 
 from evaluation_patients import make_patients
-from fdtr.evaluation import Behaviour, ByFold, Constant, Evaluator, Softened, known_propensities
+from fdtr.evaluation import Behaviour, Constant, Evaluator, Softened, known_propensities
 from fdtr.evaluation.diagnostics import Overlap, diagnose, first_doubt, judge, judge_mean, judge_support, overlap_of
 from fdtr.evaluation.importance import Weights
+from fdtr.evaluation.targets import ByFold
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_evaluation import evaluate
 from fdtr.study import Study

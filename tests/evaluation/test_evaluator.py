@@ -10,20 +10,10 @@ import pytest
 
 import fdtr.evaluation.evaluator as evaluator_module
 from evaluation_patients import make_patients
-from fdtr.evaluation import (
-    Behaviour,
-    CautionKind,
-    Constant,
-    Deterministic,
-    Evaluator,
-    IntervalOptions,
-    Softened,
-    estimate_all,
-    known_propensities,
-)
-from fdtr.evaluation.estimate import name_steps
+from fdtr.evaluation import Behaviour, Constant, Evaluator, IntervalOptions, Softened, known_propensities
+from fdtr.evaluation.estimate import CautionKind, name_steps
 from fdtr.evaluation.step_arrays import step_arrays
-from fdtr.evaluation.targets import ByFold
+from fdtr.evaluation.targets import ByFold, Deterministic
 from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import read_trajectories
@@ -190,7 +180,8 @@ def test_nuisances_are_fitted_once(patients, monkeypatch):
     real = evaluator_module.fit_propensities
     monkeypatch.setattr(evaluator_module, "fit_propensities", lambda *a: calls.append(1) or real(*a))
     fresh = Evaluator(patients.rows, patients.features, patients.folds)
-    found = estimate_all(fresh, {"low": Constant(0), "as now": Behaviour()}, METHODS)
+    targets = {"low": Constant(0), "as now": Behaviour()}
+    found = {name: {m: fresh.value(target, m) for m in METHODS} for name, target in targets.items()}
     assert list(found) == ["low", "as now"]
     assert list(found["low"]) == list(METHODS)
     assert len(calls) == 1

@@ -5,9 +5,10 @@ import pytest
 
 import paper_algorithms as paper
 from evaluation_patients import literal_theta, make_patients
-from fdtr.evaluation import Behaviour, Constant, Deterministic, Evaluator, known_propensities
+from fdtr.evaluation import Behaviour, Constant, Evaluator, known_propensities
 from fdtr.evaluation.fitted_q import cross_fitted_q, fit_q, fitted_q_values, solve_backward
 from fdtr.evaluation.target_evaluation import SiteData, TargetEvaluation
+from fdtr.evaluation.targets import Deterministic
 from fdtr.site.fitting import fit_local
 from random_tables import make_sites, make_study
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.quick
 
 def fitted(patients, ridge=1e-3):
     outcomes, transitions = patients.sums()
-    return fit_q(patients.arrays, patients.psi, patients.embeddings, patients.target, outcomes, transitions, ridge)
+    return fit_q(patients.design, patients.target, outcomes, transitions, ridge)
 
 
 def test_it_is_the_regression_of_what_the_policy_would_do():
@@ -66,9 +67,12 @@ def test_a_policy_is_valued_as_tuning_values_it():
     patients = make_patients(n=120)
     outcomes, _ = patients.sums()
     data = SiteData(
-        patients.arrays, patients.psi, patients.embeddings, patients.folds, None,
-        known_propensities(patients.behaviour), outcomes, (),
-    )  # fmt: skip
+        **vars(patients.design),
+        clusters=None,
+        propensities=known_propensities(patients.behaviour),
+        outcomes=outcomes,
+        cautions=(),
+    )
     view = TargetEvaluation(data, Deterministic(fit.policy.act, study.feature_map.levels), None, 1e-3)
     assert view.fitted.value == pytest.approx(fitted_q_values(rows, study.feature_map, [fit.fit.bounds])[0], rel=1e-9)
 
@@ -144,7 +148,7 @@ def test_doing_as_clinicians_do_is_close_to_the_observed_mean():
 def test_q_comes_from_the_other_folds_and_stays_in_range():
     patients = make_patients(n=80)
     outcomes, transitions = patients.sums()
-    found = cross_fitted_q(patients.psi, patients.embeddings, patients.folds, outcomes, transitions)
+    found = cross_fitted_q(patients.design, outcomes, transitions)
     for fold in range(4):
         theta = literal_theta(patients, kept=patients.folds != fold)
         for h in range(3):
@@ -159,10 +163,10 @@ def test_q_comes_from_the_other_folds_and_stays_in_range():
 def test_a_patients_own_rewards_do_not_enter_its_q():
     patients = make_patients(n=80)
     outcomes, transitions = patients.sums()
-    before = cross_fitted_q(patients.psi, patients.embeddings, patients.folds, outcomes, transitions)
+    before = cross_fitted_q(patients.design, outcomes, transitions)
     patients.arrays.rewards[0, patients.folds == 0] = 0.5
     outcomes, _ = patients.sums()
-    after = cross_fitted_q(patients.psi, patients.embeddings, patients.folds, outcomes, transitions)
+    after = cross_fitted_q(patients.design, outcomes, transitions)
     own = patients.folds == 0
     np.testing.assert_allclose(before[0][:, own], after[0][:, own], rtol=1e-10)  # sums differ by rounding
     assert np.abs(before[0] - after[0])[:, ~own].max() > 0.01

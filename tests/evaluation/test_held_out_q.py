@@ -6,8 +6,7 @@ import pytest
 
 from evaluation_patients import make_patients, random_chances
 from fdtr.evaluation.evaluator import Evaluator
-from fdtr.evaluation.fitted_q import fit_q
-from fdtr.evaluation.held_out_q import fit_held_out_q
+from fdtr.evaluation.fitted_q import fit_held_out_q, fit_q
 from fdtr.evaluation.importance import doubly_robust
 from fdtr.evaluation.targets import ByFold, Constant
 from fdtr.simulation.sepsis import make_hospital_world
@@ -92,7 +91,7 @@ def test_it_is_what_the_definition_says(ragged):
     rng = np.random.default_rng(5)
     by_fold = [random_chances(rng, patients.arrays, len(patients.embeddings)) for _ in range(2)]
     outcomes, _ = patients.sums()
-    found = fit_held_out_q(patients.arrays, patients.psi, patients.embeddings, patients.folds, by_fold, outcomes, RIDGE)
+    found = fit_held_out_q(patients.design, by_fold, outcomes, RIDGE)
     value, influence, size = literally(patients, by_fold)
     assert found.value == pytest.approx(value, abs=1e-9)
     np.testing.assert_allclose(found.influence, influence, atol=1e-8)
@@ -106,9 +105,8 @@ def test_many_patients_under_one_policy_are_worth_as_many_as_in_fitted_q(ragged)
     # 15 features and 3,000 patients, of whom 1,000 stay to the end: leverage moves Σκ and Σκ² by about 15/800 there.
     patients = make_patients(n=3000, n_folds=5, ragged=ragged)
     outcomes, transitions = patients.sums()
-    given = patients.arrays, patients.psi, patients.embeddings
-    held_out = fit_held_out_q(*given, patients.folds, [patients.target] * 5, outcomes)
-    plain = fit_q(*given, patients.target, outcomes, transitions)
+    held_out = fit_held_out_q(patients.design, [patients.target] * 5, outcomes)
+    plain = fit_q(patients.design, patients.target, outcomes, transitions)
     np.testing.assert_allclose(held_out.effective_sample_size, plain.effective_sample_size, rtol=0.05)
     assert held_out.effective_sample_size.min() > 100
 

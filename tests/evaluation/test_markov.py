@@ -6,7 +6,7 @@ import pytest
 
 from evaluation_patients import ENDS, make_patients
 from fdtr.evaluation import Evaluator
-from fdtr.evaluation.markov import MarkovCheck, PredictionGain, check_markov
+from fdtr.evaluation.markov import PredictionGain, check_markov
 from fdtr.site.rows import read_trajectories
 from random_tables import make_study
 
@@ -19,15 +19,15 @@ def test_a_reward_that_remembers_is_found_and_one_that_forgets_is_not():
     rng = np.random.default_rng(0)
     view = patients.arrays
     ahead = tuple(rng.random(count) for count in view.counts)
-    forgets = check_markov(view, patients.psi, patients.embeddings, patients.folds, ahead)
-    assert not forgets.doubtful
+    forgets = check_markov(patients.design, ahead)
+    assert not forgets.reward.clear
+    assert not forgets.value.clear
     before = view.states[0][1] / 10
     view.rewards[1] = 0.5 * before + 0.5 * view.rewards[1]
-    remembers = check_markov(view, patients.psi, patients.embeddings, patients.folds, ahead)
+    remembers = check_markov(patients.design, ahead)
     assert remembers.reward.clear
     assert remembers.reward.gain == pytest.approx(0.25, abs=0.1)
     assert not remembers.value.clear
-    assert remembers.doubtful
 
 
 def severity(memory, ragged, n=1000):
@@ -59,7 +59,6 @@ def test_a_next_state_that_remembers_is_found_and_one_that_forgets_is_not(ragged
     # x of two steps earlier is as wide as the noise: half of the variance where it counts, and then the state has none.
     remembers, forgets = (severity(memory, ragged).markov for memory in (True, False))
     assert remembers.value.clear
-    assert remembers.doubtful
     assert remembers.value.gain > 0.25
     assert remembers.value.gain > 10 * remembers.value.standard_error
     assert not remembers.reward.clear  # the reward is read off the state
@@ -69,12 +68,8 @@ def test_a_next_state_that_remembers_is_found_and_one_that_forgets_is_not(ragged
 
 
 def test_two_standard_errors_are_clear_and_fewer_are_not():
-    none = PredictionGain("reward", 0.5, -0.01, 0.01)
     for gain, clear in ((0.0, False), (0.015, False), (0.0199, False), (0.0201, True), (np.nan, False)):
-        found = PredictionGain("value", 0.5, gain, 0.01)
-        assert found.clear is clear
-        assert MarkovCheck(none, found).doubtful is clear
-        assert MarkovCheck(found, none).doubtful is clear
+        assert PredictionGain("value", 0.5, gain, 0.01).clear is clear
 
 
 def test_false_alarms_of_the_markov_check_are_rare():
@@ -82,7 +77,8 @@ def test_false_alarms_of_the_markov_check_are_rare():
     alarms = 0
     for seed in range(30):
         patients = make_patients(n=200, seed=seed)
-        alarms += Evaluator(patients.rows, patients.features, patients.folds).markov.doubtful
+        found = Evaluator(patients.rows, patients.features, patients.folds).markov
+        alarms += found.reward.clear or found.value.clear
     assert alarms <= 2
 
 
@@ -91,7 +87,7 @@ def test_a_lagged_action_is_found():
     rewards, actions = patients.arrays.rewards, patients.arrays.actions
     rewards[2] = 0.7 * rewards[2] + 0.3 * (actions[1] == 1)
     ahead = tuple(np.zeros(count) for count in patients.arrays.counts)
-    found = check_markov(patients.arrays, patients.psi, patients.embeddings, patients.folds, ahead)
+    found = check_markov(patients.design, ahead)
     assert found.reward.clear
     assert np.isnan(found.value.gain)
     assert not found.value.clear

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fdtr.evaluation import Behaviour, Constant, Deterministic, Softened
-from fdtr.evaluation.targets import as_target
+from fdtr.evaluation import Behaviour, Constant, Softened
+from fdtr.evaluation.targets import Deterministic, as_target
 from fdtr.learners.baselines import MajorityVote
 from fdtr.site.fitting import fit_local
 from random_tables import make_sites, make_study

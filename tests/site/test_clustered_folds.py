@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import fdtr
 from fdtr import tuning
 from fdtr.errors import TooFewClusters
-from fdtr.evaluation import Behaviour, CautionKind, Constant, Evaluator
+from fdtr.evaluation import Behaviour, Constant, Evaluator
+from fdtr.evaluation.estimate import CautionKind
 from fdtr.site import evaluate_site, score_together
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import evaluation_folds, tuning_folds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import paper_algorithms as paper
 from fdtr.evaluation.fitted_q import OutcomeSums, TransitionSums, sum_outcomes, sum_transitions
 from fdtr.evaluation.importance import Weights, weigh
-from fdtr.evaluation.step_arrays import ByStep, StepArrays, state_functions, step_arrays
+from fdtr.evaluation.step_arrays import ByStep, Design, StepArrays, state_functions, step_arrays
 from fdtr.features import FeatureMap
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
@@ -39,15 +39,16 @@ class Patients:
         return self.features.embeddings
 
     @property
+    def design(self) -> Design:
+        return Design(self.arrays, self.psi, self.embeddings, self.folds)
+
+    @property
     def weights(self) -> Weights:
         return weigh(self.arrays, self.target, self.behaviour)
 
     def sums(self, folds: NDArray[np.intp] | None = None) -> tuple[OutcomeSums, TransitionSums]:
-        folds = self.folds if folds is None else folds
-        return (
-            sum_outcomes(self.arrays, self.psi, self.embeddings, folds),
-            sum_transitions(self.arrays, self.psi, self.embeddings, folds, self.target),
-        )
+        design = self.design if folds is None else replace(self.design, folds=folds)
+        return sum_outcomes(design), sum_transitions(design, self.target)
 
 
 def make_patients(n: int = 40, seed: int = 0, n_folds: int = 4, ragged: bool = True, **settings: Any) -> Patients:

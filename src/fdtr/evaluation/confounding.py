@@ -12,13 +12,13 @@ solves it. Each step is bounded separately, which can only widen the bounds of t
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.evaluation.step_arrays import StepArrays, at_actions
+from fdtr.evaluation.step_arrays import ByStep, StepArrays, at_actions
 
 Array = NDArray[np.float64]
 
@@ -59,20 +59,26 @@ class Sensitivity:
 class Confounded:
     """The data from which bounds of a value are computed, for any Γ.
 
-    `arrays`; the `target` probability and the estimated `propensity` of the action taken, (n_h,) of each step; the
-    `cap` of the weights.
+    `target` and `behaviour` hold the action probabilities (A, n_h) of each step under the target and under clinicians;
+    `cap` limits the weights.
     """
 
     arrays: StepArrays
-    target: tuple[Array, ...]
-    propensity: tuple[Array, ...]
+    target: ByStep
+    behaviour: ByStep
     cap: float | None = None
+
+    @cached_property
+    def _taken(self) -> list[tuple[Array, Array]]:
+        """The target's and the clinicians' probability of the action taken, (n_h,) of each step."""
+        steps = zip(self.target, self.behaviour, self.arrays.actions, strict=True)
+        return [(at_actions(target, actions), at_actions(b, actions)) for target, b, actions in steps]
 
     def bounds(self, odds: float) -> Bounds:
         """Bounds of V for Γ = `odds` ≥ 1."""
         low = high = 0.0
         lower, upper = np.ones(self.arrays.n), np.ones(self.arrays.n)
-        for rewards, target, propensity in zip(self.arrays.rewards, self.target, self.propensity, strict=True):
+        for rewards, (target, propensity) in zip(self.arrays.rewards, self._taken, strict=True):
             present, rest = len(target), 1 / propensity - 1
             lower[:present] *= target * (1 + rest / odds)
             upper[:present] *= target * (1 + rest * odds)
@@ -103,23 +109,12 @@ class Confounded:
         return math.exp(high)
 
 
-def confounded(
-    arrays: StepArrays, target: Sequence[Array], behaviour: Sequence[Array], cap: float | None = None
-) -> Confounded:
-    """From the action probabilities (A, n_h) of each step under the target and under clinicians."""
-    target_taken, behaviour_taken = (
-        tuple(at_actions(chances, actions) for chances, actions in zip(by_step, arrays.actions, strict=True))
-        for by_step in (target, behaviour)
-    )
-    return Confounded(arrays, target_taken, behaviour_taken, cap)
-
-
-def sensitivity(data: Confounded, odds: Sequence[float] = ODDS, doubt: str = "") -> Sensitivity:
-    """Bounds for each Γ in `odds`, and the Γ at which the sign of the difference from clinicians could change."""
-    bounds = [data.bounds(gamma) for gamma in odds]
+def sensitivity(data: Confounded, doubt: str = "") -> Sensitivity:
+    """Bounds for each Γ in `ODDS`, and the Γ at which the sign of the difference from clinicians could change."""
+    bounds = [data.bounds(gamma) for gamma in ODDS]
     behaviour = float(data.arrays.rewards.sum(axis=0).mean())
     return Sensitivity(
-        np.array(odds),
+        np.array(ODDS),
         np.array([bound.low for bound in bounds]),
         np.array([bound.high for bound in bounds]),
         behaviour,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-Method = Literal["pdis", "wis", "fqe", "dr", "wdr"]
+Estimator = Literal["pdis", "wis", "fqe", "dr", "wdr"]
 """Per-decision importance sampling, step-weighted, fitted-Q evaluation, doubly robust, weighted doubly robust."""
 
 IntervalKind = Literal["influence", "bootstrap", "bernstein"]
@@ -53,12 +53,13 @@ class Estimate:
     """The value of a target on the mapped scale. The true value lies in [0, H]; an estimate may fall outside.
 
     `low` and `high` are the ends of the interval at `level`, clipped to [0, H]; `interval` is its kind.
-    `effective_sample_size` (H,) is that of the weights the method uses: importance weights, or for "fqe" those that
-    the linear model implies. `n` counts patients, `n_clusters` independent units. Where `believable` is false,
-    `reason` says why, and the value should be shown struck through. `warnings` are the cautions.
+    `method` is the estimator; `effective_sample_size` (H,) is that of the weights it uses: importance weights, or for
+    "fqe" those that the linear model implies. `n` counts patients, `n_clusters` independent units. Where `believable`
+    is false, `reason` says why, and the value should be shown struck through. `warnings` are cautions with a `kind`
+    for machines and a `sentence` for people.
     """
 
-    method: Method
+    method: Estimator
     value: float
     low: float
     high: float
@@ -81,7 +82,7 @@ class Comparison:
     patients' influence values.
     """
 
-    method: Method
+    method: Estimator
     first: Estimate
     second: Estimate
     difference: float

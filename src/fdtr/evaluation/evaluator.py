@@ -1,6 +1,5 @@
 """Evaluate policies on one site's patients. Nuisances are fitted once, for all policies and methods."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -9,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.threads import one_blas_thread
-from fdtr.evaluation.confounding import Sensitivity, confounded, sensitivity
+from fdtr.evaluation.confounding import Confounded, Sensitivity, sensitivity
 from fdtr.evaluation.diagnostics import Diagnostics, Verdict, first_doubt
-from fdtr.evaluation.estimate import Caution, CautionKind, Comparison, Estimate, IntervalKind, Method
+from fdtr.evaluation.estimate import Caution, CautionKind, Comparison, Estimate, Estimator, IntervalKind
 from fdtr.evaluation.fitted_q import RIDGE, sum_outcomes, values_of
 from fdtr.evaluation.intervals import (
     DRAWS,
@@ -27,7 +26,7 @@ from fdtr.evaluation.intervals import (
 )
 from fdtr.evaluation.markov import MarkovCheck, check_markov
 from fdtr.evaluation.propensity import Calibration, Propensities, PropensitySteps, calibrate, fit_propensities
-from fdtr.evaluation.step_arrays import state_functions, step_arrays
+from fdtr.evaluation.step_arrays import Design, state_functions, step_arrays
 from fdtr.evaluation.target_evaluation import SiteData, TargetEvaluation
 from fdtr.evaluation.targets import Behaviour, PolicyLike, Target, as_target
 from fdtr.features import FeatureMap
@@ -76,7 +75,7 @@ class Evaluator:
     _evaluations: dict[Any, TargetEvaluation] = field(default_factory=dict, init=False)
 
     def value(
-        self, target: Target | PolicyLike, method: Method = "wdr", interval: IntervalOptions = BY_INFLUENCE
+        self, target: Target | PolicyLike, method: Estimator = "wdr", interval: IntervalOptions = BY_INFLUENCE
     ) -> Estimate:
         """The value of a target to these patients, with its interval, verdict and cautions."""
         evaluation, horizon = self._evaluation(target), self.rows.horizon
@@ -106,7 +105,7 @@ class Evaluator:
         self,
         first: Target | PolicyLike,
         second: Target | PolicyLike,
-        method: Method = "wdr",
+        method: Estimator = "wdr",
         interval: IntervalOptions = BY_INFLUENCE,
     ) -> Comparison:
         """The value of the first target minus that of the second, on the same patients."""
@@ -134,7 +133,7 @@ class Evaluator:
     def sensitivity(self, target: Target | PolicyLike) -> Sensitivity:
         """How strong unmeasured confounding must be to reverse the target's difference from clinicians."""
         evaluation, data = self._evaluation(target), self.data
-        inputs = confounded(data.arrays, evaluation.chances, data.propensities.chances, self.cap)
+        inputs = Confounded(data.arrays, evaluation.chances, data.propensities.chances, self.cap)
         return sensitivity(inputs, doubt=evaluation.verdict("wis").reason)
 
     @cached_property
@@ -145,10 +144,10 @@ class Evaluator:
     @cached_property
     def markov(self) -> MarkovCheck:
         """Whether the previous step helps to predict the reward, or the clinicians' value from the next state."""
-        data, evaluation = self.data, self._evaluation(Behaviour())
-        values = values_of(evaluation.fitted_to_all.theta, data.psi, data.embeddings, evaluation.chances)
+        evaluation = self._evaluation(Behaviour())
+        values = values_of(evaluation.fitted_to_all.theta, self.data, evaluation.chances)
         with one_blas_thread():
-            return check_markov(data.arrays, data.psi, data.embeddings, data.folds, values, self.ridge)
+            return check_markov(self.data, values, self.ridge)
 
     @cached_property
     def data(self) -> SiteData:
@@ -158,16 +157,13 @@ class Evaluator:
         if folds.max(initial=0) < 1:
             raise ValueError("Cross-fitting needs patients in two folds at least.")
         clusters = None if self.clusters is None else _positions(self.clusters, arrays.n, "cluster")
-        psi = state_functions(arrays, self.features)
+        design = Design(arrays, state_functions(arrays, self.features), self.features.embeddings, folds)
         with one_blas_thread():
             return SiteData(
-                arrays=arrays,
-                psi=psi,
-                embeddings=self.features.embeddings,
-                folds=folds,
+                **vars(design),
                 clusters=clusters,
                 propensities=self.propensities or fit_propensities(arrays, self.features, folds, self.steps),
-                outcomes=sum_outcomes(arrays, psi, self.features.embeddings, folds),
+                outcomes=sum_outcomes(design),
                 cautions=_cluster_cautions(folds, clusters),
             )
 
@@ -177,19 +173,6 @@ class Evaluator:
             as_chances = as_target(target, self.features.levels)
             self._evaluations[target] = TargetEvaluation(self.data, as_chances, self.cap, self.ridge)
         return self._evaluations[target]
-
-
-def estimate_all(
-    evaluator: Evaluator,
-    targets: Mapping[str, Target | PolicyLike],
-    methods: Sequence[Method],
-    interval: IntervalOptions = BY_INFLUENCE,
-) -> dict[str, dict[Method, Estimate]]:
-    """The value of every target by every method: `estimate_all(...)[target name][method]`."""
-    return {
-        name: {method: evaluator.value(target, method, interval) for method in methods}
-        for name, target in targets.items()
-    }
 
 
 def _interval(statistic: Statistic, feasible: Range, options: IntervalOptions) -> tuple[Interval, Draws | None]:

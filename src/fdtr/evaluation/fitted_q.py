@@ -17,6 +17,19 @@ It needs no propensities, and is as good as the linear model. Written out, V̂ i
 so κ are the importance weights that the linear model implies. The derivative of V̂ in a patient's weight is
 
     ψ_i = Q_0(x_i, π) − V̂ + Σ_h κ_{h,i} (r_{h,i} + Q_{h+1}(x_{h+1,i}, π) − Q_h(x_{h,i}, a_{h,i})).
+
+*Policies that were fitted to the same site's other folds.* A policy takes the actions that look good on its own
+training patients. Q fitted to those patients agrees with it, so plain fitted Q favours the least cautious policy. In
+`fit_held_out_q` the patients of fold k, whom policy π_k has not seen, correct Q:
+
+    V̂ = (1/n) Σ_k Σ_{i in k} [ Q_0(x_{0,i}, π_k) + Σ_h κ_{h,i} δ_{h,i} ]
+    δ_{h,i} = r_{h,i} + Q_{h+1}(x_{h+1,i}, π_k) − Q_h(x_{h,i}, a_{h,i})
+
+with Q of π_k from the other folds, and κ for π_k as above, but with ν_0 the mean of φ(x_0, π_k) and κ n times as large.
+Where the linear model holds, the second term removes any error of Q, whatever its cause. Λ and C contain no reward and
+come from all patients: the inverse of Λ without fold k is too large by a factor of about 1/(1 − d/n), and so the
+correction would be. Standard errors take κ from the other folds, so a patient's own leverage does not shrink the
+patient's share. Intervals covered 94 to 95% of 500 simulated worlds (`make reproduce WHAT=evaluation`).
 """
 
 from collections.abc import Sequence
@@ -29,7 +42,7 @@ from fdtr.algebra.normal_equations import factor, solve
 from fdtr.algebra.pessimism import LowerBound, argmax_first
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.evaluation.intervals import Statistic, mean_of
-from fdtr.evaluation.step_arrays import ByStep, Codes, Folds, StepArrays
+from fdtr.evaluation.step_arrays import ByStep, Design
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import accumulate_each
 from fdtr.trajectories import Trajectories
@@ -56,54 +69,31 @@ class TransitionSums:
     start: Array
 
 
-def mixed_features(embeddings: Array, psi: Array, chances: Array) -> Array:
-    """φ(x, π) = Σ_a π(a | x) B_a ψ(x), (d, c).
-
-    `embeddings` (A, d, m) stacks B_a, `psi` is (m, c) and `chances` (A, c).
-    """
-    total = np.zeros((embeddings.shape[1], psi.shape[1]))
-    for embedding, chance in zip(embeddings, chances, strict=True):
-        total += embedding @ (psi * chance)
-    return total
-
-
-def taken_features(embeddings: Array, psi: Array, actions: Codes) -> Array:
-    """φ(x, a), (d, c), of the actions (c,) that were taken."""
-    phi = np.empty((embeddings.shape[1], psi.shape[1]))
-    for action, embedding in enumerate(embeddings):
-        taken = actions == action
-        phi[:, taken] = embedding @ psi[:, taken]
-    return phi
-
-
-def sum_outcomes(arrays: StepArrays, psi: ByStep, embeddings: Array, folds: Folds) -> OutcomeSums:
-    """Λ and b of each fold and step. `psi` holds ψ(x) of each step."""
-    d, n_folds = embeddings.shape[1], int(folds.max()) + 1
+def sum_outcomes(design: Design) -> OutcomeSums:
+    """Λ and b of each fold and step."""
+    arrays, d, n_folds = design.arrays, design.n_features, design.n_folds
     gram, moment = np.zeros((n_folds, arrays.horizon, d, d)), np.zeros((n_folds, arrays.horizon, d))
-    for h, actions in enumerate(arrays.actions):
-        phi = taken_features(embeddings, psi[h], actions)
+    for h, count in enumerate(arrays.counts):
+        phi = design.taken(h)
         for fold in range(n_folds):
-            in_fold = folds[: len(actions)] == fold
+            in_fold = design.folds[:count] == fold
             gram[fold, h] = phi[:, in_fold] @ phi[:, in_fold].T
-            moment[fold, h] = phi[:, in_fold] @ arrays.rewards[h, : len(actions)][in_fold]
+            moment[fold, h] = phi[:, in_fold] @ arrays.rewards[h, :count][in_fold]
     return OutcomeSums(gram, moment)
 
 
-def sum_transitions(
-    arrays: StepArrays, psi: ByStep, embeddings: Array, folds: Folds, chances: ByStep
-) -> TransitionSums:
+def sum_transitions(design: Design, chances: ByStep) -> TransitionSums:
     """C and the start of each fold, for the target with action probabilities `chances` (A, n_h)."""
-    d, n_folds = embeddings.shape[1], int(folds.max()) + 1
-    cross, start = np.zeros((n_folds, arrays.horizon, d, d)), np.zeros((n_folds, d))
-    first = mixed_features(embeddings, psi[0], chances[0])
-    for fold in range(n_folds):
+    horizon, d, folds = design.arrays.horizon, design.n_features, design.folds
+    cross, start = np.zeros((design.n_folds, horizon, d, d)), np.zeros((design.n_folds, d))
+    first = design.mixed(0, chances)
+    for fold in range(design.n_folds):
         start[fold] = first[:, folds == fold].sum(axis=1)
-    for h in range(arrays.horizon - 1):
-        later = mixed_features(embeddings, psi[h + 1], chances[h + 1])
-        n_next = later.shape[1]
-        phi = taken_features(embeddings, psi[h][:, :n_next], arrays.actions[h][:n_next])
-        for fold in range(n_folds):
-            in_fold = folds[:n_next] == fold
+    for h in range(horizon - 1):
+        later = design.mixed(h + 1, chances)
+        phi = design.taken(h, later.shape[1])
+        for fold in range(design.n_folds):
+            in_fold = folds[: later.shape[1]] == fold
             cross[fold, h] = phi[:, in_fold] @ later[:, in_fold].T
     return TransitionSums(cross, start)
 
@@ -120,15 +110,14 @@ def solve_backward(gram: Array, moment: Array, cross: Array, ridge: float) -> Ar
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FittedQ:
-    """`value` V̂; `theta` (H, d); `influence` ψ (n,), centred (λ moves its mean from 0).
+    """`value` V̂; `influence` ψ (n,), centred (λ moves its mean from 0).
 
     `effective_sample_size` (H,) is (Σ_i κ_{h,i})² / ν_hᵀΣ_h⁻¹ν_h. Since Σκ² ≤ ν_hᵀΣ_h⁻¹ν_h, it is at most Kish's number
     for the weights κ. It is smaller where the target needs directions without data: there ν_hᵀΣ_h⁻¹ν_h is of the order
-    of 1/λ, so extrapolation shows.
+    of 1/λ, so extrapolation shows. For policies by fold, it is that of κ from the other folds.
     """
 
     value: float
-    theta: Array
     influence: Array
     effective_sample_size: Array
 
@@ -138,73 +127,126 @@ class FittedQ:
         return mean_of(self.value + self.influence)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class QOfAll(FittedQ):
+    """Fitted Q on all patients, with its coefficients `theta` (H, d)."""
+
+    theta: Array
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeldOutQ(FittedQ):
+    """Fitted Q of one policy a fold. `q` is Q_h(x, a), (A, n_h), of each step, each patient's from the other folds."""
+
+    q: ByStep
+
+
 def fit_q(
-    arrays: StepArrays,
-    psi: ByStep,
-    embeddings: Array,
-    chances: ByStep,
-    outcomes: OutcomeSums,
-    transitions: TransitionSums,
-    ridge: float = RIDGE,
-) -> FittedQ:
+    design: Design, chances: ByStep, outcomes: OutcomeSums, transitions: TransitionSums, ridge: float = RIDGE
+) -> QOfAll:
     """V̂ of the target with action probabilities `chances` (A, n_h), and its influence function.
 
-    `psi` holds ψ(x) of each step; `outcomes` and `transitions` are sums over the same patients.
+    `outcomes` and `transitions` are sums over the same patients.
     """
-    gram, moment = outcomes.gram.sum(axis=0), outcomes.moment.sum(axis=0)
-    cross, start = transitions.cross.sum(axis=0), transitions.start.sum(axis=0)
-    theta = solve_backward(gram, moment, cross, ridge)
-    values = values_of(theta, psi, embeddings, chances)
-    influence = values[0].copy()
-    size, nu = np.zeros(arrays.horizon), start
-    for h, actions in enumerate(arrays.actions):
-        count, n_next = len(actions), arrays.counts[h + 1] if h + 1 < arrays.horizon else 0
+    arrays, gram, cross = design.arrays, outcomes.gram.sum(axis=0), transitions.cross.sum(axis=0)
+    theta = solve_backward(gram, outcomes.moment.sum(axis=0), cross, ridge)
+    values = values_of(theta, design, chances)
+    phi = [design.taken(h) for h in range(arrays.horizon)]
+    residuals = arrays.residuals(values, _predicted(theta, phi))
+    influence, size = values[0].copy(), np.zeros(arrays.horizon)
+    start = nu = transitions.start.sum(axis=0)
+    for h, count in enumerate(arrays.counts):
         direction = solve(factor(gram[h] + ridge * np.eye(len(nu))), nu)
-        phi = taken_features(embeddings, psi[h], actions)
-        kappa = direction @ phi
-        residual = arrays.rewards[h, :count] - theta[h] @ phi
-        residual[:n_next] += values[h + 1][:n_next] if n_next else 0.0
-        influence[:count] += kappa * residual
+        kappa = direction @ phi[h]
+        influence[:count] += kappa * residuals[h, :count]
         spread = float(nu @ direction)
         size[h] = kappa.sum() ** 2 / spread if spread > 0 else 0.0
         nu = direction @ cross[h]
-    value = float(start @ theta[0]) / arrays.n
-    return FittedQ(value, theta, influence - influence.mean(), size)
+    return QOfAll(float(start @ theta[0]) / arrays.n, influence - influence.mean(), size, theta)
 
 
-def values_of(theta: Array, psi: ByStep, embeddings: Array, chances: ByStep) -> ByStep:
+def values_of(theta: Array, design: Design, chances: ByStep) -> ByStep:
     """Q_h(x, π), (n_h,), of each step."""
-    return tuple(
-        coefficients @ mixed_features(embeddings, functions, chance)
-        for coefficients, functions, chance in zip(theta, psi, chances, strict=True)
-    )
+    return tuple(coefficients @ design.mixed(h, chances) for h, coefficients in enumerate(theta))
 
 
-def cross_fitted_q(
-    psi: ByStep,
-    embeddings: Array,
-    folds: Folds,
-    outcomes: OutcomeSums,
-    transitions: TransitionSums,
-    ridge: float = RIDGE,
-) -> ByStep:
+def _predicted(theta: Array, phi: Sequence[Array]) -> ByStep:
+    """Q_h(x, a) of the actions taken, (n_h,) of each step."""
+    return tuple(coefficients @ features for coefficients, features in zip(theta, phi, strict=True))
+
+
+def cross_fitted_q(design: Design, outcomes: OutcomeSums, transitions: TransitionSums, ridge: float = RIDGE) -> ByStep:
     """Q_h(x, a) of every action, (A, n_h) of each step, each patient's fitted to the other folds.
 
     It is truncated to the range of the true Q. Doubly robust evaluation accepts any Q, and a wild one only adds noise.
     """
-    q = tuple(np.empty((len(embeddings), functions.shape[1])) for functions in psi)
+    q = _no_q(design)
     without_fold = [array.sum(axis=0) - array for array in (outcomes.gram, outcomes.moment, transitions.cross)]
     for fold, (gram, moment, cross) in enumerate(zip(*without_fold, strict=True)):
-        theta = solve_backward(gram, moment, cross, ridge)
-        for h, functions in enumerate(psi):
-            in_fold = folds[: functions.shape[1]] == fold
-            q[h][:, in_fold] = (theta[h] @ embeddings) @ functions[:, in_fold]
+        _fill_q(q, design, fold, solve_backward(gram, moment, cross, ridge))
     return truncated(q)
+
+
+def _no_q(design: Design) -> ByStep:
+    return tuple(np.empty((len(design.embeddings), count)) for count in design.arrays.counts)
+
+
+def _fill_q(q: ByStep, design: Design, fold: int, theta: Array) -> None:
+    """Write Q_h(x, a) of the fold's patients into `q`."""
+    for estimates, functions, coefficients in zip(q, design.psi, theta, strict=True):
+        in_fold = design.folds[: functions.shape[1]] == fold
+        estimates[:, in_fold] = (coefficients @ design.embeddings) @ functions[:, in_fold]
 
 
 def truncated(q: ByStep) -> ByStep:
     """Q_h truncated to [0, H − h], the range of the true Q."""
     return tuple(np.clip(estimates, 0.0, len(q) - h) for h, estimates in enumerate(q))
+
+
+def fit_held_out_q(design: Design, chances: Sequence[ByStep], outcomes: OutcomeSums, ridge: float = RIDGE) -> HeldOutQ:
+    """V̂ of one policy a fold. `chances` holds the action probabilities (A, n_h) of each policy for all patients."""
+    arrays, q = design.arrays, _no_q(design)
+    phi = [design.taken(h) for h in range(arrays.horizon)]
+    terms, cautious_terms = np.empty(arrays.n), np.empty(arrays.n)
+    sums, spreads = np.zeros(arrays.horizon), np.zeros(arrays.horizon)
+    for fold, policy_chances in enumerate(chances):
+        in_fold = design.folds == fold
+        transitions = sum_transitions(design, policy_chances)
+        gram, moment, cross = (a.sum(axis=0) - a[fold] for a in (outcomes.gram, outcomes.moment, transitions.cross))
+        theta = solve_backward(gram, moment, cross, ridge)
+        values = values_of(theta, design, policy_chances)
+        first, residuals = values[0][in_fold], arrays.residuals(values, _predicted(theta, phi))[:, in_fold]
+        start, n_others = transitions.start.sum(axis=0), arrays.n - int(in_fold.sum())
+        fold_phi = [features[:, in_fold[: features.shape[1]]] for features in phi]
+        all_sums = outcomes.gram.sum(axis=0), transitions.cross.sum(axis=0)
+        kappa, _ = _implied_weights(fold_phi, *all_sums, start / arrays.n, arrays.n, ridge)
+        others_start = (start - transitions.start[fold]) / max(n_others, 1)
+        others_kappa, spread = _implied_weights(fold_phi, gram, cross, others_start, n_others, ridge)
+        terms[in_fold] = first + (kappa * residuals).sum(axis=0)
+        cautious_terms[in_fold] = first + (others_kappa * residuals).sum(axis=0)
+        sums += others_kappa.sum(axis=1)
+        spreads += spread
+        _fill_q(q, design, fold, theta)
+    size = np.where(spreads > 0, sums**2 / np.where(spreads > 0, spreads, 1.0), 0.0)
+    return HeldOutQ(float(terms.mean()), cautious_terms - cautious_terms.mean(), size, q)
+
+
+def _implied_weights(
+    phi: Sequence[Array], gram: Array, cross: Array, nu: Array, n: int, ridge: float
+) -> tuple[Array, Array]:
+    """κ (H, n_k) of one fold's patients with features `phi` (d, c_h), 0 once they left, and a bound (H,) of Σκ².
+
+    `gram` and `cross` are sums over `n` patients. The bound is the larger of Σκ² and n_k n νᵀΣ⁻¹ν: directions without
+    data make the second the larger one; for patients outside the sums the first may be.
+    """
+    count = phi[0].shape[1]
+    kappa, spread = np.zeros((len(phi), count)), np.zeros(len(phi))
+    for h, features in enumerate(phi):
+        direction = solve(factor(gram[h] + ridge * np.eye(len(nu))), nu)
+        kappa[h, : features.shape[1]] = n * (direction @ features)
+        spread[h] = max(count * n * float(nu @ direction), float(np.sum(kappa[h] ** 2)))
+        nu = direction @ cross[h]
+    return kappa, spread
 
 
 @dataclass(frozen=True, eq=False, repr=False)

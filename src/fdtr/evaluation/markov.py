@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.normal_equations import factor, solve
-from fdtr.evaluation.fitted_q import RIDGE, taken_features
-from fdtr.evaluation.step_arrays import ByStep, Codes, Folds, StepArrays
+from fdtr.evaluation.fitted_q import RIDGE
+from fdtr.evaluation.step_arrays import ByStep, Codes, Design, Folds
 
 Array = NDArray[np.float64]
 
@@ -43,26 +43,20 @@ class MarkovCheck:
     reward: PredictionGain
     value: PredictionGain
 
-    @property
-    def doubtful(self) -> bool:
-        """Whether one of the gains is clear: the past matters beyond the state."""
-        return self.reward.clear or self.value.clear
 
-
-def check_markov(
-    arrays: StepArrays, psi: ByStep, embeddings: Array, folds: Folds, values: ByStep, ridge: float = RIDGE
-) -> MarkovCheck:
+def check_markov(design: Design, values: ByStep, ridge: float = RIDGE) -> MarkovCheck:
     """Compare held-out predictions with and without the previous step.
 
     `values` (n_h,) of each step is a value of the state, such as the clinicians' value from there on; the second
     outcome is that value at the next state. Patients who leave early have no next state: their last rows count for the
     reward alone, which includes the worth of the steps they miss.
     """
+    arrays, folds = design.arrays, design.folds
     errors = {name: _Errors(np.zeros(arrays.n), np.zeros(arrays.n), np.zeros(arrays.n)) for name in ("reward", "value")}
     for h in range(1, arrays.horizon):
         count = arrays.counts[h]
-        now = np.vstack([taken_features(embeddings, psi[h], arrays.actions[h]), np.ones(count)])
-        previous = _previous_step(psi[h - 1][:, :count], arrays.actions[h - 1][:count], len(embeddings))
+        now = np.vstack([design.taken(h), np.ones(count)])
+        previous = _previous_step(design.psi[h - 1][:, :count], arrays.actions[h - 1][:count], len(design.embeddings))
         n_next = arrays.counts[h + 1] if h + 1 < arrays.horizon else 0
         for name, outcome in (
             ("reward", arrays.rewards[h, :count]),

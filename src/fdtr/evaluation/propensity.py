@@ -93,8 +93,8 @@ def fit_propensities(
             problems.note(design, held_out, model, None if pooled else int(design.steps[0]))
             chances = frequencies[fold][:, None] if model is None else model.chances
             _place(chances, design, held_out, held_out_chances)
-    problems.note_actions(arrays, held_out_chances)
-    return Propensities(_floored(held_out_chances, floor), _floored(in_sample, floor), pooled, problems.cautions())
+    cautions = problems.cautions(arrays, held_out_chances)
+    return Propensities(_floored(held_out_chances, floor), _floored(in_sample, floor), pooled, cautions)
 
 
 def known_propensities(chances: ByStep) -> Propensities:
@@ -216,16 +216,23 @@ def _separated(chances: Array, used: Codes, actions: Codes) -> tuple[int, ...]:
     return tuple(separated)
 
 
-_StepsByName = dict[str, set[int | None]]
-
-
-def _no_steps() -> _StepsByName:
-    return defaultdict(set)
+_PROBLEMS = {
+    CautionKind.CONSTANT_COVARIATE: "{subject}, {steps}: it does not vary there and is left out of the propensity "
+    "model.",
+    CautionKind.ACTION_ABSENT_IN_FOLD: "Action {subject}, {steps}: it is so rare that a training fold lacks it; its "
+    "propensity there is the floor.",
+    CautionKind.SEPARATED_ACTION: "Action {subject}, {steps}: the state tells its patients from all others without "
+    "error, so that there is no overlap to compare.",
+    CautionKind.NO_CONVERGENCE: "The propensity model did not converge ({steps}).",
+    CautionKind.TOO_FEW_ROWS: "At {steps} the other folds have no patient there; overall frequencies of actions stand "
+    "in for propensities.",
+}
+"""Problems of a model, in the order in which they are told: about a covariate, an action, or nothing in particular."""
 
 
 @dataclass
 class _Problems:
-    """Problems met while fitting, by the covariate or action concerned, with their steps.
+    """Problems met while fitting: their steps, by kind and by the covariate or action concerned.
 
     The step None stands for a model of all steps.
     """
@@ -233,66 +240,42 @@ class _Problems:
     levels: NDArray[Any]
     labels: tuple[str, ...]
     floor: float
-    _constant: _StepsByName = field(default_factory=_no_steps)
-    _absent: _StepsByName = field(default_factory=_no_steps)
-    _separated: _StepsByName = field(default_factory=_no_steps)
-    _not_converged: set[int | None] = field(default_factory=set)
-    _without_rows: set[int] = field(default_factory=set)
-    _unused: list[str] = field(default_factory=list)
-    _floored_share: float = 0.0
+    steps: dict[tuple[CautionKind, str], set[int | None]] = field(default_factory=lambda: defaultdict(set))
 
     def note(self, design: _Design, held_out: NDArray[np.bool_], model: _Predictions | None, step: int | None) -> None:
         """One fold's model. None: the other folds have no patient at the steps of this design."""
         if model is None:
-            self._without_rows |= set(design.steps[held_out].tolist())
+            self.steps[CautionKind.TOO_FEW_ROWS, ""] |= set(design.steps[held_out].tolist())
             return
         for label, constant in zip(self.labels, model.constant, strict=False):  # step indicators have no label
             if constant:
-                self._constant[label].add(step)
+                self.steps[CautionKind.CONSTANT_COVARIATE, label].add(step)
         for action in np.setdiff1d(design.actions[held_out], design.actions[~held_out]):
-            self._absent[self._name(action)].add(step)
+            self.steps[CautionKind.ACTION_ABSENT_IN_FOLD, self._name(action)].add(step)
         for action in model.separated:
-            self._separated[self._name(action)].add(step)
+            self.steps[CautionKind.SEPARATED_ACTION, self._name(action)].add(step)
         if not model.converged:
-            self._not_converged.add(step)
+            self.steps[CautionKind.NO_CONVERGENCE, ""].add(step)
 
-    def note_actions(self, arrays: StepArrays, chances: Sequence[Array]) -> None:
-        """Actions that nobody got, and the share of actions taken whose `chances` are below the floor."""
+    def cautions(self, arrays: StepArrays, chances: Sequence[Array]) -> tuple[Caution, ...]:
+        """Every problem as a sentence; `chances` (A, n_h) of each step are those before any was raised to the floor."""
         counts = np.bincount(np.concatenate(arrays.actions), minlength=len(self.levels))
-        self._unused = [self._name(action) for action, count in enumerate(counts) if not count]
-        rows = sum(arrays.counts)
+        cautions = [
+            Caution(
+                CautionKind.UNUSED_ACTION,
+                f"Action {self._name(action)} is never used at this site: its propensity is set to the floor "
+                f"{self.floor:g}, and no importance weight can say what it would do.",
+            )
+            for action in np.flatnonzero(counts == 0)
+        ]
+        for told, sentence in _PROBLEMS.items():
+            for (kind, subject), steps in self.steps.items():
+                if kind == told:
+                    cautions.append(Caution(kind, sentence.format(subject=subject, steps=_name_steps(steps))))
         taken = (at_actions(c, a) for c, a in zip(chances, arrays.actions, strict=True))
         below = sum(int((probability < self.floor).sum()) for probability in taken)
-        self._floored_share = below / rows if rows else 0.0
-
-    def cautions(self) -> tuple[Caution, ...]:
-        """Every problem noted, as a sentence."""
-        cautions: list[Caution] = []
-        for action in self._unused:
-            cautions.append(
-                Caution(
-                    CautionKind.UNUSED_ACTION,
-                    f"Action {action} is never used at this site: its propensity is set to the floor {self.floor:g}, "
-                    "and no importance weight can say what it would do.",
-                )
-            )
-        for label, at in self._constant.items():
-            why = "it does not vary there and is left out of the propensity model."
-            cautions.append(Caution(CautionKind.CONSTANT_COVARIATE, f"{label}, {_name_steps(at)}: {why}"))
-        for action, at in self._absent.items():
-            why = "it is so rare that a training fold lacks it; its propensity there is the floor."
-            cautions.append(Caution(CautionKind.ACTION_ABSENT_IN_FOLD, f"Action {action}, {_name_steps(at)}: {why}"))
-        for action, at in self._separated.items():
-            why = "the state tells its patients from all others without error, so that there is no overlap to compare."
-            cautions.append(Caution(CautionKind.SEPARATED_ACTION, f"Action {action}, {_name_steps(at)}: {why}"))
-        if self._not_converged:
-            what = f"The propensity model did not converge ({_name_steps(self._not_converged)})."
-            cautions.append(Caution(CautionKind.NO_CONVERGENCE, what))
-        if self._without_rows:
-            why = "the other folds have no patient there; overall frequencies of actions stand in for propensities."
-            cautions.append(Caution(CautionKind.TOO_FEW_ROWS, f"At {name_steps(self._without_rows)} {why}"))
-        if self._floored_share:
-            what = f"{self._floored_share:.2%} of the actions that were taken had a propensity below {self.floor:g}"
+        if below:
+            what = f"{below / counts.sum():.2%} of the actions that were taken had a propensity below {self.floor:g}"
             cautions.append(Caution(CautionKind.FLOORED_PROPENSITY, f"{what} and were given that."))
         return tuple(cautions)
 
@@ -315,12 +298,6 @@ class Calibration:
     predicted: Array
     observed: Array
     count: NDArray[np.intp]
-
-    @property
-    def error(self) -> Array:
-        """Mean |predicted − observed| of each action, bins weighted by their rows, (A,)."""
-        gaps = np.where(self.count > 0, np.abs(self.predicted - self.observed), 0.0)
-        return np.asarray((gaps * self.count).sum(axis=1) / np.maximum(self.count.sum(axis=1), 1))
 
 
 def calibrate(propensities: Propensities, arrays: StepArrays, bins: int = BINS) -> Calibration:

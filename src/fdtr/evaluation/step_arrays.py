@@ -1,4 +1,4 @@
-"""One site's trajectories as arrays by step: rewards, actions, states, and how many patients are still present."""
+"""One site's trajectories as arrays by step: rewards, actions, states, and the features of a regression on them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,6 +81,45 @@ def _whole_step(rows: Trajectories, h: int) -> Chunk:
 def state_functions(arrays: StepArrays, features: FeatureMap) -> ByStep:
     """ψ(x), (m, n_h), of each step."""
     return tuple(features.psi(states) for states in arrays.states)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Design:
+    """Patients with the features φ(x, a) = B_a ψ(x) of a regression, and their folds.
+
+    `psi` (m, n_h) of each step holds ψ(x); `embeddings` (A, d, m) stacks B_a; `folds` (n,) are positions 0 … F−1.
+    """
+
+    arrays: StepArrays
+    psi: ByStep
+    embeddings: Array
+    folds: Folds
+
+    @property
+    def n_features(self) -> int:
+        """d."""
+        return int(self.embeddings.shape[1])
+
+    @property
+    def n_folds(self) -> int:
+        """F."""
+        return int(self.folds.max()) + 1
+
+    def taken(self, h: int, n: int | None = None) -> Array:
+        """φ(x, a) of the actions that the first `n` patients of step h got, (d, n); all n_h of them by default."""
+        psi, actions = self.psi[h][:, :n], self.arrays.actions[h][:n]
+        phi = np.empty((self.n_features, len(actions)))
+        for action, embedding in enumerate(self.embeddings):
+            taken = actions == action
+            phi[:, taken] = embedding @ psi[:, taken]
+        return phi
+
+    def mixed(self, h: int, chances: ByStep) -> Array:
+        """φ(x, π) = Σ_a π(a | x) B_a ψ(x) of step h, (d, n_h), for the action probabilities `chances` (A, n_h)."""
+        total = np.zeros((self.n_features, self.psi[h].shape[1]))
+        for embedding, chance in zip(self.embeddings, chances[h], strict=True):
+            total += embedding @ (self.psi[h] * chance)
+        return total
 
 
 def at_actions(values: Array, actions: Codes) -> Array:

@@ -9,17 +9,19 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.evaluation.diagnostics import RARE, Diagnostics, Verdict, diagnose, first_doubt, judge
-from fdtr.evaluation.estimate import Caution, CautionKind, Method, name_steps
+from fdtr.evaluation.estimate import Caution, CautionKind, Estimator, name_steps
 from fdtr.evaluation.fitted_q import (
     FittedQ,
+    HeldOutQ,
     OutcomeSums,
+    QOfAll,
     TransitionSums,
     cross_fitted_q,
+    fit_held_out_q,
     fit_q,
     sum_transitions,
     truncated,
 )
-from fdtr.evaluation.held_out_q import HeldOutQ, fit_held_out_q
 from fdtr.evaluation.importance import (
     Weights,
     doubly_robust,
@@ -30,7 +32,7 @@ from fdtr.evaluation.importance import (
 )
 from fdtr.evaluation.intervals import Statistic
 from fdtr.evaluation.propensity import Propensities
-from fdtr.evaluation.step_arrays import ByStep, Folds, StepArrays
+from fdtr.evaluation.step_arrays import ByStep, Design
 from fdtr.evaluation.targets import ByFold, Target
 
 Array = NDArray[np.float64]
@@ -40,16 +42,9 @@ MUCH_RARE = 0.2
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SiteData:
-    """One site's data and everything fitted to it that does not depend on a target.
+class SiteData(Design):
+    """One site's data and everything fitted to it that does not depend on a target; `clusters` (n,) are positions."""
 
-    `psi` holds ψ of each step, `embeddings` B_a; `folds` and `clusters` (n,) are positions.
-    """
-
-    arrays: StepArrays
-    psi: ByStep
-    embeddings: Array
-    folds: Folds
     clusters: NDArray[np.intp] | None
     propensities: Propensities
     outcomes: OutcomeSums
@@ -86,83 +81,80 @@ class TargetEvaluation:
         return weigh(self.data.arrays, self._chances_of(self.target, behaviour), behaviour, self.cap)
 
     @property
-    def fitted(self) -> FittedQ | HeldOutQ:
+    def fitted(self) -> FittedQ:
         """Fitted Q: on all patients, or held out where each fold has its own policy."""
         return self.fitted_to_all if self.held_out is None else self.held_out
 
     @cached_property
-    def fitted_to_all(self) -> FittedQ:
+    def fitted_to_all(self) -> QOfAll:
         """Fitted Q on all patients."""
-        data, transitions = self.data, self._transitions
         with one_blas_thread():
-            return fit_q(data.arrays, data.psi, data.embeddings, self.chances, data.outcomes, transitions, self.ridge)
+            return fit_q(self.data, self.chances, self.data.outcomes, self._transitions, self.ridge)
 
     @cached_property
     def held_out(self) -> HeldOutQ | None:
         """Fitted Q corrected on the patients whom a fold's policy has not seen; None where there is one policy."""
         if not isinstance(self.target, ByFold):
             return None
-        data, folds = self.data, self.target.folds
-        if not np.array_equal(folds, data.folds):
+        data = self.data
+        if not np.array_equal(self.target.folds, data.folds):
             raise ValueError("The policies' folds are not those in which these patients are evaluated.")
         by_fold = [self._chances_of(target, data.propensities.chances) for target in self.target.targets]
         with one_blas_thread():
-            return fit_held_out_q(data.arrays, data.psi, data.embeddings, folds, by_fold, data.outcomes, self.ridge)
+            return fit_held_out_q(data, by_fold, data.outcomes, self.ridge)
 
     @cached_property
     def q(self) -> ByStep:
         """Cross-fitted Q, (A, n_h) of each step."""
         if self.held_out is not None:
             return truncated(self.held_out.q)
-        data, transitions = self.data, self._transitions
         with one_blas_thread():
-            return cross_fitted_q(data.psi, data.embeddings, data.folds, data.outcomes, transitions, self.ridge)
+            return cross_fitted_q(self.data, self.data.outcomes, self._transitions, self.ridge)
 
     @cached_property
     def _transitions(self) -> TransitionSums:
-        data, chances = self.data, self.chances
         with one_blas_thread():
-            return sum_transitions(data.arrays, data.psi, data.embeddings, data.folds, chances)
+            return sum_transitions(self.data, self.chances)
 
     @cached_property
     def diagnostics(self) -> Diagnostics:
         """Weights and overlap."""
         return diagnose(self.data.arrays, self.weights, self.chances, self.data.propensities.chances)
 
-    def statistic(self, method: Method) -> Statistic:
-        """The value by a method, as ratios of sums over patients."""
+    def statistic(self, estimator: Estimator) -> Statistic:
+        """The value by an estimator, as ratios of sums over patients."""
         arrays = self.data.arrays
-        if method == "fqe":
+        if estimator == "fqe":
             return self.fitted.statistic
-        if method == "pdis":
+        if estimator == "pdis":
             return per_decision(arrays, self.in_sample_weights)
-        if method == "wis":
+        if estimator == "wis":
             return step_weighted(arrays, self.weights)
-        if method == "dr":
+        if estimator == "dr":
             return doubly_robust(arrays, self.weights, self.q, self.chances)
-        if method == "wdr":
+        if estimator == "wdr":
             return weighted_doubly_robust(arrays, self.weights, self.q, self.chances)
-        raise ValueError(f"Method {method!r} is unknown; there are {', '.join(get_args(Method))}.")
+        raise ValueError(f"Method {estimator!r} is unknown; there are {', '.join(get_args(Estimator))}.")
 
-    def effective_sample_size(self, method: Method) -> Array:
-        """Effective sample size of the weights that the method uses, (H,)."""
-        return self.fitted.effective_sample_size if method == "fqe" else self.weights.effective_sample_size
+    def effective_sample_size(self, estimator: Estimator) -> Array:
+        """Effective sample size of the weights that the estimator uses, (H,)."""
+        return self.fitted.effective_sample_size if estimator == "fqe" else self.weights.effective_sample_size
 
-    def verdict(self, method: Method) -> Verdict:
+    def verdict(self, estimator: Estimator) -> Verdict:
         """Whether those weights carry enough information, and whether clinicians do what the target recommends."""
-        if method != "fqe":
+        if estimator != "fqe":
             return self.diagnostics.verdict
-        return first_doubt(judge(self.effective_sample_size(method), self.data.arrays.n), self.diagnostics.support)
+        return first_doubt(judge(self.effective_sample_size(estimator), self.data.arrays.n), self.diagnostics.support)
 
-    def lost(self, method: Method) -> bool:
-        """Whether all weights of some step are 0, so the method's interval would mean nothing."""
-        return method != "fqe" and not self.weights.ratios.any(axis=1).all()
+    def lost(self, estimator: Estimator) -> bool:
+        """Whether all weights of some step are 0, so the estimator's interval would mean nothing."""
+        return estimator != "fqe" and not self.weights.ratios.any(axis=1).all()
 
-    def cautions(self, method: Method) -> tuple[Caution, ...]:
-        """What a reader must know about the value by a method."""
-        cautions = list(self.data.propensities.cautions) if method != "fqe" else []
+    def cautions(self, estimator: Estimator) -> tuple[Caution, ...]:
+        """What a reader must know about the value by an estimator."""
+        cautions = list(self.data.propensities.cautions) if estimator != "fqe" else []
         cautions += self.data.cautions
-        cautions += self._model_cautions() if method == "fqe" else self._weight_cautions()
+        cautions += self._model_cautions() if estimator == "fqe" else self._weight_cautions()
         rare_share = self.diagnostics.overlap.rare_share
         rare = np.flatnonzero(rare_share > MUCH_RARE)
         if len(rare):

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import __version__
-from fdtr.evaluation import CautionKind, Comparison, Estimate, Method, estimate_all
+from fdtr.evaluation import Estimate, Estimator
+from fdtr.evaluation.estimate import CautionKind, Comparison
 from fdtr.inference import (
     NearTies,
     Pooling,
@@ -34,7 +35,7 @@ from fdtr.summary import Total
 
 Array = NDArray[np.float64]
 
-ESTIMATORS: tuple[Method, ...] = get_args(Method)
+ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
 POOLED = RELEASED
 RIVALS = (CLINICIANS, LDTR)
 _LIBRARIES = ("numpy", "scipy", "scikit-learn")
@@ -62,15 +63,15 @@ class SiteEstimates:
     over LDTR.
     """
 
-    estimates: Mapping[str, Mapping[Method, Estimate]]
-    gains: Mapping[str, Mapping[Method, Comparison]]
+    estimates: Mapping[str, Mapping[Estimator, Estimate]]
+    gains: Mapping[str, Mapping[Estimator, Comparison]]
     clustered: bool
     trust: record.Trust
 
 
 def value_site(evaluation: SiteEvaluation, labels: Sequence[str]) -> SiteEstimates:
     """Compute all estimates at one site; `labels` name the actions."""
-    estimates = estimate_all(evaluation.evaluator, evaluation.targets, ESTIMATORS)
+    estimates = {name: {e: evaluation.value(name, e) for e in ESTIMATORS} for name in evaluation.targets}
     return SiteEstimates(
         estimates=estimates,
         gains={over: {estimator: evaluation.gain(over, estimator) for estimator in POOLED} for over in RIVALS},

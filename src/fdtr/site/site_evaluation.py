@@ -19,7 +19,7 @@ from fdtr.disclosure import MethodValue, ValueFacts, ValueMessage, release_value
 from fdtr.errors import DisclosureError, TooFewClusters
 from fdtr.evaluation.confounding import Sensitivity
 from fdtr.evaluation.diagnostics import Diagnostics
-from fdtr.evaluation.estimate import Comparison, Estimate, Method
+from fdtr.evaluation.estimate import Comparison, Estimate, Estimator
 from fdtr.evaluation.evaluator import BY_INFLUENCE, Evaluator, IntervalOptions
 from fdtr.evaluation.fitted_q import RIDGE
 from fdtr.evaluation.markov import MarkovCheck
@@ -38,7 +38,7 @@ log = logging.getLogger("fdtr.site")
 
 N_FOLDS = 5
 Split = Literal["folds", "half"]
-RELEASED: tuple[Method, ...] = ("wdr", "fqe")
+RELEASED: tuple[Estimator, ...] = ("wdr", "fqe")
 """Estimators whose values leave a site: doubly robust, and the linear model alone, which needs no weights."""
 
 FDTR, LDTR, CLINICIANS = "FDTR", "LDTR", "Clinicians"
@@ -64,11 +64,11 @@ class SiteEvaluation:
     targets: Mapping[str, Target]
     policies: Mapping[str, Sequence[PolicyLike]]
 
-    def value(self, name: str, method: Method = "wdr", interval: IntervalOptions = BY_INFLUENCE) -> Estimate:
+    def value(self, name: str, method: Estimator = "wdr", interval: IntervalOptions = BY_INFLUENCE) -> Estimate:
         """Value of the target `name`."""
         return self.evaluator.value(self.targets[name], method, interval)
 
-    def gain(self, over: str, method: Method = "wdr") -> Comparison:
+    def gain(self, over: str, method: Estimator = "wdr") -> Comparison:
         """Value of FDTR minus that of the target `over`, on the same patients."""
         return self.evaluator.compare(self.targets[FDTR], self.targets[over], method)
 
@@ -106,7 +106,7 @@ def evaluate(
     study: Study,
     rows: Trajectories,
     policy: Target | PolicyLike,
-    method: Method = "wdr",
+    method: Estimator = "wdr",
     *,
     interval: IntervalOptions = BY_INFLUENCE,
     n_folds: int = N_FOLDS,
