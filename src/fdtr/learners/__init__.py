@@ -3,8 +3,7 @@
     fit_local           LDTR, Algorithm 1: this site's patients alone
     fit_federated       FDTR, Algorithm 2: shared effects estimated with the sums of `Others`, (10) and (11)
     fit_with_each       FDTR for several c at once
-    fit_private         LDTR with noise on each step's sums, for a differentially private message
-    fit_q_learning      the baselines Q-learn (1) and Q-learn (H); `MajorityVote` of several policies
+    MajorityVote        the action that most of several policies recommend
 
 All take `Trajectories` of one site and a `FeatureMap`; the pessimistic ones also `Settings` and return a `Fit`. They
 know no study file: `fdtr.fit_local` and `fdtr.fit_federated` take a study, tune, and return policies.
@@ -29,44 +28,27 @@ True
 >>> each = fit_with_each(sites["site-1"], features, settings, others, 1.0, "value", pessimisms=(0.0, 0.005))
 >>> bool(each[1].penalty.scale > each[0].penalty.scale)
 True
->>> no_noise = fit_private(sites["site-1"], features, settings, Noise(0.0, add=lambda sums: sums))
->>> np.allclose(no_noise.gram, grams_of(local["site-1"]).gram)
-True
->>> fit_q_learning(sites["site-1"], features).per_step.shape == together.theta.shape
-True
->>> last_step = accumulate(sites["site-1"].step(1), features, next_value=None)
->>> last_step.n
-200
 >>> steps = [(s.gram, s.moment, s.reward_moment, s.reward_square, s.n) for s in local["site-1"].statistics]
 >>> message = stack_steps([summarize_step(*step, n_shared=features.n_shared) for step in steps])
 >>> np.array_equal(message.schur, sums_of(local["site-1"], features.n_shared).schur)
 True
 """
 
-from fdtr.learners.accumulate import StepStatistics, accumulate
-from fdtr.learners.backward import Fit, Settings, grams_of, sums_of
-from fdtr.learners.baselines import MajorityVote, QLearningFit, fit_q_learning
+from fdtr.learners.backward import Fit, Settings, sums_of
+from fdtr.learners.baselines import MajorityVote
 from fdtr.learners.federated import Others, fit_federated, fit_with_each
 from fdtr.learners.local import fit_local
-from fdtr.learners.private_fit import Noise, fit_private
 from fdtr.summary import Sums, stack_steps, summarize_step
 
 __all__ = [
     "Fit",
     "MajorityVote",
-    "Noise",
     "Others",
-    "QLearningFit",
     "Settings",
-    "StepStatistics",
     "Sums",
-    "accumulate",
     "fit_federated",
     "fit_local",
-    "fit_private",
-    "fit_q_learning",
     "fit_with_each",
-    "grams_of",
     "stack_steps",
     "summarize_step",
     "sums_of",

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.noised import StepSums
 from fdtr.algebra.pessimism import LowerBound, Penalty, log_term, misspecified, penalty_roots, penalty_scale
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import StepStatistics, accumulate_each
-from fdtr.summary import Grams, Sums, stack_steps, summarize_step
+from fdtr.summary import Grams, Sums
 from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]
@@ -113,21 +114,20 @@ def penalty_of(settings: Settings, features: FeatureMap, horizon: int, n: float)
 
 def sums_of(fit: Fit, n_shared: int) -> Sums:
     """The sums of a local fit that a site sends to others. `n_shared` is d0."""
-    return stack_steps(
-        [
-            summarize_step(sums.gram, sums.moment, sums.reward_moment, sums.reward_square, sums.n, n_shared)
-            for sums in fit.statistics
-        ]
-    )
+    return grams_of(fit).sums(n_shared)
 
 
 def grams_of(fit: Fit) -> Grams:
-    """The Grams and moments from which `sums_of` derives a local fit's message."""
-    steps = fit.statistics
+    """The Grams and moments from which a local fit's message derives."""
+    return stack_grams(fit.statistics, [sums.n for sums in fit.statistics])
+
+
+def stack_grams(steps: Sequence[StepStatistics | StepSums], counts: Sequence[int]) -> Grams:
+    """The Grams and moments of all steps from those of each step, and the number of patients at each."""
     return Grams(
         gram=np.stack([sums.gram for sums in steps]),
         moment=np.stack([sums.moment for sums in steps]),
         reward_moment=np.stack([sums.reward_moment for sums in steps]),
         reward_square=np.array([sums.reward_square for sums in steps]),
-        n=np.array([float(sums.n) for sums in steps]),
+        n=np.array(counts, dtype=np.float64),
     )

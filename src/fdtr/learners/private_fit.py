@@ -15,7 +15,7 @@ from fdtr.algebra.noised import StepSums, discount, flatten, unflatten
 from fdtr.algebra.normal_equations import factor, solve
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import StepStatistics
-from fdtr.learners.backward import Settings, Solution, fit_backward, penalty_of
+from fdtr.learners.backward import Settings, Solution, fit_backward, penalty_of, stack_grams
 from fdtr.summary import VARIANCE_FLOOR, Grams
 from fdtr.trajectories import Trajectories
 
@@ -43,20 +43,10 @@ class Noise:
         return NOISE_RATIO * self.scale**2
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _Noised:
-    """The sums of one step after noise; all may leave the site. `gram` is P and `moment` c of `discount`."""
-
-    gram: Array
-    moment: Array
-    reward_moment: Array
-    reward_square: float
-
-
 def fit_private(rows: Trajectories, features: FeatureMap, settings: Settings, noise: Noise) -> Grams:
     """Noised sums of every step, weighted by what the noise leaves of them: the source of a noised message."""
     ridge = settings.ridge * np.eye(features.n_features)
-    noised: dict[int, _Noised] = {}
+    noised: dict[int, StepSums] = {}
     counts: dict[int, int] = {}
 
     def solve_step(h: int, sums: Sequence[StepStatistics]) -> Solution:
@@ -67,17 +57,12 @@ def fit_private(rows: Trajectories, features: FeatureMap, settings: Settings, no
         return Solution(solve(lower, noised[h].moment[:, None]), precision, lower)
 
     fit_backward(rows, features, solve_step, [penalty_of(settings, features, rows.horizon, rows.n_patients)])
-    steps = [noised[h] for h in range(rows.horizon)]
-    return Grams(
-        gram=np.stack([step.gram for step in steps]),
-        moment=np.stack([step.moment for step in steps]),
-        reward_moment=np.stack([step.reward_moment for step in steps]),
-        reward_square=np.array([step.reward_square for step in steps]),
-        n=np.array([float(counts[h]) for h in range(rows.horizon)]),
-    )
+    steps = range(rows.horizon)
+    return stack_grams([noised[h] for h in steps], [counts[h] for h in steps])
 
 
-def _noised(sums: StepStatistics, span: float, noise: Noise, ridge: Array) -> _Noised:
+def _noised(sums: StepStatistics, span: float, noise: Noise, ridge: Array) -> StepSums:
+    """The sums of one step after noise; all may leave the site. Its Gram is P and its moments are c of `discount`."""
     exact = StepSums(sums.gram, sums.moment, sums.reward_moment, sums.reward_square)
     noised = unflatten(noise.add(flatten(exact, span)), len(ridge), span)
     weighted = discount(noised.gram, np.column_stack([noised.moment, noised.reward_moment]), noise.lost)
@@ -85,7 +70,7 @@ def _noised(sums: StepStatistics, span: float, noise: Noise, ridge: Array) -> _N
     variance = _reward_variance(noised, weighted.positive, theta, sums.n)
     # rᵀr such that a reader who treats these sums as exact computes this residual variance.
     square = weighted.explained[1] + variance * max(sums.n - weighted.rank, 0)
-    return _Noised(weighted.gram, weighted.moments[:, 0], weighted.moments[:, 1], float(square))
+    return StepSums(weighted.gram, weighted.moments[:, 0], weighted.moments[:, 1], float(square))
 
 
 def _reward_variance(noised: StepSums, gram: Array, theta: Array, n: int) -> float:

@@ -13,8 +13,7 @@ from fdtr.pipeline.study_record import Practice, SiteEstimates, site_record, stu
 from fdtr.policy import Policy
 from fdtr.progress import Progress, Steps, ignore_progress
 from fdtr.site.fitting import LocalFit, fit_federated, fit_local, fit_q_learning
-from fdtr.site.settings_sensitivity import vary
-from fdtr.site.site_check import check
+from fdtr.site.site_check import check, vary
 from fdtr.site.site_evaluation import FDTR, SiteEvaluation, Split, Voters, evaluate_site, training_half
 from fdtr.study import Study
 from fdtr.summary import Total, combine

@@ -27,8 +27,7 @@ from fdtr.inference import (
 from fdtr.report import record
 from fdtr.site.fitting import FederatedFit, LocalFit
 from fdtr.site.settings_choice import message_settings
-from fdtr.site.settings_sensitivity import Variation
-from fdtr.site.site_check import SiteCheck
+from fdtr.site.site_check import SiteCheck, Variation
 from fdtr.site.site_evaluation import CLINICIANS, FDTR, LDTR, RELEASED, SiteEvaluation, Split
 from fdtr.study import Study
 from fdtr.summary import Total

@@ -14,7 +14,7 @@ from fdtr.disclosure.facts import measure
 from fdtr.disclosure.noise import Cost, expected_ratio, gaussian_noise, noise_scale
 from fdtr.errors import NotRepeatable, OtherStudy, WrongSite
 from fdtr.learners import baselines, federated, local
-from fdtr.learners.backward import Fit, Settings, grams_of, sums_of
+from fdtr.learners.backward import Fit, Settings, grams_of
 from fdtr.learners.private_fit import Noise, fit_private
 from fdtr.policy import Policy
 from fdtr.site.rows import require_rows
@@ -46,22 +46,11 @@ class MessageFit:
 
 
 @dataclass(frozen=True)
-class LocalFit:
-    """LDTR at one site: its `policy` with the settings `chosen` for it, and the `message` that the site could send."""
+class LocalFit(MessageFit):
+    """LDTR at one site: its `policy` with the settings `chosen` for it, and the `summary` that the site could send."""
 
     policy: Policy
     chosen: Candidate
-    message: MessageFit = field(repr=False)
-
-    @property
-    def fit(self) -> Fit:
-        """The exact local fit that the summary comes from; it must not leave the site."""
-        return self.message.fit
-
-    @property
-    def summary(self) -> SiteSummary:
-        """What the site could send; the same object at every access."""
-        return self.message.summary
 
     @property
     def theta(self) -> Array:
@@ -127,19 +116,20 @@ def fit_local(study: Study, rows: Trajectories, noise: Noise | None = None) -> L
     settings = settings_for(study, rows, no_others(study), chosen)
     same = settings == message_settings(study)
     fit = message.fit if same else local.fit_local(rows, study.feature_map, settings)
-    return LocalFit(as_policy(study, rows.site, "LDTR", fit, chosen, settings), chosen, message)
+    policy = as_policy(study, rows.site, "LDTR", fit, chosen, settings)
+    return LocalFit(message.fit, message.summarized, policy, chosen)
 
 
 def _summary(study: Study, rows: Trajectories, fit: Fit, noise: Noise | None) -> SiteSummary:
     """What the site could send: sums or Grams, noised or not, without the steps that the study withholds."""
     section, n_shared = study.disclosure, study.feature_map.n_shared
     noised = section.epsilon is not None
-    grams = fit_private(rows, study.feature_map, message_settings(study), noise or noise_of(study)) if noised else None
-    if section.payload == "gram":
-        summary = SiteSummary.of_grams(rows.site, study.fingerprint, grams or grams_of(fit), n_shared, noised)
+    if noised:
+        grams = fit_private(rows, study.feature_map, message_settings(study), noise or noise_of(study))
     else:
-        sums = grams.sums(n_shared) if grams else sums_of(fit, n_shared)
-        summary = SiteSummary(rows.site, study.fingerprint, sums, noised=noised)
+        grams = grams_of(fit)
+    sent = grams if section.payload == "gram" else None
+    summary = SiteSummary(rows.site, study.fingerprint, grams.sums(n_shared), sent, noised=noised)
     if section.small_step == "refuse":
         return summary
     return summary.without(withheld_steps(judge(measure(rows, study.feature_map, fit, study.rules), study.rules)))

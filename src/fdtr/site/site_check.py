@@ -1,6 +1,7 @@
-"""What a site should know before it takes part, and whether the total helps its own patients."""
+"""What a site should know: its table before it takes part, whether the total helps, and what other settings change."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +11,18 @@ from fdtr.disclosure import EarlierReleases, Verdict, judge, withheld_steps
 from fdtr.disclosure.facts import measure
 from fdtr.disclosure.noise import Cost
 from fdtr.inference import FTest, Identified, OwnCheck, compare_held_out, identify, transition_test
-from fdtr.site.fitting import LocalFit, MessageFit, cost_of, fit_message, others_in
-from fdtr.site.settings_choice import message_settings
+from fdtr.learners import federated
+from fdtr.policy import Policy
+from fdtr.site.fitting import FederatedFit, MessageFit, as_policy, cost_of, fit_message, others_in
+from fdtr.site.settings_choice import message_settings, settings_of
 from fdtr.site.site_message import release_of
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
+
+PESSIMISMS = (0.0, 0.0005, 0.005, 0.05)
+WEIGHTS = (0.0, 0.25, 0.5, 1.0)
+"""c and w for which the share of unchanged decisions is shown."""
 
 _CHECK_FOLDS = 10
 _CHECK_PURPOSE = b"own check"
@@ -47,7 +54,7 @@ class SiteCheck:
 def check(
     study: Study,
     rows: Trajectories,
-    fitted: LocalFit | MessageFit | None = None,
+    fitted: MessageFit | None = None,
     ledger: EarlierReleases | None = None,
     n_sites: int | None = None,
 ) -> SiteCheck:
@@ -88,7 +95,7 @@ def check(
 
 
 def _judge_once(
-    study: Study, rows: Trajectories, fitted: LocalFit | MessageFit, ledger: EarlierReleases, withheld: list[int]
+    study: Study, rows: Trajectories, fitted: MessageFit, ledger: EarlierReleases, withheld: list[int]
 ) -> Verdict:
     """Rule ONCE. A noised message is never made twice: one that was made before must be used again."""
     if study.disclosure.epsilon is None:
@@ -117,3 +124,41 @@ def check_total(study: Study, rows: Trajectories, total: Total, own: SiteSummary
     sums = tuning.sum_folds(rows, features, np.unique(folds, return_inverse=True)[1])
     scores = tuning.score(sums, others_in(total, own), features.n_shared, features.main_effects, grid)
     return compare_held_out(scores.error[0], scores.error[-1])
+
+
+@dataclass(frozen=True)
+class Variation:
+    """The share of decisions that stay the `same` with another `value` of c or w."""
+
+    setting: Literal["c", "w"]
+    value: float
+    same: float
+
+
+def vary(
+    study: Study, rows: Trajectories, total: Total, own: SiteSummary, fitted: FederatedFit
+) -> tuple[Variation, ...]:
+    """Vary c with the chosen w, then w with the chosen c; λ and what is shared stay as chosen."""
+    others, chosen = others_in(total, own), fitted.chosen
+    usual = replace(settings_of(study, chosen.ridge), pessimism=float(fitted.policy.settings["pessimism"]))
+    values: list[tuple[Literal["c", "w"], float]] = [("c", c) for c in PESSIMISMS] + [("w", w) for w in WEIGHTS]
+    variations = []
+    for setting, value in values:
+        settings = replace(usual, pessimism=value) if setting == "c" else usual
+        candidate = replace(chosen, sharing=value) if setting == "w" else chosen
+        fit = federated.fit_federated(
+            rows, study.feature_map, settings, others, sharing=candidate.sharing, share=candidate.share
+        )
+        policy = as_policy(study, rows.site, "FDTR", fit, candidate, settings)
+        variations.append(Variation(setting, value, _agreement(policy, fitted.policy, rows)))
+    return tuple(variations)
+
+
+def _agreement(first: Policy, second: Policy, rows: Trajectories) -> float:
+    """Share of all rows at which two policies choose the same action."""
+    alike = 0
+    for h in range(rows.horizon):
+        for chunk in rows.step(h).chunks():
+            states = dict(zip(rows.covariates, chunk.states, strict=True))
+            alike += int(np.sum(first.act(states, h) == second.act(states, h)))
+    return alike / rows.n_rows

@@ -8,14 +8,14 @@ from fdtr import container
 from fdtr.disclosure import VALUES, EarlierReleases, Message, Release, SiteValues, release
 from fdtr.disclosure.facts import measure
 from fdtr.errors import DisclosureError
-from fdtr.site.fitting import LocalFit, MessageFit, fit_message
+from fdtr.site.fitting import MessageFit, fit_message
 from fdtr.study import Study
 from fdtr.summary import SiteSummary
 from fdtr.trajectories import Trajectories
 
 
 def summarize(
-    study: Study, rows: Trajectories, ledger: EarlierReleases | None = None, fitted: LocalFit | MessageFit | None = None
+    study: Study, rows: Trajectories, ledger: EarlierReleases | None = None, fitted: MessageFit | None = None
 ) -> Message:
     """Make one site's message and check it by the disclosure rules; a refusal gives every reason.
 
@@ -34,7 +34,7 @@ def summarize(
     return release(fitted.summary, facts, study.rules, once)
 
 
-def _refuse_repeated(study: Study, rows: Trajectories, ledger: EarlierReleases, fitted: LocalFit | MessageFit) -> None:
+def _refuse_repeated(study: Study, rows: Trajectories, ledger: EarlierReleases, fitted: MessageFit) -> None:
     before = ledger.repeated(release_of(study, rows, None))
     if before is not None and before != fitted.summary.digest:  # the same digest is the message that was sent
         raise DisclosureError(
