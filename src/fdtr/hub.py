@@ -43,7 +43,9 @@ from numpy.typing import NDArray
 from fdtr.algebra.normal_equations import minimum_norm
 from fdtr.disclosure import SiteValues, require_sites
 from fdtr.errors import InvalidSums, OtherStudy, WrongSite
-from fdtr.inference import Pooling, SiteValue, Suspicion, pool, suspicions
+from fdtr.inference import SiteValue, pool
+from fdtr.inference.message_checks import Suspicion, suspicions
+from fdtr.inference.pooling import Pooling
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
 

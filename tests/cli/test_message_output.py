@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fdtr.cli import message_output
-from fdtr.inference import Suspicion
+from fdtr.inference.message_checks import Suspicion
 from fdtr.site.fitting import fit_local
 from fdtr.summary import combine
 from random_tables import make_sites, make_study

@@ -9,7 +9,8 @@ import pytest
 from fdtr.errors import ChangedSummary, OtherStudy
 from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.hub import combine_messages
-from fdtr.inference import gain_from_sharing, heterogeneity, infer_effects, theorem3_bound_from_total
+from fdtr.inference import heterogeneity, infer_effects
+from fdtr.inference.shared_effects import gain_from_sharing, theorem3_bound
 from fdtr.pipeline.run import run
 from fdtr.site import message_settings
 from fdtr.site.fitting import fit_federated, fit_local
@@ -125,7 +126,7 @@ def test_a_withheld_first_step_counts_nobody_in_the_others_patients():
     silent = combine([one.without([0]) for one in summaries])
     assert silent.sums.n[0] == 0
     assert np.isfinite(fit_federated(study, sites["b"], silent, summaries[1].without([0])).theta).all()
-    bound = theorem3_bound_from_total(silent.sums, study.feature_map.n_features, message_settings(study))
+    bound = theorem3_bound(silent.sums, study.feature_map.n_features, message_settings(study))
     assert np.isfinite(bound).all()
 
 

@@ -5,7 +5,8 @@ import pytest
 from scipy.stats import chi2, ncx2
 
 import paper_algorithms as paper
-from fdtr.inference import Heterogeneity, heterogeneity, power
+from fdtr.inference import heterogeneity, power
+from fdtr.inference.shared_effects import Heterogeneity
 from fdtr.site.fitting import fit_local
 from fdtr.summary import combine
 from random_tables import make_sites, make_study

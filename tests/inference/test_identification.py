@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import paper_algorithms as paper
-from fdtr.inference import transition_test
+from fdtr.inference.identification import transition_test
 from fdtr.site.fitting import fit_local
 from fdtr.site.site_check import check
 from random_tables import make_sites, make_study

@@ -9,8 +9,7 @@ import pytest
 from scipy.special import chdtrc
 
 from fdtr.hub import doubtful_messages
-from fdtr.inference import compare_held_out, suspicions
-from fdtr.inference.message_checks import _against_rest
+from fdtr.inference.message_checks import _against_rest, compare_held_out, suspicions
 from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import read_trajectories

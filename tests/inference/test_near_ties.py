@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fdtr.inference import NearTies, near_ties
-from fdtr.inference.near_ties import residual_variances
+from fdtr.inference.near_ties import NearTies, near_ties, residual_variances
 from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import read_trajectories

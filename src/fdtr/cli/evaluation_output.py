@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fdtr.cli import show
 from fdtr.disclosure import ValueMessage
 from fdtr.hub import PooledMethod
-from fdtr.inference import Pooled
+from fdtr.inference.pooling import Pooled
 from fdtr.study import Study
 
 if TYPE_CHECKING:  # the hub prints means over sites without loading what fits

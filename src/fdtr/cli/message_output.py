@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fdtr.cli.show import as_json, line, note, program, table
 from fdtr.exchange.folder.round_status import StepsTaken
-from fdtr.inference import Suspicion
+from fdtr.inference.message_checks import Suspicion
 from fdtr.policy import Policy
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total

@@ -8,7 +8,8 @@ from typing import Any
 from fdtr.cli.evaluation_output import DOUBT, NAMES, values_table
 from fdtr.cli.message_output import coefficients_table, privacy_json
 from fdtr.cli.show import as_json, line, program, table
-from fdtr.inference import SMALL_P, rejected
+from fdtr.inference.identification import rejected
+from fdtr.inference.shared_effects import SMALL_P
 from fdtr.pipeline.demo import Demo
 from fdtr.pipeline.results import Results
 from fdtr.pipeline.tuning_curves import JudgedCandidate, TuningCurves

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from fdtr.errors import FdtrError
-from fdtr.inference import near_ties
+from fdtr.inference.near_ties import near_ties
 from fdtr.learners.baselines import MajorityVote
 from fdtr.pipeline.results import Results, Rule
 from fdtr.pipeline.study_record import Practice, SiteEstimates, site_record, study_record, value_site

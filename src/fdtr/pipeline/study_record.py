@@ -13,17 +13,10 @@ from numpy.typing import NDArray
 from fdtr import __version__
 from fdtr.evaluation import Estimate, Estimator
 from fdtr.evaluation.estimate import CautionKind, Comparison
-from fdtr.inference import (
-    NearTies,
-    Pooling,
-    SiteValue,
-    gain_from_sharing,
-    heterogeneity,
-    infer_effects,
-    pool,
-    raw_factors,
-    theorem3_bound_from_total,
-)
+from fdtr.inference import SiteValue, heterogeneity, infer_effects, pool, raw_factors
+from fdtr.inference.near_ties import NearTies
+from fdtr.inference.pooling import Pooling
+from fdtr.inference.shared_effects import gain_from_sharing, theorem3_bound
 from fdtr.report import record
 from fdtr.site.fitting import FederatedFit, LocalFit
 from fdtr.site.settings_choice import message_settings
@@ -90,7 +83,7 @@ def study_record(
 ) -> record.Record:
     """Everything that a study found, as plain values."""
     names = study.feature_map.names[: study.feature_map.n_shared]
-    bound = theorem3_bound_from_total(total.significant, study.feature_map.n_features, message_settings(study))
+    bound = theorem3_bound(total.significant, study.feature_map.n_features, message_settings(study))
     return record.Record(
         fdtr=__version__,
         versions={"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}},

@@ -11,7 +11,7 @@ from typing import Any
 import vl_convert
 from markupsafe import Markup
 
-from fdtr.inference import SMALL_P
+from fdtr.inference.shared_effects import SMALL_P
 from fdtr.report import charts
 from fdtr.report.charts import Chart
 from fdtr.report.formats import listed, number, places

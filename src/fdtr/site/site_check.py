@@ -10,7 +10,8 @@ from fdtr import tuning
 from fdtr.disclosure import EarlierReleases, Verdict, judge, withheld_steps
 from fdtr.disclosure.facts import measure
 from fdtr.disclosure.noise import Cost
-from fdtr.inference import FTest, Identified, OwnCheck, compare_held_out, identify, transition_test
+from fdtr.inference.identification import FTest, Identified, identify, transition_test
+from fdtr.inference.message_checks import OwnCheck, compare_held_out
 from fdtr.learners import federated
 from fdtr.policy import Policy
 from fdtr.site.fitting import FederatedFit, MessageFit, as_policy, cost_of, fit_message, others_in
