@@ -21,6 +21,7 @@ Array = NDArray[np.float64]
 
 CONFIDENTIAL = "Confidential to its site: it was fitted to this site's patients and may contain sums over them."
 _KIND = "policy"
+_HEADER = ("fingerprint", "site", "method", "version", "scale", "offset")
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ class Policy:
         units; values outside a public range are moved to its end. `step` counts from 0.
         """
         rule = self._rule(step)
-        blocks = self._blocks(states)
+        blocks = state_blocks(states, self.features)
         bounds = np.empty((self.features.n_actions, blocks.n))
 
         def fill(start: int) -> None:
@@ -155,7 +156,7 @@ class Policy:
         tie, the smallest code is taken.
         """
         rule = self._rule(step)
-        blocks = self._blocks(states)
+        blocks = state_blocks(states, self.features)
         features = self.features
         actions = np.empty(blocks.n, dtype=features.levels.dtype)
 
@@ -170,13 +171,12 @@ class Policy:
     def explain(self, state: Any, step: int) -> Explanation:
         """For one state: the estimate and penalty of each action, and the parts of shared and site-specific effects."""
         rule = self._rule(step)
-        blocks = self._blocks(state)
+        blocks = state_blocks(state, self.features)
         if blocks.n != 1:
             raise InvalidStates(f"One state is explained at a time; {blocks.n} were given.")
         block = blocks.read(0)
-        clipped = tuple(
-            name for name, at, raw in zip(blocks.names, block[:, 0], blocks.raw(0), strict=True) if at != raw
-        )
+        values = zip(self.features.covariates, block[:, 0], blocks.raw(0), strict=True)
+        clipped = tuple(name for name, inside, raw in values if inside != raw)
         psi = self.features.psi(block)
         n_actions = self.features.n_actions
         phi = self.features.phi(np.repeat(block, n_actions, axis=1), np.arange(n_actions))
@@ -199,17 +199,8 @@ class Policy:
         arrays = {"theta": self.theta}
         if self.precision is not None:
             arrays["precision"] = self.precision
-        header = {
-            "confidential": CONFIDENTIAL,
-            "study": dict(self.study),
-            "fingerprint": self.fingerprint,
-            "site": self.site,
-            "method": self.method,
-            "version": self.version,
-            "scale": self.scale,
-            "offset": self.offset,
-            "settings": dict(self.settings),
-        }
+        header = {"confidential": CONFIDENTIAL, "study": dict(self.study)}
+        header |= {name: getattr(self, name) for name in _HEADER} | {"settings": dict(self.settings)}
         container.write(path, _KIND, header, arrays, private=True)
 
     @classmethod
@@ -222,10 +213,7 @@ class Policy:
                 study=header["study"],
                 theta=arrays["theta"],
                 precision=arrays.get("precision"),
-                **{
-                    name: header[name]
-                    for name in ("fingerprint", "site", "method", "version", "scale", "offset", "settings")
-                },
+                **{name: header[name] for name in (*_HEADER, "settings")},
             )
             shape = (policy.study["horizon"], policy.features.n_features)
             sound = policy.theta.shape == shape and bool(np.isfinite(policy.theta).all())
@@ -241,9 +229,6 @@ class Policy:
         if not isinstance(step, int | np.integer) or not 0 <= step < self.horizon:
             raise InvalidStates(f"Step {step} does not exist: steps run from 0 to {self.horizon - 1}.")
         return self._rules[step]
-
-    def _blocks(self, states: Any) -> StateBlocks:
-        return state_blocks(states, self.features)
 
     def __repr__(self) -> str:
         return f"<Policy {self.method} of site {self.site!r}: {self.horizon} steps, {self.theta.shape[1]} features>"

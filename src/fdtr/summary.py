@@ -15,7 +15,7 @@ A study may ask for the Grams themselves (`Grams`), for audits; the hub then der
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,10 @@ INFORMATION_COARSENESS = 1024.0
 
 
 class _Steps:
-    """Arrays whose first axis is the step."""
+    """Arrays whose first axis is the step: `_matrices` (H, d, d), `_numbers` (H,), and all others (H, d)."""
+
+    _matrices: ClassVar[tuple[str, ...]]
+    _numbers: ClassVar[tuple[str, ...]]
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -58,6 +61,25 @@ class _Steps:
         sent = ~np.isin(np.arange(self.horizon), steps)
         return type(self)(*(np.where(sent.reshape(-1, *[1] * (a.ndim - 1)), a, 0.0) for a in self._arrays()))
 
+    @classmethod
+    def unpacked(cls, arrays: dict[str, NDArray[Any]]) -> Self:
+        """The reverse of `packed`; raises OtherStudy where the arrays do not fit together."""
+        expected, matrices, numbers = _names(cls), cls._matrices, cls._numbers
+        if set(arrays) != set(expected) or any(array.dtype != np.float64 for array in arrays.values()):
+            raise OtherStudy(f"A message holds the arrays {', '.join(sorted(expected))}; this one does not.")
+        vectors = [name for name in expected if name not in (*matrices, *numbers)]
+        horizon, d = arrays[vectors[0]].shape if arrays[vectors[0]].ndim == 2 else (-1, 0)
+        shapes = {
+            **dict.fromkeys(matrices, (horizon, d * (d + 1) // 2)),
+            **dict.fromkeys(vectors, (horizon, d)),
+            **dict.fromkeys(numbers, (horizon,)),
+        }
+        if any(arrays[name].shape != shape for name, shape in shapes.items()):
+            raise OtherStudy("The arrays of a message do not fit together: their shapes disagree.")
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise InvalidSums("A message holds numbers that are not finite. Ask its sender to make it again.")
+        return cls(**{name: _full(a, d) if name in matrices else a for name, a in arrays.items()})
+
     def _arrays(self) -> list[Array]:
         return [getattr(self, name) for name in _names(type(self))]
 
@@ -73,6 +95,9 @@ class Sums(_Steps):
     `schur` (H, d0, d0) is S, `schur_moment` (H, d0) s, `schur_reward` (H, d0) s_r; `information` (H, d0, d0) is W,
     `information_moment` (H, d0) v, `information_square` (H,) u, `rank` (H,) g; `n` (H,) counts the patients.
     """
+
+    _matrices = ("schur", "information")
+    _numbers = ("information_square", "rank", "n")
 
     schur: Array
     schur_moment: Array
@@ -117,11 +142,6 @@ class Sums(_Steps):
             information_moment=np.stack([part.moments[:, 0] for part in information]),
         )
 
-    @classmethod
-    def unpacked(cls, arrays: dict[str, NDArray[Any]]) -> Self:
-        """The reverse of `packed`; raises OtherStudy where the arrays do not fit together."""
-        return _unpacked(cls, arrays, matrices=("schur", "information"), numbers=("information_square", "rank", "n"))
-
     def _combine(self, other: Self, sign: float) -> Self:
         if (self.horizon, self.n_shared) != (other.horizon, other.n_shared):
             raise OtherStudy(
@@ -139,6 +159,9 @@ class Grams(_Steps):
     the patients.
     """
 
+    _matrices = ("gram",)
+    _numbers = ("reward_square", "n")
+
     gram: Array
     moment: Array
     reward_moment: Array
@@ -155,35 +178,6 @@ class Grams(_Steps):
         steps = zip(*self._arrays(), strict=True)
         return stack_steps([summarize_step(g, m, r, float(rr), int(n), n_shared) for g, m, r, rr, n in steps])
 
-    @classmethod
-    def unpacked(cls, arrays: dict[str, NDArray[Any]]) -> Self:
-        """The reverse of `packed`; raises OtherStudy where the arrays do not fit together."""
-        return _unpacked(cls, arrays, matrices=("gram",), numbers=("reward_square", "n"))
-
-
-Unpacked = TypeVar("Unpacked", bound=_Steps)
-
-
-def _unpacked(
-    kind: type[Unpacked], arrays: dict[str, NDArray[Any]], matrices: Sequence[str], numbers: Sequence[str]
-) -> Unpacked:
-    """An object of `kind` from the arrays of a message; all arrays but `matrices` and `numbers` are (H, d)."""
-    expected = _names(kind)
-    if set(arrays) != set(expected) or any(array.dtype != np.float64 for array in arrays.values()):
-        raise OtherStudy(f"A message holds the arrays {', '.join(sorted(expected))}; this one does not.")
-    vectors = [name for name in expected if name not in (*matrices, *numbers)]
-    horizon, d = arrays[vectors[0]].shape if arrays[vectors[0]].ndim == 2 else (-1, 0)
-    shapes = {
-        **dict.fromkeys(matrices, (horizon, d * (d + 1) // 2)),
-        **dict.fromkeys(vectors, (horizon, d)),
-        **dict.fromkeys(numbers, (horizon,)),
-    }
-    if any(arrays[name].shape != shape for name, shape in shapes.items()):
-        raise OtherStudy("The arrays of a message do not fit together: their shapes disagree.")
-    if not all(np.isfinite(array).all() for array in arrays.values()):
-        raise InvalidSums("A message holds numbers that are not finite. Ask its sender to make it again.")
-    return kind(**{name: _full(a, d) if name in matrices else a for name, a in arrays.items()})
-
 
 def _full(triangle: Array, d: int) -> Array:
     """Symmetric matrices from their upper triangles."""
@@ -199,7 +193,7 @@ class SiteSummary:
     """The sums of one site, not checked for disclosure. Adding two makes a `Total`.
 
     `fdtr.exchange.release_message` checks them and writes what passed. If the study asks for `grams`, the sums are
-    derived from them (`of_grams`). If the sums went into a secure sum, `sent_as` is the digest of the masked message.
+    derived from them. If the sums went into a secure sum, `sent_as` is the digest of the masked message.
     `noised` says, at the site that made them, whether the sums carry the noise of differential privacy; elsewhere the
     study says so.
     """
@@ -210,11 +204,6 @@ class SiteSummary:
     grams: Grams | None = None
     sent_as: str = ""
     noised: bool = field(default=False, compare=False)
-
-    @classmethod
-    def of_grams(cls, site: str, fingerprint: str, grams: Grams, n_shared: int, noised: bool = False) -> Self:
-        """The summary of a site that sends its Grams; `n_shared` is d0."""
-        return cls(site, fingerprint, grams.sums(n_shared), grams, noised=noised)
 
     @property
     def payload(self) -> Sums | Grams:

@@ -142,8 +142,9 @@ def test_grams_give_the_policies_that_sums_give(grams):
     # As a file brings them: packed, unpacked, and derived by whoever reads them.
     d0 = study.feature_map.n_shared
     read = [
-        SiteSummary.of_grams(one.site, one.fingerprint, Grams.unpacked(one.grams.packed()), d0)
+        SiteSummary(one.site, one.fingerprint, grams.sums(d0), grams)
         for one in messages.values()
+        for grams in [Grams.unpacked(one.grams.packed())]
     ]
     total = combine_messages(study, read)
     schur = make_study()

@@ -266,7 +266,7 @@ class _Problems:
                 f"Action {self._name(action)} is never used at this site: its propensity is set to the floor "
                 f"{self.floor:g}, and no importance weight can say what it would do.",
             )
-            for action in np.flatnonzero(counts == 0)
+            for action in np.flatnonzero(counts == 0).tolist()
         ]
         for told, sentence in _PROBLEMS.items():
             for (kind, subject), steps in self.steps.items():

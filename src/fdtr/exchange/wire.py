@@ -242,7 +242,7 @@ def _message(file: Container, source: str | Path, study: Study | None, expected:
             grams = _grams(file, source, study, what)
             # Only the study says which features are shared; without it nothing is derived.
             n_shared = study.feature_map.n_shared if study else 0
-            return SiteSummary.of_grams(envelope.site, envelope.fingerprint, grams, n_shared)
+            return SiteSummary(envelope.site, envelope.fingerprint, grams.sums(n_shared), grams)
         sums = _sums(file, source, study, what, lambda sums: _check_possible(sums, study))
         return SiteSummary(envelope.site, envelope.fingerprint, sums)
 

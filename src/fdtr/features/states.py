@@ -32,11 +32,6 @@ class StateBlocks:
         """Number of states."""
         return int(self.array.shape[0 if self.by_row else 1])
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The covariates, in order."""
-        return self.features.covariates
-
     def raw(self, number: int) -> Array:
         """One state as the caller passed it, (q,)."""
         return self.array[number] if self.by_row else self.array[:, number]

@@ -96,19 +96,7 @@ def fit_local(study: Study, rows: Trajectories, noise: Noise | None = None) -> L
     """Fit LDTR (Algorithm 1) to one site's patients, without any other site. `noise` as for `fit_message`.
 
     Step by step from the last, θ̂_h = (Φᵀ Φ + λI)⁻¹ Φᵀ Y with Y = r + V̂_{h+1}; the policy takes the action with the
-    largest lower bound φᵀθ̂ − Γ, Γ = α √(φᵀ Σ⁻¹ φ).
-
-    >>> import fdtr, numpy as np, pyarrow as pa
-    >>> from fdtr.simulation import WorldSpec, make_world
-    >>> world = make_world(WorldSpec(n_sites=3, horizon=2), np.random.default_rng(0))
-    >>> study = fdtr.Study.model_validate(world.study(ridge=1.0, sharing=1.0, share="value"))
-    >>> sites = fdtr.read_trajectories(pa.table(world.table(60, np.random.default_rng(1))), study).by_site()
-    >>> rows = sites["site-1"]
-    >>> fit = fdtr.fit_local(study, rows)
-    >>> fit.policy
-    <Policy LDTR of site 'site-1': 2 steps, 8 features>
-    >>> fit.summary
-    <SiteSummary of 'site-1': 60 patients, 2 steps, 4 shared features>
+    largest lower bound φᵀθ̂ − Γ, Γ = α √(φᵀ Σ⁻¹ φ). `help(fdtr)` has an example.
     """
     message = fit_message(study, rows, noise)
     log.info("site %s: fitting alone", rows.site)
@@ -143,18 +131,7 @@ def fit_federated(
     The site subtracts its own summary from the total, which leaves the other sites' Σ_j S_j and Σ_j s_j, and adds w
     times these to its own normal equations of the shared effects. `own` is the summary as it was sent; without it the
     summary is computed again from `rows`, which is impossible if it carries noise. `rows` may be a part of the site's
-    patients; `own` must be what was sent.
-
-    >>> import fdtr, numpy as np, pyarrow as pa
-    >>> from fdtr.simulation import WorldSpec, make_world
-    >>> world = make_world(WorldSpec(n_sites=3, horizon=2), np.random.default_rng(0))
-    >>> study = fdtr.Study.model_validate(world.study(ridge=1.0, sharing=1.0, share="value"))
-    >>> sites = fdtr.read_trajectories(pa.table(world.table(60, np.random.default_rng(1))), study).by_site()
-    >>> rows = sites["site-1"]
-    >>> fits = {site: fdtr.fit_local(study, data) for site, data in sites.items()}
-    >>> total = fdtr.combine(fit.summary for fit in fits.values())
-    >>> fdtr.fit_federated(study, rows, total).shared_coefficients.shape
-    (2, 4)
+    patients; `own` must be what was sent. `help(fdtr)` has an example.
     """
     require_rows(study, rows)
     if isinstance(total, SiteSummary):

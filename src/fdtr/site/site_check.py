@@ -62,16 +62,7 @@ def check(
     """Check a site's table before it takes part; with a `ledger`, check rule ONCE too.
 
     `fitted` is the fit behind the site's message, if there is one already. The cost of differential privacy is that at
-    `n_sites` like this one, by default the study's `min_sites`.
-
-    >>> import fdtr, numpy as np, pyarrow as pa
-    >>> from fdtr.simulation import WorldSpec, make_world
-    >>> world = make_world(WorldSpec(n_sites=3, horizon=2, n_actions=2), np.random.default_rng(0))
-    >>> study = fdtr.Study.model_validate(world.study(ridge=1.0))
-    >>> table = pa.table(world.table(200, np.random.default_rng(1)))
-    >>> checked = fdtr.check(study, fdtr.read_trajectories(table, study, site="site-1"))
-    >>> checked.n_patients, [verdict.sentence for verdict in checked.verdicts if verdict.refuses]
-    (200, [])
+    `n_sites` like this one, by default the study's `min_sites`. `help(fdtr)` has an example.
     """
     features, rules = study.feature_map, study.rules
     fitted = fitted or fit_message(study, rows)

@@ -121,17 +121,7 @@ def evaluate(
     constant action, what clinicians do, a softened policy). `method` is "pdis", "wis", "fqe", "dr" or "wdr".
     Propensities and Q are cross-fitted over `n_folds`; if the study names a cluster column, folds and errors are by
     cluster. `propensities` are used instead of fitted ones; `steps` says whether each step has its own propensity
-    model; `cap` bounds the importance weights; `ridge` is λ of fitted Q.
-
-    >>> import fdtr, numpy as np, pyarrow as pa
-    >>> from fdtr.simulation import WorldSpec, make_world
-    >>> world = make_world(WorldSpec(n_sites=2, horizon=2, n_actions=2), np.random.default_rng(0))
-    >>> study = fdtr.Study.model_validate(world.study(ridge=1.0))
-    >>> sites = fdtr.read_trajectories(pa.table(world.table(200, np.random.default_rng(1))), study).by_site()
-    >>> policy = fdtr.fit_local(study, sites["site-1"]).policy
-    >>> estimate = fdtr.evaluate(study, sites["site-2"], policy, "wdr")
-    >>> 0 < estimate.value < study.horizon
-    True
+    model; `cap` bounds the importance weights; `ridge` is λ of fitted Q. `help(fdtr)` has an example.
     """
     require_rows(study, rows)
     folds = evaluation_folds(study, rows, n_folds)
@@ -162,7 +152,7 @@ def evaluate_site(
     for done, fold in enumerate(held_out):
         log.info("site %s: fitting without part %d of %d", rows.site, done + 1, len(held_out))
         progress("folds", done, len(held_out))
-        for name, policy in _fit_to(study, rows, folds != fold, total, own, voters).items():
+        for name, policy in _fit_all(study, rows, folds != fold, total, own, voters).items():
             fitted.setdefault(name, []).append(policy)
     progress("folds", len(held_out), len(held_out))
     if split == "half":
@@ -215,23 +205,19 @@ def refuse_values(study: Study) -> None:
         )
 
 
-def _fit_to(
+def _fit_all(
     study: Study, rows: Trajectories, chosen: NDArray[np.bool_], total: Total, own: SiteSummary, voters: Voters | None
 ) -> dict[str, PolicyLike]:
+    """Every method, fitted to the `chosen` patients (n,)."""
+    train = rows.select(chosen)
     try:
-        return _fit_all(study, rows.select(chosen), total, own, voters)
+        alone, q = fit_local(study, train).policy, fit_q_learning(study, train)
+        policies: dict[str, PolicyLike] = {FDTR: fit_federated(study, train, total, own).policy, LDTR: alone, **q}
     except TooFewClusters:
         raise TooFewClusters(
             f"Site {rows.site!r} has {rows.n_clusters} clusters: too few to hold some out and to tune on the rest. Fix "
             "ridge, sharing and share in the study, or give another cluster column in [columns], or none."
         ) from None
-
-
-def _fit_all(
-    study: Study, train: Trajectories, total: Total, own: SiteSummary, voters: Voters | None
-) -> dict[str, PolicyLike]:
-    alone, q = fit_local(study, train).policy, fit_q_learning(study, train)
-    policies: dict[str, PolicyLike] = {FDTR: fit_federated(study, train, total, own).policy, LDTR: alone, **q}
     if voters is not None:
         policies["LDTR (MV)"] = MajorityVote("LDTR (MV)", (alone, *voters.local))
         policies["Q-learn (1-MV)"] = MajorityVote("Q-learn (1-MV)", (q["Q-learn (1)"], *voters.single))
