@@ -6,7 +6,7 @@ import pytest
 
 from evaluation_patients import make_patients
 from fdtr.evaluation import Behaviour, Constant, Evaluator, Softened, known_propensities
-from fdtr.evaluation.diagnostics import Overlap, diagnose, first_doubt, judge, judge_mean, judge_support, overlap_of
+from fdtr.evaluation.diagnostics import Overlap, diagnose, doubt_mean, doubt_size, doubt_support, overlap_of
 from fdtr.evaluation.importance import Weights
 from fdtr.evaluation.targets import ByFold
 from fdtr.site.rows import read_trajectories
@@ -47,16 +47,16 @@ def test_diagnostics_are_those_of_the_weights():
     patients = make_patients()
     found = diagnose(patients.arrays, patients.weights, patients.target, patients.behaviour)
     assert found.present.tolist() == list(patients.arrays.counts)
-    np.testing.assert_array_equal(found.effective_sample_size, patients.weights.effective_sample_size)
-    assert found.verdict == judge(found.effective_sample_size, 40)
+    size = patients.weights.effective_sample_size
+    np.testing.assert_array_equal(found.weights.effective_sample_size, size)
+    assert found.doubt == doubt_size(size, 40)
 
 
 def test_the_floor_is_ten_or_one_in_a_hundred():
-    assert judge(np.array([10.0, 10.0]), 900).believable
-    assert not judge(np.array([50.0, 9.9]), 900).believable
-    assert judge(np.array([50.0]), 5000).believable
-    verdict = judge(np.array([100.0, 49.0, 48.0]), 5000)
-    assert verdict.reason == (
+    assert not doubt_size(np.array([10.0, 10.0]), 900)
+    assert doubt_size(np.array([50.0, 9.9]), 900)
+    assert not doubt_size(np.array([50.0]), 5000)
+    assert doubt_size(np.array([100.0, 49.0, 48.0]), 5000) == (
         "At steps 1 and 2 the weights of 5000 patients are worth no more than 48.0 equal ones; 50 is the least."
     )
 
@@ -71,8 +71,8 @@ def test_an_evaluator_shows_them_all():
     patients = make_patients(n=200)
     evaluator = Evaluator(patients.rows, patients.features, patients.folds)
     found = evaluator.diagnose(Behaviour())
-    np.testing.assert_allclose(found.effective_sample_size, 200.0)
-    assert found.verdict.believable
+    np.testing.assert_allclose(found.weights.effective_sample_size, 200.0)
+    assert not found.doubt
     shares = [evaluator.diagnose(Constant(a)).overlap.agreement for a in range(3)]
     np.testing.assert_allclose(np.sum(shares, axis=0), 1.0)
     assert evaluator.calibration.count.sum() == 3 * sum(patients.arrays.counts)
@@ -115,23 +115,25 @@ def test_what_is_never_done_cannot_be_valued(method):
 def test_weights_that_average_less_than_one_have_lost_patients():
     few = np.tile([1.0, 0.0, 0.0, 0.0], 100)
     all_there = np.tile([2.0, 0.0], 200)
-    verdict = judge_mean(Weights(np.stack([all_there, few]), np.zeros(2)))
-    assert verdict.reason.startswith("At step 1 the weights average 0.25 and not 1")
-    assert judge_mean(Weights(all_there[None], np.zeros(1))).believable
-    assert judge_mean(Weights(few[None], np.array([0.1]))).believable  # cut off: less for another reason
+    doubt = doubt_mean(Weights(np.stack([all_there, few]), np.zeros(2)))
+    assert doubt.startswith("At step 1 the weights average 0.25 and not 1")
+    assert not doubt_mean(Weights(all_there[None], np.zeros(1)))
+    assert not doubt_mean(Weights(few[None], np.array([0.1])))  # cut off: less for another reason
 
 
 def test_a_target_may_ask_a_little_of_what_is_never_done():
-    assert judge_support(overlap(never=0.2)).believable
-    assert "practically never" in judge_support(overlap(never=0.21)).reason
-    assert judge_support(overlap(unused=0.05)).believable
-    assert "nobody here got, for 6%" in judge_support(overlap(unused=0.06)).reason
+    assert not doubt_support(overlap(never=0.2))
+    assert "practically never" in doubt_support(overlap(never=0.21))
+    assert not doubt_support(overlap(unused=0.05))
+    assert "nobody here got, for 6%" in doubt_support(overlap(unused=0.06))
 
 
 def test_the_first_doubt_is_told():
-    good, bad = judge_support(overlap()), judge_support(overlap(unused=1.0))
-    assert first_doubt(good, bad) == bad
-    assert first_doubt(good, good).believable
+    patients = make_patients(n=12)  # too few for ten equal weights, whatever the target asks for
+    never = tuple(np.full_like(chances, 1e-3) for chances in patients.behaviour)
+    found = diagnose(patients.arrays, patients.weights, patients.target, never)
+    assert found.doubt == doubt_size(patients.weights.effective_sample_size, 12) != ""
+    assert found.support_doubt == doubt_support(found.overlap) != ""
 
 
 def test_an_action_that_nobody_got_is_not_believed_by_any_method():

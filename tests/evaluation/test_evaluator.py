@@ -207,7 +207,9 @@ def test_an_estimate_is_whole(evaluator, method):
 
 
 def test_softening_brings_overlap(evaluator):
-    sizes = [evaluator.diagnose(Softened(Constant(1), s)).effective_sample_size[-1] for s in (0.0, 0.3, 0.6, 1.0)]
+    sizes = [
+        evaluator.diagnose(Softened(Constant(1), s)).weights.effective_sample_size[-1] for s in (0.0, 0.3, 0.6, 1.0)
+    ]
     assert sizes == sorted(sizes)
     assert sizes[-1] == pytest.approx(200.0)
 
@@ -293,7 +295,7 @@ def test_clipping_is_told(patients):
     capped = Evaluator(patients.rows, patients.features, patients.folds, cap=2.0)
     found = capped.value(Constant(0), "wis")
     assert CautionKind.CLIPPED_WEIGHTS in {caution.kind for caution in found.warnings}
-    assert capped.diagnose(Constant(0)).clipped_share.max() > 0
+    assert capped.diagnose(Constant(0)).weights.clipped_share.max() > 0
 
 
 def test_rarely_used_actions_are_told(patients):

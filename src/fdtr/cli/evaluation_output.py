@@ -54,17 +54,18 @@ def show_evaluation(study: Study, evaluation: SiteEvaluation) -> None:
     doubts = [[name, e.method, e.reason] for name, pair in estimates.items() for e in pair if not e.believable]
     if doubts:
         show.table(f"{DOUBT} not to be believed", ["method", "estimator", "why"], doubts, keys=2)
-    weights = evaluation.diagnostics()
-    shares = (weights.zero_share, weights.largest_share, weights.overlap.rare_share)
+    diagnostics = evaluation.diagnostics()
+    weights = diagnostics.weights
+    shares = (weights.zero_share, weights.largest_share, diagnostics.overlap.rare_share)
     show.table(
         "FDTR's importance weights by step",
         ["step", "patients", "worth", "mean", "without weight", "heaviest", "asks for the rarely done"],
         [
             [
                 str(h),
-                f"{weights.present[h]:,}",
+                f"{diagnostics.present[h]:,}",
                 f"{weights.effective_sample_size[h]:.1f}",
-                f"{weights.mean_weight[h]:.2f}",
+                f"{weights.mean[h]:.2f}",
                 *(f"{share[h]:.0%}" if isfinite(share[h]) else "–" for share in shares),
             ]
             for h in range(study.horizon)

@@ -4,7 +4,7 @@ An `Evaluator` holds one site's patients and answers questions about any target:
 
     value(target, method)       an `Estimate`: value, interval, effective sample sizes, cautions
     compare(first, second)      a paired difference of values on the same patients, with its interval
-    diagnose(target)            weights and overlap by step, and a verdict
+    diagnose(target)            `weights` and `overlap` by step, and the `doubt` they give rise to
     sensitivity(target)         bounds under unmeasured confounding
     calibration, markov         of the propensities; whether the state holds all that matters of the past
 
@@ -20,7 +20,7 @@ An `Evaluator` holds one site's patients and answers questions about any target:
 >>> comparison = patients.compare(Softened(Constant(1), 0.5), Behaviour())
 >>> comparison.low < comparison.difference < comparison.high
 True
->>> patients.diagnose(Constant(1)).effective_sample_size > 50
+>>> patients.diagnose(Constant(1)).weights.effective_sample_size > 50
 array([ True,  True])
 
 *Targets* are policies (anything with `act(states, step)`), or `Behaviour` (what clinicians do), `Constant` (one action

@@ -1,4 +1,7 @@
-"""Diagnostics: whether a value is believable, from the importance weights and the overlap with clinicians."""
+"""Diagnostics: whether a value is believable, from the importance weights and the overlap with clinicians.
+
+A doubt is a sentence that says why a value is not believable; it is empty where nothing is in doubt.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,14 +41,6 @@ A mean that is lower by this many standard errors and by at least `LEAST_LOST` s
 """
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Whether a value is believable; if not, `reason` says why in a sentence."""
-
-    believable: bool
-    reason: str = ""
-
-
 @dataclass(frozen=True, eq=False)
 class Overlap:
     """Overlap of the target with clinicians by step, all (H,); NaN where no patient is left.
@@ -64,39 +59,26 @@ class Overlap:
 
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
-    """Diagnostics of one target: all (H,) except `overlap` and the two verdicts.
+    """Diagnostics of one target.
 
-    `present` counts patients; `effective_sample_size`, `zero_share`, `largest_share`, `clipped_share` and `mean_weight`
-    describe the importance weights of all patients (those who left keep theirs). `verdict` is on importance weighting;
-    `support` is on whether clinicians ever do what the target recommends.
+    `present` (H,) counts patients; `weights` are the importance weights of all of them (those who left keep theirs).
+    `doubt` says why a value by importance weighting is not believable, and `support_doubt` that clinicians do not do
+    what the target recommends, so that no estimator's is; both are empty where nothing is in doubt.
     """
 
     present: NDArray[np.intp]
-    effective_sample_size: Array
-    zero_share: Array
-    largest_share: Array
-    clipped_share: Array
-    mean_weight: Array
+    weights: Weights
     overlap: Overlap
-    verdict: Verdict
-    support: Verdict
+    doubt: str
+    support_doubt: str
 
 
 def diagnose(arrays: StepArrays, weights: Weights, target: Sequence[Array], behaviour: Sequence[Array]) -> Diagnostics:
     """Diagnostics from the weights and the action probabilities (A, n_h) of the `target` and of clinicians."""
-    size, overlap = weights.effective_sample_size, overlap_of(arrays, target, behaviour)
-    support = judge_support(overlap)
-    return Diagnostics(
-        present=np.array(arrays.counts),
-        effective_sample_size=size,
-        zero_share=weights.zero_share,
-        largest_share=weights.largest_share,
-        clipped_share=weights.clipped_share,
-        mean_weight=weights.ratios.mean(axis=1),
-        overlap=overlap,
-        verdict=first_doubt(judge(size, arrays.n), support, judge_mean(weights)),
-        support=support,
-    )
+    overlap = overlap_of(arrays, target, behaviour)
+    support = doubt_support(overlap)
+    doubt = doubt_size(weights.effective_sample_size, arrays.n) or support or doubt_mean(weights)
+    return Diagnostics(np.array(arrays.counts), weights, overlap, doubt, support)
 
 
 def overlap_of(arrays: StepArrays, target: Sequence[Array], behaviour: Sequence[Array]) -> Overlap:
@@ -113,66 +95,54 @@ def overlap_of(arrays: StepArrays, target: Sequence[Array], behaviour: Sequence[
     return Overlap(rare, never, unused, low, agreement)
 
 
-def judge(effective_sample_size: Array, n: int) -> Verdict:
+def doubt_size(effective_sample_size: Array, n: int) -> str:
     """Not believable where the effective sample size of some step is below 10 or below 1% of the patients.
 
     The weights of all patients count, so a step that few patients reach does not make a value doubtful by itself.
 
-    >>> judge(np.array([500.0, 4.2]), 1000).reason
+    >>> doubt_size(np.array([500.0, 4.2]), 1000)
     'At step 1 the weights of 1000 patients are worth no more than 4.2 equal ones; 10 is the least.'
     """
     floor = max(FEWEST, LEAST_SHARE * n)
     low = np.flatnonzero(effective_sample_size < floor)
     if not len(low):
-        return Verdict(believable=True)
+        return ""
     worst = effective_sample_size.min()
-    return Verdict(
-        False,
-        f"At {name_steps(low.tolist())} the weights of {n} patients are worth no more than {worst:.1f} equal ones; "
-        f"{floor:.0f} is the least.",
-    )
+    what = f"the weights of {n} patients are worth no more than {worst:.1f} equal ones; {floor:.0f} is the least"
+    return f"At {name_steps(low.tolist())} {what}."
 
 
-def judge_mean(weights: Weights) -> Verdict:
+def doubt_mean(weights: Weights) -> str:
     """Not believable where the weights of a step average clearly less than 1.
 
     Then clinicians never treat some patients as the target would, and the value describes the others alone. Steps with
     capped weights are not judged: their mean is lower for another reason.
     """
-    mean = weights.ratios.mean(axis=1)
-    n = weights.ratios.shape[1]
+    mean, n = weights.mean, weights.ratios.shape[1]
     error = weights.ratios.std(axis=1, ddof=1) / np.sqrt(n) if n > 1 else mean
     lost = np.flatnonzero((mean + LOST_ERRORS * error < 1) & (mean < 1 - LEAST_LOST) & (weights.clipped_share == 0))
     if not len(lost):
-        return Verdict(believable=True)
-    return Verdict(
-        False,
+        return ""
+    return (
         f"At {name_steps(lost.tolist())} the weights average {mean[lost].min():.2f} and not 1: clinicians never treat "
-        "some patients as the target would, and the value speaks of the others alone.",
+        "some patients as the target would, and the value speaks of the others alone."
     )
 
 
-def judge_support(overlap: Overlap) -> Verdict:
-    """Not believable by any method where the target recommends what clinicians at this site do not do."""
+def doubt_support(overlap: Overlap) -> str:
+    """Not believable by any estimator where the target recommends what clinicians at this site do not do."""
     unused, never = (
         np.flatnonzero(np.nan_to_num(share) > most)
         for share, most in ((overlap.unused_share, MUCH_UNUSED), (overlap.never_share, MUCH_NEVER))
     )
     if len(unused):
         most = np.nanmax(overlap.unused_share)
-        return Verdict(
-            False, f"At {name_steps(unused.tolist())} it asks for actions that nobody here got, for {most:.0%}."
-        )
+        return f"At {name_steps(unused.tolist())} it asks for actions that nobody here got, for {most:.0%}."
     if len(never):
         most = np.nanmax(overlap.never_share)
         what = f"it asks for what clinicians practically never do (a chance below {NEVER:g}), for up to {most:.0%}"
-        return Verdict(False, f"At {name_steps(never.tolist())} {what}: nothing there to compare with.")
-    return Verdict(believable=True)
-
-
-def first_doubt(*verdicts: Verdict) -> Verdict:
-    """The first verdict that is not believable, else a believable one."""
-    return next((verdict for verdict in verdicts if not verdict.believable), Verdict(believable=True))
+        return f"At {name_steps(never.tolist())} {what}: nothing there to compare with."
+    return ""
 
 
 def _quantile(values: Array, weights: Array, level: float) -> float:

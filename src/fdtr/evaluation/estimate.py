@@ -70,8 +70,12 @@ class Estimate:
     n: int
     n_clusters: int
     warnings: tuple[Caution, ...]
-    believable: bool
     reason: str
+
+    @property
+    def believable(self) -> bool:
+        """Whether there is no reason to doubt the value."""
+        return not self.reason
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +97,7 @@ class Comparison:
     @property
     def believable(self) -> bool:
         """Whether both values are believable."""
-        return self.first.believable and self.second.believable
+        return not self.reason
 
     @property
     def reason(self) -> str:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.evaluation.confounding import Confounded, Sensitivity, sensitivity
-from fdtr.evaluation.diagnostics import Diagnostics, Verdict, first_doubt
+from fdtr.evaluation.diagnostics import Diagnostics
 from fdtr.evaluation.estimate import Caution, CautionKind, Comparison, Estimate, Estimator, IntervalKind
 from fdtr.evaluation.fitted_q import RIDGE, sum_outcomes, values_of
 from fdtr.evaluation.intervals import (
@@ -81,7 +81,7 @@ class Evaluator:
         evaluation, horizon = self._evaluation(target), self.rows.horizon
         statistic = evaluation.statistic(method).clustered(self.data.clusters)
         limits, draws = _interval(statistic, Range(0.0, horizon), interval)
-        verdict = first_doubt(evaluation.verdict(method), _possible(statistic, limits, horizon))
+        reason = evaluation.doubt(method) or _range_doubt(statistic, limits, horizon)
         if evaluation.lost(method) and interval.kind != "bernstein":  # whose bound holds without any weight, too
             limits = Interval(0.0, float(horizon), limits.standard_error)
         cautions = evaluation.cautions(method) + _value_cautions(statistic.value, horizon) + _draw_cautions(draws)
@@ -97,8 +97,7 @@ class Evaluator:
             n=self.data.arrays.n,
             n_clusters=statistic.n,
             warnings=cautions,
-            believable=verdict.believable,
-            reason=verdict.reason,
+            reason=reason,
         )
 
     def compare(
@@ -134,7 +133,7 @@ class Evaluator:
         """How strong unmeasured confounding must be to reverse the target's difference from clinicians."""
         evaluation, data = self._evaluation(target), self.data
         inputs = Confounded(data.arrays, evaluation.chances, data.propensities.chances, self.cap)
-        return sensitivity(inputs, doubt=evaluation.verdict("wis").reason)
+        return sensitivity(inputs, doubt=evaluation.doubt("wis"))
 
     @cached_property
     def calibration(self) -> Calibration:
@@ -211,11 +210,11 @@ def _cluster_cautions(folds: NDArray[np.intp], clusters: NDArray[np.intp] | None
     return tuple(cautions)
 
 
-def _possible(statistic: Statistic, limits: Interval, horizon: int) -> Verdict:
+def _range_doubt(statistic: Statistic, limits: Interval, horizon: int) -> str:
     """Not believable if the estimate is so far outside [0, H] that its interval was clipped to a point."""
     if 0 <= statistic.value <= horizon or limits.low < limits.high:
-        return Verdict(believable=True)
-    return Verdict(False, f"The whole interval lies outside [0, {horizon}], where every value is.")
+        return ""
+    return f"The whole interval lies outside [0, {horizon}], where every value is."
 
 
 def _value_cautions(value: float, horizon: int) -> tuple[Caution, ...]:

@@ -48,6 +48,11 @@ class Weights:
         return effective_sample_size(self.ratios)
 
     @property
+    def mean(self) -> Array:
+        """Mean weight of each step, (H,): about 1 where every patient could have been treated as the target would."""
+        return np.asarray(self.ratios.mean(axis=1))
+
+    @property
     def zero_share(self) -> Array:
         """Share of patients with weight 0, (H,)."""
         return np.asarray(np.mean(self.ratios == 0, axis=1))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.threads import one_blas_thread
-from fdtr.evaluation.diagnostics import RARE, Diagnostics, Verdict, diagnose, first_doubt, judge
+from fdtr.evaluation.diagnostics import RARE, Diagnostics, diagnose, doubt_size
 from fdtr.evaluation.estimate import Caution, CautionKind, Estimator, name_steps
 from fdtr.evaluation.fitted_q import (
     FittedQ,
@@ -140,11 +140,11 @@ class TargetEvaluation:
         """Effective sample size of the weights that the estimator uses, (H,)."""
         return self.fitted.effective_sample_size if estimator == "fqe" else self.weights.effective_sample_size
 
-    def verdict(self, estimator: Estimator) -> Verdict:
-        """Whether those weights carry enough information, and whether clinicians do what the target recommends."""
+    def doubt(self, estimator: Estimator) -> str:
+        """That those weights carry too little information, or that clinicians do not do what the target recommends."""
         if estimator != "fqe":
-            return self.diagnostics.verdict
-        return first_doubt(judge(self.effective_sample_size(estimator), self.data.arrays.n), self.diagnostics.support)
+            return self.diagnostics.doubt
+        return doubt_size(self.effective_sample_size(estimator), self.data.arrays.n) or self.diagnostics.support_doubt
 
     def lost(self, estimator: Estimator) -> bool:
         """Whether all weights of some step are 0, so the estimator's interval would mean nothing."""
@@ -178,7 +178,7 @@ class TargetEvaluation:
         return cautions
 
     def _model_cautions(self) -> list[Caution]:
-        if self.diagnostics.verdict.believable:
+        if not self.diagnostics.doubt:
             return []
         what = "Importance weights are worth too little to check this value: it rests on the linear model alone"
-        return [Caution(CautionKind.MODEL_ALONE, f"{what}. {self.diagnostics.verdict.reason}")]
+        return [Caution(CautionKind.MODEL_ALONE, f"{what}. {self.diagnostics.doubt}")]

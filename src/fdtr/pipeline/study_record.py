@@ -156,18 +156,19 @@ def value_record(site: str, method: str, estimate: Estimate, clustered: bool) ->
 
 def _trust(evaluation: SiteEvaluation, estimates: Iterable[Estimate], labels: Sequence[str]) -> record.Trust:
     """How far FDTR's `estimates` at one site can be trusted."""
-    weights, bounds = evaluation.diagnostics(), evaluation.sensitivity
+    diagnostics, bounds = evaluation.diagnostics(), evaluation.sensitivity
+    weights, overlap = diagnostics.weights, diagnostics.overlap
     calibration, markov = evaluation.calibration, evaluation.markov
     return record.Trust(
-        present=weights.present.tolist(),
+        present=diagnostics.present.tolist(),
         effective_sample_size=weights.effective_sample_size.tolist(),
         zero_share=weights.zero_share.tolist(),
         largest_share=weights.largest_share.tolist(),
         clipped_share=weights.clipped_share.tolist(),
-        mean_weight=weights.mean_weight.tolist(),
-        rare_share=weights.overlap.rare_share.tolist(),
-        low_propensity=weights.overlap.low_propensity.tolist(),
-        agreement=weights.overlap.agreement.tolist(),
+        mean_weight=weights.mean.tolist(),
+        rare_share=overlap.rare_share.tolist(),
+        low_propensity=overlap.low_propensity.tolist(),
+        agreement=overlap.agreement.tolist(),
         odds=bounds.odds.tolist(),
         odds_low=bounds.low.tolist(),
         odds_high=bounds.high.tolist(),
