@@ -6,8 +6,8 @@ import pytest
 import paper_algorithms as paper
 from evaluation_patients import literal_theta, make_patients
 from fdtr.evaluation import Behaviour, Constant, Evaluator, known_propensities
+from fdtr.evaluation.evaluator import SiteData, TargetEvaluation
 from fdtr.evaluation.fitted_q import cross_fitted_q, fit_q, fitted_q_values, solve_backward
-from fdtr.evaluation.target_evaluation import SiteData, TargetEvaluation
 from fdtr.evaluation.targets import Deterministic
 from fdtr.site.fitting import fit_local
 from random_tables import make_sites, make_study

@@ -33,7 +33,8 @@ Everything is on the mapped scale: a reward lies in [0, 1] and a value in [0, H]
 """
 
 from fdtr.evaluation.estimate import Estimate, Estimator, IntervalKind
-from fdtr.evaluation.evaluator import Evaluator, IntervalOptions
+from fdtr.evaluation.evaluator import Evaluator
+from fdtr.evaluation.intervals import IntervalOptions
 from fdtr.evaluation.propensity import Propensities, known_propensities
 from fdtr.evaluation.targets import Behaviour, Constant, PolicyLike, Softened
 

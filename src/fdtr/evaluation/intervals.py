@@ -12,7 +12,7 @@ Its standard error is the jackknife's, which agrees with that of ψ except where
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from fdtr.algebra.threads import for_chunks, one_blas_thread
+from fdtr.evaluation.estimate import IntervalKind
 
 Array = NDArray[np.float64]
 
@@ -124,11 +125,15 @@ def _divide(numerators: Array, denominators: Array) -> Array:
 
 @dataclass(frozen=True)
 class Interval:
-    """From `low` to `high`, inside the feasible range; `standard_error` is NaN with fewer than two units."""
+    """From `low` to `high`, inside the feasible range; `standard_error` is NaN with fewer than two units.
+
+    `undefined` is the share of bootstrap draws with a ratio 0/0.
+    """
 
     low: float
     high: float
     standard_error: float
+    undefined: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -193,7 +198,7 @@ def bootstrap(statistic: Statistic, rng: np.random.Generator, draws: int = DRAWS
 def bootstrap_interval(draws: Draws, feasible: Range, level: float = LEVEL) -> Interval:
     """Percentiles of the bootstrap values; their standard deviation is the standard error."""
     low, high = np.quantile(draws.values, [(1 - level) / 2, (1 + level) / 2])
-    return feasible.clip(float(low), float(high), float(draws.values.std(ddof=1)))
+    return replace(feasible.clip(float(low), float(high), float(draws.values.std(ddof=1))), undefined=draws.undefined)
 
 
 def bernstein_interval(statistic: Statistic, feasible: Range, level: float = LEVEL) -> Interval:
@@ -217,3 +222,33 @@ def bernstein_interval(statistic: Statistic, feasible: Range, level: float = LEV
     spread = math.sqrt(2 * float(summands.var(ddof=1)) * log / n)
     low = float(summands.mean()) - spread - 7 * largest * log / (3 * (n - 1))
     return feasible.clip(low, feasible.high, statistic.standard_error)
+
+
+@dataclass(frozen=True)
+class IntervalOptions:
+    """The interval wanted: its `kind` and `level`; for the bootstrap the number of `draws` and the generator `rng`.
+
+    >>> IntervalOptions("bootstrap", draws=2000, rng=np.random.default_rng(0)).level
+    0.95
+    """
+
+    kind: IntervalKind = "influence"
+    level: float = LEVEL
+    draws: int = DRAWS
+    rng: np.random.Generator | None = None
+
+
+BY_INFLUENCE = IntervalOptions()
+
+
+def interval_of(statistic: Statistic, feasible: Range, options: IntervalOptions) -> Interval:
+    """The interval of V̂ that is asked for."""
+    if options.kind == "bernstein":
+        return bernstein_interval(statistic, feasible, options.level)
+    if options.kind == "influence":
+        return influence_interval(statistic, feasible, options.level)
+    if options.rng is None:
+        raise ValueError(
+            "The bootstrap draws at random: give it a generator, IntervalOptions(rng=np.random.default_rng(seed))."
+        )
+    return bootstrap_interval(bootstrap(statistic, options.rng, options.draws), feasible, options.level)

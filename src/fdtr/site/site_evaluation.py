@@ -20,8 +20,9 @@ from fdtr.errors import DisclosureError, TooFewClusters
 from fdtr.evaluation.confounding import Sensitivity
 from fdtr.evaluation.diagnostics import Diagnostics
 from fdtr.evaluation.estimate import Comparison, Estimate, Estimator
-from fdtr.evaluation.evaluator import BY_INFLUENCE, Evaluator, IntervalOptions
+from fdtr.evaluation.evaluator import Evaluator
 from fdtr.evaluation.fitted_q import RIDGE
+from fdtr.evaluation.intervals import BY_INFLUENCE, IntervalOptions
 from fdtr.evaluation.markov import MarkovCheck
 from fdtr.evaluation.propensity import Calibration, Propensities, PropensitySteps
 from fdtr.evaluation.targets import Behaviour, ByFold, Constant, PolicyLike, Target, as_target
