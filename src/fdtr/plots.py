@@ -2,7 +2,7 @@
 
 Each function takes the results of a run, or their record, and returns an Altair chart: a notebook shows it, and
 `plots.values(results).save("values.svg")` writes it to a file. Charts that show sites side by side show a single one
-with `site`.
+with `site`. `altair.theme.enable("fdtr")` gives them the fonts and legends of the report.
 
 >>> import fdtr, numpy as np, pyarrow as pa
 >>> from fdtr import plots
@@ -33,6 +33,11 @@ Effective sample size of FDTR by step
 Recommended actions that clinicians rarely take
 Calibration of the propensity model
 
+Charts are put together as in Altair. Their legends differ, so colours and shapes must not be shared:
+
+>>> pair = plots.values(results) | plots.overlap(results)
+>>> pair = pair.resolve_scale(color="independent", shape="independent")
+
 A chart for which the study has no data is refused with the reason:
 
 >>> plots.true_values(results)
@@ -54,6 +59,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import altair as alt
 
 from fdtr.errors import DataError, UnknownSite
 from fdtr.report import charts
@@ -86,29 +93,17 @@ def values(results: Results | Record) -> Drawing:
     """Value of each method, mean over sites, with 95% intervals, by the doubly robust estimator and the linear model.
 
     Values are sums of mapped rewards, from 0 to H. Hollow marks with a dashed line are not to be believed.
-
-        plots.values(results)
     """
     return _drawing(charts.values(_record(results)), _NOT_VALUED)
 
 
 def values_by_site(results: Results | Record, site: str | None = None) -> Drawing:
-    """Value of each method at each site, with 95% intervals; hollow marks are not to be believed.
-
-    All sites side by side, or one:
-
-        plots.values_by_site(results, site="a")
-    """
+    """Value of each method at each site, with 95% intervals; hollow marks are not to be believed."""
     return _drawing(charts.values_by_site(_record(results, site)), _NOT_VALUED)
 
 
 def true_values(results: Results | Record) -> Drawing:
-    """True value of each method, found by simulation; only the demo's results have it.
-
-    From the results of `fdtr demo`, or their record:
-
-        plots.true_values(results)
-    """
+    """True value of each method, found by simulation; only the demo's results have it."""
     return _drawing(charts.true_values(_record(results)), "the truth is known of the demo's data alone")
 
 
@@ -117,8 +112,6 @@ def shared_effects(results: Results | Record) -> Drawing:
 
     Lines are 95% intervals of one step; the band holds for all steps of a feature together. Effects that no site
     identifies are left out.
-
-        plots.shared_effects(results)
     """
     return _drawing(charts.shared_effects(_record(results)), "no combination of sites identifies any shared effect")
 
@@ -127,31 +120,18 @@ def gain_from_sharing(results: Results | Record, site: str | None = None) -> Dra
     """Patients of its own that a site would need to know a shared effect as precisely as all sites do together.
 
     Medians over steps. Sites that could never tell the effect alone are left out.
-
-        plots.gain_from_sharing(results)
     """
     reason = "no site could learn a shared effect alone, however many patients it had"
     return _drawing(charts.gain_from_sharing(_record(results, site)), reason)
 
 
 def actions(results: Results | Record, site: str | None = None) -> Drawing:
-    """Share of patients by action at each step: given by clinicians (left) and recommended by FDTR (right).
-
-    All sites side by side, or one:
-
-        plots.actions(results, site="a")
-    """
-    record = _record(results, site)
-    return _drawing(charts.actions(record, record.load_study().actions.labels))
+    """Share of patients by action at each step: given by clinicians (left) and recommended by FDTR (right)."""
+    return _drawing(charts.actions(_record(results, site)), "the results have no site")
 
 
 def settings(results: Results | Record, site: str | None = None) -> Drawing:
-    """Share of FDTR's decisions that stay the same with another pessimism c or sharing w.
-
-    All sites side by side, or one with `site`:
-
-        plots.settings(results)
-    """
+    """Share of FDTR's decisions that stay the same with another pessimism c or sharing w."""
     return _drawing(charts.settings(_record(results, site)), "no other settings were tried")
 
 
@@ -159,29 +139,17 @@ def effective_sample_size(results: Results | Record, site: str | None = None) ->
     """Effective sample size (Σw)² / Σw² of FDTR's importance weights w, by step.
 
     Below the dashed line no value is believed.
-
-        plots.effective_sample_size(results)
     """
     return _drawing(charts.effective_sample_size(_record(results, site)), _NOT_VALUED)
 
 
 def overlap(results: Results | Record, site: str | None = None) -> Drawing:
-    """Share of patients to whom FDTR recommends what clinicians do with a chance below 5%, by step.
-
-    All sites side by side, or one with `site`:
-
-        plots.overlap(results)
-    """
+    """Share of patients to whom FDTR recommends what clinicians do with a chance below 5%, by step."""
     return _drawing(charts.overlap(_record(results, site)), _NOT_VALUED)
 
 
 def calibration(results: Results | Record, site: str | None = None) -> Drawing:
-    """Calibration of the propensity model: observed share of an action against its predicted chance, in ten groups.
-
-    All sites side by side, or one with `site`:
-
-        plots.calibration(results)
-    """
+    """Calibration of the propensity model: observed share of an action against its predicted chance, in ten groups."""
     return _drawing(charts.calibration(_record(results, site)), _NOT_VALUED)
 
 
@@ -196,7 +164,7 @@ def intervals(rows: Sequence[Mapping[str, str | float | bool]], across: str) -> 
     """
     if not rows:
         raise DataError("There is nothing to draw: no row was given. Give one row for each estimate.")
-    return _styled(charts.intervals(rows, across))
+    return charts.intervals(rows, across)
 
 
 def _record(results: Results | Record, site: str | None = None) -> Record:
@@ -215,12 +183,12 @@ def _record(results: Results | Record, site: str | None = None) -> Record:
     )
 
 
-def _drawing(chart: Chart | None, reason: str = "") -> Drawing:
-    if chart is None:
+def _drawing(chart: Chart, reason: str) -> Drawing:
+    if not chart.rows:
         raise DataError(f"There is nothing to draw: {reason}. Choose another chart, or run the study on more data.")
-    return _styled(chart.drawing.properties(title=chart.title))
+    return chart.drawing.properties(title=chart.title)
 
 
-def _styled(drawing: Drawing) -> Drawing:
-    styled: Drawing = drawing.configure(**charts.CONFIG)
-    return styled
+@alt.theme.register("fdtr", enable=False)
+def _report_style() -> alt.theme.ThemeConfig:
+    return {"config": charts.CONFIG}

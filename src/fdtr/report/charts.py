@@ -1,6 +1,6 @@
 """The charts of a report, in Altair: series differ in shape or shade, never in colour alone.
 
-A function returns None where the record holds nothing to draw.
+A chart without rows has nothing to draw.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any
 import altair as alt
 
 from fdtr.evaluation.diagnostics import FEWEST, LEAST_SHARE
-from fdtr.report.record import MODEL, ROBUST, Record, Trust
+from fdtr.report.record import MODEL, ROBUST, KnownValue, Record, Span, Trust, Value
 
 Row = Mapping[str, Any]
 Drawing = alt.Chart | alt.LayerChart | alt.FacetChart | alt.HConcatChart
@@ -35,7 +35,7 @@ _TOOLTIPS = {
 }
 """Names of fields in tooltips, where they differ from the field."""
 
-CONFIG: dict[str, Any] = {
+CONFIG: alt.theme.ConfigKwds = {
     "aria": False,  # the picture as a whole is described, and its parts would only repeat numbers without names
     "font": "system-ui, sans-serif",
     "background": "white",
@@ -76,82 +76,75 @@ class Chart:
     description: str = ""
 
 
-def true_values(record: Record) -> Chart | None:
+def true_values(record: Record) -> Chart:
     """What each method is worth where the truth is known."""
-    name = "True value"
-    rows = [
-        {"method": v.method, "estimator": name, "value": v.value, "low": v.low, "high": v.high, "believable": True}
-        for v in record.known_values
-    ]
-    return _interval_chart("true-values", "True value of each method, by simulation", rows, name)
+    rows = [_interval_row(known, known.method, "True value") for known in record.known_values]
+    drawing = intervals(rows, "True value")
+    return Chart("true-values", "True value of each method, by simulation", drawing, rows, _in_words(rows))
 
 
-def values(record: Record) -> Chart | None:
+def values(record: Record) -> Chart:
     """What each method is worth, mean over sites, by both estimators."""
     rows = [
-        {"method": p.method, "estimator": ESTIMATORS[p.estimator], **p.plain.model_dump(), "believable": p.believable}
-        for p in record.pooled
-        if not p.over
+        _interval_row(mean.plain, mean.method, ESTIMATORS[mean.estimator], mean.believable)
+        for mean in record.pooled
+        if not mean.over
     ]
-    return _interval_chart("values", "Value of each method, mean over sites", rows, "Value, mean over sites")
+    drawing = intervals(rows, "Value, mean over sites")
+    return Chart("values", "Value of each method, mean over sites", drawing, rows, _in_words(rows))
 
 
-def values_by_site(record: Record) -> Chart | None:
+def values_by_site(record: Record) -> Chart:
     """What each method is worth at each site, by both estimators."""
     rows = [
-        {"site": v.site, "method": v.method, "estimator": name, "value": v.value, "low": v.low, "high": v.high,
-         "believable": v.believable}
+        {"site": value.site, **_interval_row(value, value.method, name, value.believable)}
         for estimator, name in ESTIMATORS.items()
-        for v in record.values
-        if v.estimator == estimator
-    ]  # fmt: skip
-    if not rows:
-        return None
-    marks = intervals(rows, "Value").properties(width=125)
-    faceted = marks.facet(facet=alt.Facet("site:N", title=None), columns=2)
-    return Chart("values-by-site", "Value of each method at each site", faceted, rows, _in_words(rows))
+        for value in record.values
+        if value.estimator == estimator
+    ]
+    panels = _panel_for_each_site(intervals(rows, "Value").properties(width=125))
+    return Chart("values-by-site", "Value of each method at each site", panels, rows, _in_words(rows))
 
 
-def _interval_chart(name: str, title: str, rows: Sequence[Row], across: str) -> Chart | None:
-    return Chart(name, title, intervals(rows, across), rows, _in_words(rows)) if rows else None
+def _interval_row(span: Span | Value | KnownValue, method: str, estimator: str, believable: bool = True) -> Row:
+    interval = {"value": span.value, "low": span.low, "high": span.high}
+    return {"method": method, "estimator": estimator, **interval, "believable": believable}
 
 
-def intervals(rows: Sequence[Row], across: str) -> Any:
+def intervals(rows: Sequence[Row], across: str) -> alt.LayerChart:
     """A dot and its interval for each `method` and `estimator`; hollow and dashed where not `believable`."""
     estimators, methods = _distinct(rows, "estimator"), _distinct(rows, "method")
-    y = alt.Y("method:N", sort=methods, title=None)
-    x = alt.X("low:Q", title=across, scale=alt.Scale(zero=False))
-    offset = alt.YOffset("estimator:N", sort=estimators) if len(estimators) > 1 else alt.Undefined
-    legend = alt.Legend() if len(estimators) > 1 else None
-    shape = alt.Shape(
-        "estimator:N",
-        scale=alt.Scale(domain=estimators, range=list(SHAPES[: len(estimators)])),
-        title=None,
-        legend=legend,
+    several = len(estimators) > 1
+    shapes = alt.Scale(domain=estimators, range=list(SHAPES[: len(estimators)]))
+    where = ["method", "estimator", *(["site"] if any("site" in row for row in rows) else [])]
+    base = alt.Chart().encode(
+        y=alt.Y("method:N", sort=methods, title=None),
+        yOffset=alt.YOffset("estimator:N", sort=estimators) if several else alt.Undefined,
+        tooltip=[*_tips(where), *_tips(["value", "low", "high"], ".3f")],
     )
-    believable = alt.datum.believable == True  # noqa: E712 - an expression for the page, not for Python
-    where = ["method", "estimator", *(["site"] if "site" in rows[0] else [])]
-    tooltip = [*_tips(where), *_tips(["value", "low", "high"], ".3f")]
-    base = alt.Chart()
     lines = base.mark_rule(strokeWidth=1.5).encode(
-        x, y, x2="high:Q", yOffset=offset, tooltip=tooltip,
-        color=alt.when(believable).then(alt.value(ACCENT)).otherwise(alt.value(QUIET)),
-        strokeDash=alt.when(believable).then(alt.value([1, 0])).otherwise(alt.value([3, 3])),
-    )  # fmt: skip
+        alt.X("low:Q", title=across, scale=alt.Scale(zero=False)),
+        x2="high:Q",
+        color=_if_believable(ACCENT, QUIET),
+        strokeDash=_if_believable([1, 0], [3, 3]),
+    )
     dots = base.mark_point(size=55, strokeWidth=1.5, opacity=1).encode(
-        alt.X("value:Q"), y, yOffset=offset, shape=shape, tooltip=tooltip,
-        stroke=alt.when(believable).then(alt.value(ACCENT)).otherwise(alt.value(QUIET)),
-        fill=alt.when(believable).then(alt.value(ACCENT)).otherwise(alt.value("white")),
-    )  # fmt: skip
-    height = alt.Step(14 if len(estimators) > 1 else 20)
-    return alt.layer(lines, dots, data=_data(rows)).properties(width=_WIDTH, height=height)
+        alt.X("value:Q"),
+        shape=alt.Shape("estimator:N", scale=shapes, title=None, legend=alt.Legend() if several else None),
+        stroke=_if_believable(ACCENT, QUIET),
+        fill=_if_believable(ACCENT, "white"),
+    )
+    return alt.layer(lines, dots, data=_data(rows)).properties(width=_WIDTH, height=alt.Step(14 if several else 20))
 
 
-def shared_effects(record: Record) -> Chart | None:
+def _if_believable(believed: Any, otherwise: Any) -> Any:
+    condition = alt.datum.believable == True  # noqa: E712 - an expression for the page, not for Python
+    return alt.when(condition).then(alt.value(believed)).otherwise(alt.value(otherwise))
+
+
+def shared_effects(record: Record) -> Chart:
     """Each shared effect across steps: intervals as lines, the simultaneous band as an area."""
     rows = [e.model_dump(exclude={"identified", "raw"}) for e in record.shared_effects if e.identified]
-    if not rows:
-        return None
     tooltip = [*_tips(["feature", "step"]), *_tips(["estimate", "low", "high"], ".3f")]
     base = alt.Chart().encode(
         x=alt.X("step:Q", title=None, axis=alt.Axis(tickMinStep=1, format="d", grid=False, tickCount=4)),
@@ -171,11 +164,9 @@ def shared_effects(record: Record) -> Chart | None:
     return Chart("shared-effects", "Shared effects on the reward by step", faceted, rows)
 
 
-def gain_from_sharing(record: Record) -> Chart | None:
+def gain_from_sharing(record: Record) -> Chart:
     """How many patients sharing is worth, by feature and site."""
     rows = [{"feature": g.feature, "site": g.site, "worth": g.worth} for g in record.gains if g.worth > 0]
-    if not rows:
-        return None
     scale = alt.Scale(type="log", nice=False, padding=12)
     points = alt.Chart(_data(rows)).mark_point(size=45, filled=True, opacity=1)
     chart = points.encode(
@@ -187,8 +178,9 @@ def gain_from_sharing(record: Record) -> Chart | None:
     return Chart("gain-from-sharing", "Patients that sharing is worth", chart, rows)
 
 
-def actions(record: Record, labels: Sequence[str]) -> Chart:
+def actions(record: Record) -> Chart:
     """Shares of actions given and recommended, two columns a step, for every site."""
+    labels = list(record.load_study().actions.labels)
     rows = [
         {"site": name, "step": step, "kind": kind, "action": label, "place": a, "share": shares[a]}
         for name, site in record.sites.items()
@@ -201,23 +193,20 @@ def actions(record: Record, labels: Sequence[str]) -> Chart:
         alt.X("step:O", title=None, axis=alt.Axis(labelAngle=0)),
         alt.Y("share:Q", title="Share of patients", axis=alt.Axis(format="%", tickCount=3)),
         xOffset=alt.XOffset("kind:N", sort=[GIVEN, RECOMMENDED]),
-        fill=alt.Fill("action:N", sort=list(labels), title=None, scale=_shades(labels)),
+        fill=alt.Fill("action:N", sort=labels, title=None, scale=_shades(labels)),
         order=alt.Order("place:Q"),
         tooltip=[*_tips(["site", "step", "kind", "action"]), *_tips(["share"], ".0%")],
     ).properties(width=140, height=90)
-    faceted = chart.facet(facet=alt.Facet("site:N", title=None), columns=2)
-    return Chart("actions", "Actions given and recommended", faceted, rows)
+    return Chart("actions", "Actions given and recommended", _panel_for_each_site(chart), rows)
 
 
-def settings(record: Record) -> Chart | None:
+def settings(record: Record) -> Chart:
     """Decisions that stay the same with another c or w, a line for each site."""
     rows = [
         {"site": name, "setting": variation.setting, "value": variation.value, "same": variation.same}
         for name, site in record.sites.items()
         for variation in site.variations
     ]
-    if not rows:
-        return None
     panels = []
     for setting in ("c", "w"):
         base = alt.Chart(_data([row for row in rows if row["setting"] == setting])).encode(
@@ -229,7 +218,7 @@ def settings(record: Record) -> Chart | None:
     return Chart("settings", "Decisions that stay the same with other settings", alt.hconcat(*panels), rows)
 
 
-def effective_sample_size(record: Record) -> Chart | None:
+def effective_sample_size(record: Record) -> Chart:
     """How many equal patients FDTR's weights are worth, by step; below the dashed line no value is believed."""
     y = alt.Y(
         "value:Q",
@@ -243,7 +232,7 @@ def effective_sample_size(record: Record) -> Chart | None:
     return _by_step("effective-sample-size", title, record, lambda trust: trust.effective_sample_size, y, least)
 
 
-def overlap(record: Record) -> Chart | None:
+def overlap(record: Record) -> Chart:
     """Share of patients to whom FDTR recommends what clinicians rarely do, by step."""
     y = alt.Y("value:Q", title="Share of recommended actions", axis=alt.Axis(format="%"))
     title = "Recommended actions that clinicians rarely take"
@@ -252,7 +241,7 @@ def overlap(record: Record) -> Chart | None:
 
 def _by_step(
     name: str, title: str, record: Record, read: Callable[[Trust], list[float]], y: alt.Y, floor: float | None = None
-) -> Chart | None:
+) -> Chart:
     """A line for each valued site across steps; a dashed line at `floor`."""
     rows = [
         {"site": name, "step": step, "value": value}
@@ -261,20 +250,18 @@ def _by_step(
         for step, value in enumerate(read(site.trust))
         if not math.isnan(value)
     ]
-    if not rows:
-        return None
     base = alt.Chart(_data(rows)).encode(
         alt.X("step:O", title="Step", axis=alt.Axis(labelAngle=0)),
         y,
         tooltip=[*_tips(["site", "step"]), *_tips(["value"], ".3~g")],
     )
-    lines: Any = _line_with_marks(base, rows)
+    lines = _line_with_marks(base, rows)
     if floor is not None:
         lines += alt.Chart(_data([{"at": floor}])).mark_rule(strokeDash=[5, 4], color=INK).encode(y="at:Q")
     return Chart(name, title, lines.properties(width=_WIDTH, height=150), rows)
 
 
-def calibration(record: Record) -> Chart | None:
+def calibration(record: Record) -> Chart:
     """Observed shares against predicted chances, by action, for every valued site."""
     rows = [
         {"site": name, "action": action, "predicted": predicted, "observed": observed, "rows": count}
@@ -284,8 +271,6 @@ def calibration(record: Record) -> Chart | None:
         for predicted, observed, count in zip(curve.predicted, curve.observed, curve.count, strict=True)
         if count
     ]
-    if not rows:
-        return None
     base = alt.Chart()
     ends = alt.Scale(domain=[0, 1])
     dots = base.mark_point(filled=True, size=30, opacity=1).encode(
@@ -298,19 +283,20 @@ def calibration(record: Record) -> Chart | None:
         x=alt.datum(0), y=alt.datum(0), x2=alt.datum(1), y2=alt.datum(1)
     )
     layered = alt.layer(line, dots, data=_data(rows)).properties(width=140, height=140)
-    faceted = layered.facet(facet=alt.Facet("site:N", title=None), columns=2)
-    return Chart("calibration", "Calibration of the propensity model", faceted, rows)
+    return Chart("calibration", "Calibration of the propensity model", _panel_for_each_site(layered), rows)
+
+
+def _panel_for_each_site(panel: alt.Chart | alt.LayerChart) -> alt.FacetChart:
+    return panel.facet(facet=alt.Facet("site:N", title=None), columns=2)
 
 
 def _tips(fields: Sequence[str], format_: str | None = None) -> list[alt.Tooltip]:
     """What a tooltip shows: words, or numbers in a format."""
-    titles = {field: _TOOLTIPS.get(field, field) for field in fields}
-    if format_ is None:
-        return [alt.Tooltip(f"{field}:N", title=title) for field, title in titles.items()]
-    return [alt.Tooltip(f"{field}:Q", title=title, format=format_) for field, title in titles.items()]
+    kind, options = ("Q", {"format": format_}) if format_ else ("N", {})
+    return [alt.Tooltip(f"{field}:{kind}", title=_TOOLTIPS.get(field, field), **options) for field in fields]
 
 
-def _line_with_marks(base: Any, rows: Sequence[Row]) -> Any:
+def _line_with_marks(base: alt.Chart, rows: Sequence[Row]) -> alt.LayerChart:
     """A line and marks for each site."""
     series = _series("site", rows)
     return alt.layer(
@@ -329,14 +315,14 @@ def _series(field: str, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _shades(labels: Sequence[str]) -> alt.Scale:
+def _shades(labels: list[str]) -> alt.Scale:
     """From white to dark: shades survive a grey printer."""
     light, dark = ([int(end[at : at + 2], 16) for at in (1, 3, 5)] for end in SHADES)
     mixed = []
     for a in range(len(labels)):
         share = a / max(len(labels) - 1, 1)
         mixed.append("#" + "".join(f"{round(x + (y - x) * share):02x}" for x, y in zip(light, dark, strict=True)))
-    return alt.Scale(domain=list(labels), range=mixed)
+    return alt.Scale(domain=labels, range=mixed)
 
 
 def _distinct(rows: Sequence[Row], field: str) -> list[Any]:
