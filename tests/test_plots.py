@@ -56,8 +56,8 @@ def test_results_and_their_record_give_the_same_chart(results):
 
 
 def test_a_saved_record_is_read_from_its_folder(results, tmp_path):
-    (tmp_path / "results.json").write_text(json.dumps(results.as_json()))
-    assert plots.load_record(tmp_path).as_json() == results.as_json()
+    (tmp_path / "results.json").write_text(json.dumps(results.record.as_json()))
+    assert plots.load_record(tmp_path).as_json() == results.record.as_json()
     with pytest.raises(UnreadableFile, match=r"holds no readable results\.json"):
         plots.load_record(tmp_path / "elsewhere")
 

@@ -54,13 +54,13 @@ def test_baselines_alone_are_the_same(study, data, results):
 def test_shared_coefficients_are_the_average_over_sites(results):
     by_hand = np.mean([fit.theta[:, :6] for fit in results.federated.values()], axis=0)
     np.testing.assert_allclose(results.shared_coefficients, by_hand)
-    assert results.identified == [True] * 6
+    assert [found.identified for found in results.record.shared_coefficients.values()] == [True] * 6
 
 
 def test_a_coefficient_that_nobody_identifies_is_marked(study):
     table = make_table(study, {"a": 100, "b": 100}, constant_within_site=("u",))
     results = fdtr.run(study, fdtr.read_trajectories(table, study))
-    marked = {name: found["identified"] for name, found in results.as_json()["shared_coefficients"].items()}
+    marked = {name: found["identified"] for name, found in results.record.as_json()["shared_coefficients"].items()}
     assert marked == {"u": False, "v": True, "a·u": False, "a·v": True, "a^2·u": False, "a^2·v": True}
 
 
@@ -68,12 +68,12 @@ def test_practice_counts_shares(data, results):
     rows = data.by_site()["a"]
     others = {"same": results.federated["a"].policy, "LDTR": results.local["a"].policy}
     practice = practice_of(results.federated["a"].policy, rows, others)
-    assert practice.as_others["same"] == 1
-    assert 0 < practice.as_others["LDTR"] <= 1
+    assert practice.agreement_with_baselines["same"] == 1
+    assert 0 < practice.agreement_with_baselines["LDTR"] <= 1
     np.testing.assert_allclose(practice.given.sum(axis=1), 1)
     np.testing.assert_allclose(practice.recommended.sum(axis=1), 1)
     np.testing.assert_allclose(practice.given, rows.action_counts() / 150)
-    assert 0 < practice.agreement < 1
+    assert 0 < practice.agreement_with_practice < 1
 
 
 @pytest.mark.parametrize("split", ["folds", "half"])
@@ -110,7 +110,7 @@ def test_all_estimating_is_over_when_progress_ends_and_saving_only_writes(study,
     assert ended == [True]
     results.save(tmp_path / "out")
     results.report(tmp_path / "report.html")
-    assert len(results.as_json()["values"]) == 3 * 10 * 5
+    assert len(results.record.as_json()["values"]) == 3 * 10 * 5
 
 
 def test_a_site_that_fails_while_it_is_valued_is_named_and_the_others_are_valued(study, data, monkeypatch, tmp_path):
@@ -204,10 +204,10 @@ def test_shared_effects_are_those_of_the_total(study, results):
 def test_the_record_comes_back_from_its_file(results, tmp_path):
     results.save(tmp_path / "out")
     text = (tmp_path / "out" / "results.json").read_text()
-    assert read_record(text, "results.json").as_json() == results.as_json()
+    assert read_record(text, "results.json").as_json() == results.record.as_json()
     before_clusters = re.sub(r'"n_clusters": null,\s*', "", text)
     assert before_clusters != text
-    assert read_record(before_clusters, "results.json").as_json() == results.as_json()
+    assert read_record(before_clusters, "results.json").as_json() == results.record.as_json()
     with pytest.raises(UnreadableFile, match="not what this version"):
         read_record(text.replace('"study"', '"stdy"'), "results.json")
     rows = (tmp_path / "out" / "values.csv").read_text().splitlines()

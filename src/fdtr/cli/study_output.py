@@ -103,12 +103,9 @@ def show_results(results: Results, folder: Path, machine: bool) -> None:
         rows = [[site, f"{c.ridge:g}", f"{c.sharing:g}", c.share if c.sharing else "nothing"] for site, c in chosen]
         table("Chosen by each site's own held-out patients", ["site", "ridge λ", "sharing w", "shares"], rows)
     _values(results.study, results.record)
-    coefficients_table(
-        "Shared coefficients, averaged over sites",
-        results.shared_names,
-        results.shared_coefficients,
-        results.identified,
-    )
+    shared = results.record.shared_coefficients
+    identified = [coefficient.identified for coefficient in shared.values()]
+    coefficients_table("Shared coefficients, averaged over sites", [*shared], results.shared_coefficients, identified)
     checks = list(results.checks.values())
     _privacy_costs(checks)
     alone = why_alone(results.study, checks)

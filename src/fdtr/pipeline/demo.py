@@ -101,18 +101,7 @@ def _example(results: Results) -> Example:
     """What each hospital's policy recommends for one made-up patient."""
     explanations = {site: fit.policy.explain(sepsis.EXAMPLE_PATIENT, 0) for site, fit in results.federated.items()}
     by_site = {
-        site: [
-            Choice(
-                label=a.label,
-                estimate=a.estimate,
-                penalty=a.penalty,
-                bound=a.bound,
-                shared=a.shared,
-                specific=a.specific,
-                chosen=a == explanation.chosen,
-            )
-            for a in explanation.actions
-        ]
+        site: [Choice.of(action, chosen=action == explanation.chosen) for action in explanation.actions]
         for site, explanation in explanations.items()
     }
     return Example(state=dict(sepsis.EXAMPLE_PATIENT), step=0, by_site=by_site)

@@ -51,16 +51,6 @@ class Results:
         by_feature = [coefficient.by_step for coefficient in self.record.shared_coefficients.values()]
         return np.array(by_feature, dtype=np.float64).reshape(len(by_feature), self.study.horizon).T
 
-    @property
-    def identified(self) -> list[bool]:
-        """Whether any site's data inform each shared coefficient; where none does, it comes from the ridge alone."""
-        return [coefficient.identified for coefficient in self.record.shared_coefficients.values()]
-
-    @property
-    def shared_names(self) -> tuple[str, ...]:
-        """Names of the d0 shared features."""
-        return tuple(self.record.shared_coefficients)
-
     def save(self, folder: str | Path) -> None:
         """Write policies, tables (CSV), the record (results.json), the study and the report.
 
@@ -78,17 +68,13 @@ class Results:
             self.federated[site].policy.save(folder / "policies" / f"{name}.policy")
         for name, content in _tables(self.record).items():
             write_atomically(folder / name, content)
-        text = json.dumps(self.as_json(), indent=2, ensure_ascii=False) + "\n"
+        text = json.dumps(self.record.as_json(), indent=2, ensure_ascii=False) + "\n"
         write_atomically(folder / RESULTS_FILE, text.encode())
         self.report(folder / "report.html")
 
     def report(self, path: str | Path) -> None:
         """Write the report: one HTML file that needs nothing else."""
         _write_report(self.record, path)
-
-    def as_json(self) -> dict[str, Any]:
-        """The record as plain values, with None for a number that does not exist."""
-        return self.record.as_json()
 
 
 def report_again(folder: str | Path) -> Path:

@@ -37,14 +37,14 @@ _LIBRARIES = ("numpy", "scipy", "scikit-learn")
 class Practice:
     """What a site's policy would do for the patients it was fitted on, beside what was done.
 
-    `recommended` and `given` (H, A) are shares of patients by step and action. `agreement` is the share of decisions
-    in which the policy and practice are the same, and `as_others` that in which FDTR and each baseline are the same.
+    `recommended` and `given` (H, A) are shares of patients by step and action; agreement is the share of decisions in
+    which the policy does the same as practice, and as each baseline.
     """
 
     recommended: Array
     given: Array
-    agreement: float
-    as_others: Mapping[str, float]
+    agreement_with_practice: float
+    agreement_with_baselines: Mapping[str, float]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -108,29 +108,20 @@ def study_record(
 
 
 def site_record(
-    fit: FederatedFit, check: SiteCheck, practice: Practice, ties: NearTies, variations: Iterable[Variation]
+    fit: FederatedFit, check: SiteCheck, practice: Practice, ties: NearTies, variations: Sequence[Variation]
 ) -> record.Site:
     """What a study found at one site before it was valued, as plain values."""
-    return record.Site(
+    return record.Site.of(
+        check,
+        practice,
         patients=check.n_patients,
         rows=check.n_rows,
-        clipped=check.clipped,
-        filled=check.filled,
-        actions=check.action_counts.tolist(),
-        identified=[record.Feature(**vars(feature)) for feature in check.identified],
+        actions=check.action_counts,
         transitions=[test.p_value for test in check.transitions],
-        disclosure=[
-            record.Refusal(rule=v.rule, step=v.step, measured=v.measured, asked=v.asked)
-            for v in check.verdicts
-            if v.refuses and v.step is not None
-        ],
-        settings=dict(fit.policy.settings),
-        given=practice.given.tolist(),
-        recommended=practice.recommended.tolist(),
-        agreement_with_practice=practice.agreement,
-        agreement_with_baselines=dict(practice.as_others),
-        variations=[record.Variation(**vars(variation)) for variation in variations],
-        near_ties=ties.shares.tolist(),
+        disclosure=[verdict for verdict in check.verdicts if verdict.refuses and verdict.step is not None],
+        settings=fit.policy.settings,
+        variations=variations,
+        near_ties=ties.shares,
         withheld=ties.withheld,
         not_valued="",
         trust=None,
@@ -139,51 +130,32 @@ def site_record(
 
 def value_record(site: str, method: str, estimate: Estimate, clustered: bool) -> record.Value:
     """One estimate as plain values; clusters are counted where errors are by cluster."""
-    return record.Value(
-        site=site,
-        method=method,
-        estimator=estimate.method,
-        value=estimate.value,
-        low=estimate.low,
-        high=estimate.high,
-        standard_error=estimate.standard_error,
-        n=estimate.n,
-        n_clusters=estimate.n_clusters if clustered else None,
-        believable=estimate.believable,
-        reason=estimate.reason,
-    )
+    n_clusters = estimate.n_clusters if clustered else None
+    return record.Value.of(estimate, site=site, method=method, estimator=estimate.method, n_clusters=n_clusters)
 
 
 def _trust(evaluation: SiteEvaluation, estimates: Iterable[Estimate], labels: Sequence[str]) -> record.Trust:
     """How far FDTR's `estimates` at one site can be trusted."""
     diagnostics, bounds = evaluation.diagnostics(), evaluation.sensitivity
-    weights, overlap = diagnostics.weights, diagnostics.overlap
     calibration, markov = evaluation.calibration, evaluation.markov
-    return record.Trust(
-        present=diagnostics.present.tolist(),
-        effective_sample_size=weights.effective_sample_size.tolist(),
-        zero_share=weights.zero_share.tolist(),
-        largest_share=weights.largest_share.tolist(),
-        clipped_share=weights.clipped_share.tolist(),
-        mean_weight=weights.mean.tolist(),
-        rare_share=overlap.rare_share.tolist(),
-        low_propensity=overlap.low_propensity.tolist(),
-        agreement=overlap.agreement.tolist(),
-        odds=bounds.odds.tolist(),
-        odds_low=bounds.low.tolist(),
-        odds_high=bounds.high.tolist(),
+    return record.Trust.of(
+        diagnostics.weights,
+        diagnostics.overlap,
+        present=diagnostics.present,
+        mean_weight=diagnostics.weights.mean,
+        odds=bounds.odds,
+        odds_low=bounds.low,
+        odds_high=bounds.high,
         practice=bounds.behaviour,
         tipping_odds=bounds.tipping_odds if math.isfinite(bounds.tipping_odds) else math.nan,
         confounding_doubt=bounds.doubt,
         calibration={
-            label: record.Curve(
-                predicted=calibration.predicted[a].tolist(),
-                observed=calibration.observed[a].tolist(),
-                count=calibration.count[a].tolist(),
+            label: {"predicted": predicted, "observed": observed, "count": count}
+            for label, predicted, observed, count in zip(
+                labels, calibration.predicted, calibration.observed, calibration.count, strict=True
             )
-            for a, label in enumerate(labels)
         },
-        past=[record.Past(**vars(gain), clear=gain.clear) for gain in (markov.reward, markov.value)],
+        past=[markov.reward, markov.value],
         warnings=list(dict.fromkeys(caution.sentence for estimate in estimates for caution in estimate.warnings)),
     )
 

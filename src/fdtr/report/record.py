@@ -6,16 +6,19 @@ No value describes a single patient. A number that does not exist is NaN here an
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from fdtr.errors import UnreadableFile
 from fdtr.study import Study
 
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
-Steps = list[Number]
-Table = list[Steps]
+_FromArray = BeforeValidator(lambda value: value.tolist() if isinstance(value, np.ndarray) else value)
+Steps = Annotated[list[Number], _FromArray]
+Counts = Annotated[list[int], _FromArray]
+Table = Annotated[list[Steps], _FromArray]
 
 RESULTS_FILE = "results.json"
 """The file by which a folder of results is known."""
@@ -27,7 +30,13 @@ ROBUST, MODEL = "wdr", "fqe"
 class Part(BaseModel):
     """A piece of the record, never changed."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True)
+
+    @classmethod
+    def of(cls, *results: object, **others: Any) -> Self:
+        """Copy the fields that have the same name in one of `results`; `others` are the remaining fields."""
+        copied = {name: getattr(r, name) for r in results for name in cls.model_fields if hasattr(r, name)}
+        return cls.model_validate({**copied, **others})
 
 
 class Feature(Part):
@@ -52,7 +61,7 @@ class Curve(Part):
 
     predicted: Steps
     observed: Steps
-    count: list[int]
+    count: Counts
 
 
 class Past(Part):
@@ -73,7 +82,7 @@ class Trust(Part):
     ratio up to 100 does that, and where the bounds are not reliable; then `confounding_doubt` has the reason.
     """
 
-    present: list[int]
+    present: Counts
     effective_sample_size: Steps
     zero_share: Steps
     largest_share: Steps
@@ -113,7 +122,7 @@ class Site(Part):
     rows: int
     clipped: dict[str, int]
     filled: dict[str, int]
-    actions: list[list[int]]
+    actions: Annotated[list[list[int]], _FromArray]
     identified: list[Feature]
     transitions: Steps
     disclosure: list[Refusal]
