@@ -3,7 +3,7 @@
 import math
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import get_args
 
@@ -15,7 +15,6 @@ from fdtr.evaluation import Estimate, Estimator
 from fdtr.evaluation.estimate import CautionKind, Comparison
 from fdtr.inference import SiteValue, heterogeneity, infer_effects, pool, raw_factors
 from fdtr.inference.near_ties import NearTies
-from fdtr.inference.pooling import Pooling
 from fdtr.inference.shared_effects import gain_from_sharing, theorem3_bound
 from fdtr.report import record
 from fdtr.site.fitting import FederatedFit, LocalFit
@@ -183,14 +182,15 @@ def _pooled(method: str, over: str, by_site: Mapping[str, Estimate | Comparison]
     pooling = pool([_site_value(site, estimate) for site, estimate in by_site.items()], possible)
     doubtful = [site for site, estimate in by_site.items() if not estimate.believable]
     where = "any site" if len(doubtful) == len(by_site) else ", ".join(doubtful)
-    return record.Pooled(
+    if any(map(_no_weight_left, by_site.values())):
+        low, high = possible
+        means = {name: replace(getattr(pooling, name), low=low, high=high) for name in ("plain", "fixed", "random")}
+        pooling = replace(pooling, **means)
+    return record.Pooled.of(
+        pooling,
         method=method,
         over=over,
         estimator=next(iter(by_site.values())).method,
-        sites=list(pooling.sites),
-        n=pooling.n,
-        **_spans(pooling, possible if any(map(_no_weight_left, by_site.values())) else None),
-        i_squared=pooling.i_squared,
         warnings=[warning.sentence for warning in pooling.warnings],
         believable=not doubtful,
         reason=f"Not to be believed at {where}, so not over sites." if doubtful else "",
@@ -201,14 +201,6 @@ def _site_value(site: str, estimate: Estimate | Comparison) -> SiteValue:
     if isinstance(estimate, Comparison):
         return SiteValue(site, estimate.difference, estimate.standard_error, estimate.first.n)
     return SiteValue(site, estimate.value, estimate.standard_error, estimate.n)
-
-
-def _spans(pooling: Pooling, possible: tuple[int, int] | None) -> dict[str, record.Span]:
-    spans = {}
-    for name, mean in (("plain", pooling.plain), ("fixed", pooling.fixed), ("random", pooling.random)):
-        low, high = possible or (mean.low, mean.high)
-        spans[name] = record.Span(value=mean.value, low=low, high=high)
-    return spans
 
 
 def _no_weight_left(estimate: Estimate | Comparison) -> bool:
