@@ -15,8 +15,8 @@ _SITE: Panels = {
         "withdraw": Command("site_commands:withdraw", "Remove a message that was never sent from the ledger."),
     },
     "Through a shared folder": {
-        "join": Command("site_folder_commands:join", "Join a study's folder: accept the study and the roster in it."),
-        "next": Command("site_folder_commands:site_next", "Do this site's next step in a study's folder."),
+        "join": Command("site_commands:join", "Join a study's folder: accept the study and the roster in it."),
+        "next": Command("site_commands:site_next", "Do this site's next step in a study's folder."),
     },
     "Over a network": {
         "serve": Command("network_commands:serve_site", "Answer the hub's questions until stopped."),
@@ -72,9 +72,9 @@ _MESSAGE: Panels = {
 }
 _KEYS: Panels = {
     "Commands": {
-        "new": Command("key_commands:new", "Make a key pair and write the private key into one file."),
-        "show": Command("key_commands:show_key", "Print the public half of a key, and its fingerprint."),
-        "node": Command("key_commands:node", "Make the key by which the hub's server knows this machine."),
+        "new": Command("study_commands:new", "Make a key pair and write the private key into one file."),
+        "show": Command("study_commands:show_key", "Print the public half of a key, and its fingerprint."),
+        "node": Command("study_commands:node", "Make the key by which the hub's server knows this machine."),
     }
 }
 _ROSTER: Panels = {

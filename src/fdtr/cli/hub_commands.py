@@ -1,11 +1,15 @@
 """The hub's commands on files and in a shared folder. Nothing here loads what fits a policy."""
 
+from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
-from fdtr.cli import evaluation_output, message_output, show
+from fdtr.cli import show
 from fdtr.cli.options import (
     FolderPath,
     Json,
@@ -24,9 +28,12 @@ from fdtr.exchange.folder.round_snapshot import read_round
 from fdtr.exchange.folder.round_status import status_of
 from fdtr.exchange.folder_layout import require_apart
 from fdtr.exchange.wire import read_message, read_values, write_total
-from fdtr.hub import combine_messages, doubtful_messages, pool_values, pooled_coefficients
+from fdtr.hub import PooledMethod, combine_messages, doubtful_messages, pool_values, pooled_coefficients
+from fdtr.inference.message_checks import Suspicion
+from fdtr.inference.pooling import Pooled
 from fdtr.signing import HUB, require_own
 from fdtr.study import Study
+from fdtr.summary import Total
 
 
 def combine(
@@ -49,7 +56,30 @@ def combine(
     summaries = [read_message(path, loaded, this_round) for path in messages]
     total = combine_messages(loaded, summaries)
     write_total(total, out, this_round, signer)
-    message_output.show_total(loaded, total, pooled_coefficients(total), doubtful_messages(summaries), out, json)
+    show_total(loaded, total, pooled_coefficients(total), doubtful_messages(summaries), out, json)
+
+
+def show_total(
+    study: Study,
+    total: Total,
+    coefficients: NDArray[np.float64],
+    doubts: Sequence[Suspicion],
+    out: Path,
+    machine: bool,
+) -> None:
+    """Say what `fdtr hub combine` added, and which sites contradict the others."""
+    names, patients = study.feature_map.names[: study.feature_map.n_shared], int(total.sums.n.max())
+    if machine:
+        by_feature = {name: coefficients[:, j].tolist() for j, name in enumerate(names)}
+        sums = {"sites": total.sites, "patients": patients, "shared_coefficients": by_feature}
+        show.as_json({**sums, "suspicions": doubts})
+        return
+    show.line(f"Added the sums of {len(total.sites)} sites: {', '.join(total.sites)}; {patients:,} patients.")
+    known = [bool(total.significant.schur[:, j, j].any()) for j in range(len(names))]
+    show.coefficients_table("Shared coefficients of the totals, S⁺s", names, coefficients, known)
+    for doubt in doubts:
+        show.note(doubt.sentence)
+    show.line(f"Wrote {out}. Give it to every site.")
 
 
 def pool(
@@ -61,9 +91,66 @@ def pool(
     """Pool the sites' values of each method. Shows their mean, fixed and random effects. Writes nothing."""
     loaded = Study.load(study)
     this_round = round_of(loaded, round_number)
-    evaluation_output.show_pooled_values(
-        loaded, pool_values(loaded, [read_values(path, this_round) for path in values]), json
-    )
+    pooled = pool_values(loaded, [read_values(path, this_round) for path in values])
+    _show_pooled_values(loaded, pooled, json)
+
+
+def _show_pooled_values(study: Study, methods: Sequence[PooledMethod], machine: bool) -> None:
+    """Print means over sites: the plain mean as in the paper, fixed and random effects beside it."""
+    if machine:
+        show.as_json([_pooled_json(method) for method in methods])
+        return
+    for estimator, name in show.ESTIMATORS.items():
+        rows = [
+            [
+                pooled.method,
+                str(len(pooled.pooling.sites)),
+                f"{pooled.pooling.n:,}",
+                *(_mean(mean) for mean in (pooled.pooling.plain, pooled.pooling.fixed, pooled.pooling.random)),
+                f"{pooled.pooling.i_squared:.0%}" if isfinite(pooled.pooling.i_squared) else "–",
+            ]
+            for pooled in methods
+            if pooled.estimator == estimator
+        ]
+        columns = ["method", "sites", "n", "mean", "fixed effect", "random effects", "I²"]
+        bound = f"sum of {study.horizon} mapped rewards, at most {study.horizon}"
+        caution = "; right as far as the model is" if estimator == "fqe" else ""
+        if rows:
+            show.table(f"Value over sites, {name}, ± 95%: {bound}{caution}", columns, rows)
+    incomplete = [[pooled.method, pooled.estimator, ", ".join(pooled.silent)] for pooled in methods if pooled.silent]
+    if incomplete:
+        show.table(
+            "Not told by every site: a mean over some", ["method", "estimator", "withheld by"], incomplete, keys=2
+        )
+    warnings = {warning.name: warning.sentence for pooled in reversed(methods) for warning in pooled.pooling.warnings}
+    for sentence in warnings.values():
+        show.line(sentence)
+
+
+def _pooled_json(pooled: PooledMethod) -> dict[str, object]:
+    """More than the record keeps of a mean over sites: its standard errors and Cochran's Q, too."""
+    pooling = pooled.pooling
+    return {
+        "method": pooled.method,
+        "estimator": pooled.estimator,
+        "sites": pooling.sites,
+        "not_told_by": pooled.silent,
+        "patients": pooling.n,
+        "plain": pooling.plain,
+        "fixed": pooling.fixed,
+        "random": pooling.random,
+        "between": pooling.between,
+        "Q": pooling.statistic,
+        "df": pooling.df,
+        "p": pooling.p_value,
+        "i_squared": pooling.i_squared,
+        "predicted": [pooling.predicted_low, pooling.predicted_high],
+        "warnings": pooling.warnings,
+    }
+
+
+def _mean(mean: Pooled) -> str:
+    return f"{mean.value:.3f} ± {mean.high - mean.value:.3f}" if isfinite(mean.high) else f"{mean.value:.3f}"
 
 
 def open_folder(
@@ -74,7 +161,7 @@ def open_folder(
 ) -> None:
     """Make a folder through which hub and sites run the study. Opens its first round."""
     require_apart(folder, ("The key", key))
-    message_output.show_steps(hub_steps.open_folder(folder, study, optional_key(key)), json)
+    show.steps(hub_steps.open_folder(folder, study, optional_key(key)), json)
 
 
 def hub_next(
@@ -89,7 +176,7 @@ def hub_next(
     The steps: list the survivors of a masked round, add up, post the total.
     """
     require_apart(folder, ("The key", key))
-    message_output.show_steps(hub_steps.take_hub_steps(folder, optional_key(key), close, without or ()), json)
+    show.steps(hub_steps.take_hub_steps(folder, optional_key(key), close, without or ()), json)
 
 
 def new_round(folder: FolderPath, key: KeyPath = None, yes: PostYes = False, json: Json = False) -> None:
@@ -99,7 +186,7 @@ def new_round(folder: FolderPath, key: KeyPath = None, yes: PostYes = False, jso
     """
     if not yes and not agreed(f"Give the present round in {folder} up, for all sites?"):
         raise FdtrError("Nothing was written.")
-    message_output.show_steps(hub_steps.new_round(folder, optional_key(key)), json)
+    show.steps(hub_steps.new_round(folder, optional_key(key)), json)
 
 
 def status(folder: FolderPath, json: Json = False) -> None:

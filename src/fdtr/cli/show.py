@@ -1,15 +1,15 @@
-"""What the commands print: tables for people, JSON for machines."""
+"""What the commands print: tables for people, JSON for machines; and what several of them print alike."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 from rich.cells import cell_len
@@ -19,6 +19,19 @@ from rich.table import Table
 from rich.text import Text
 
 from fdtr.progress import Progress as Report
+
+if TYPE_CHECKING:  # the hub prints without loading what fits
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fdtr.disclosure.noise import Cost
+    from fdtr.exchange.folder.round_status import StepsTaken
+    from fdtr.study import Study
+
+Interval = tuple[float, float, float, bool]
+"""Value, low end, high end, and whether to believe it."""
+DOUBT = "×"
+ESTIMATORS = {"wdr": "doubly robust (wdr)", "fqe": "linear model alone (fqe)"}
 
 _out = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 _err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
@@ -131,3 +144,52 @@ def progress() -> Iterator[Report]:
     with Progress(*columns, console=_err, transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of)
+
+
+def values_table(title: str, study: Study, intervals: Mapping[str, Sequence[Interval]]) -> None:
+    """Print a row for each method: its value by wdr and by fqe, and that by wdr in raw units where these differ.
+
+    `intervals` has those by wdr and by fqe for each method.
+    """
+    low, high = study.reward.range
+    raw = (low, high) != (0.0, 1.0)
+    rows = []
+    for method, of_method in intervals.items():
+        in_raw_units = study.horizon * low + of_method[0][0] * (high - low)
+        rows.append(
+            [method, *(_interval(*interval) for interval in of_method), *([f"{in_raw_units:.4g}"] if raw else [])]
+        )
+    columns = ["method", *ESTIMATORS.values(), *(["wdr in raw units"] if raw else [])]
+    table(f"{title} (95%): sum of {study.horizon} mapped rewards, at most {study.horizon}", columns, rows)
+
+
+def _interval(value: float, low: float, high: float, believable: bool) -> str:
+    return f"{value:.3f} ({low:.2f} to {high:.2f}){'' if believable else f' {DOUBT}'}"
+
+
+def coefficients_table(title: str, names: Sequence[str], values: NDArray[np.float64], known: Sequence[bool]) -> None:
+    """Print a row for each shared feature; one that no site's data inform is marked: it comes from the ridge alone."""
+    labels = [name if is_known else f"{name} (not identified)" for name, is_known in zip(names, known, strict=True)]
+    if names:
+        rows = [[label, *(f"{coefficient:.3f}" for coefficient in values[:, j])] for j, label in enumerate(labels)]
+        table(title, ["feature", *(f"step {h}" for h in range(len(values)))], rows)
+
+
+def privacy_json(cost: Cost) -> dict[str, Any]:
+    """What noise costs, as it is printed for machines."""
+    return {"experimental": True, **vars(cost), "verdict": cost.verdict}
+
+
+def steps(taken: StepsTaken, machine: bool) -> None:
+    """Print which steps of a round were taken in a shared folder, and what is waited for."""
+    if machine:
+        as_json({"round" if name == "number" else name: value for name, value in vars(taken).items()})
+        return
+    for sentence in taken.notes:
+        note(sentence)
+    for sentence in taken.done:
+        line(sentence)
+    if taken.waits:
+        line(f"Waiting for: {taken.waits}")
+    elif not taken.done:
+        line(f"Nothing is left to do in round {taken.number}.")

@@ -1,16 +1,20 @@
-"""A site's commands on files: its message, its policy, its values."""
+"""A site's commands on files (its message, its policy, its values) and in a shared folder."""
 
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from fdtr.cli import evaluation_output, message_output, show
+from fdtr.cli import show
 from fdtr.cli.options import (
+    UNSIGNED,
+    FolderPath,
     HeldOut,
     Json,
     KeyPath,
     LikeSites,
+    PostYes,
     RoundNumber,
     StudyPath,
     agreed,
@@ -20,12 +24,17 @@ from fdtr.cli.options import (
 )
 from fdtr.disclosure import ValueMessage
 from fdtr.errors import FdtrError
+from fdtr.exchange.folder import site_session
+from fdtr.exchange.folder.round_snapshot import cautions
+from fdtr.exchange.folder.site_steps import take_site_steps
+from fdtr.exchange.folder_layout import require_apart
 from fdtr.exchange.release import Proposal, release_message, release_values, require_open
 from fdtr.exchange.release import withdraw as withdraw_release
+from fdtr.exchange.site_state.joined_folders import find_joined
 from fdtr.exchange.site_state.sent_copies import find_kept, read_own
 from fdtr.exchange.wire import inspect, read_total
 from fdtr.pipeline.study_record import value_record, value_site
-from fdtr.signing import require_own
+from fdtr.signing import fingerprint_of, require_own
 from fdtr.site.fitting import fit_federated, recomputed
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_evaluation import SiteEvaluation, evaluate_site, refuse_values
@@ -90,7 +99,14 @@ def ask_and_release(
     round_of(loaded, round_number)
     signer, rows = optional_key(key), read_trajectories(data, loaded, site)
     released = release_message(loaded, rows, out, confirm=confirm, round_number=round_number, key=signer, n_sites=sites)
-    message_output.show_message_written(released.summary, out, released.copy, released.cost, json, again=released.again)
+    if json:
+        cost = {"differential_privacy": show.privacy_json(released.cost)} if released.cost else {}
+        content = {"site": released.summary.site, "patients": int(released.summary.sums.n.max()), "message": out}
+        show.as_json({**content, "digest": released.summary.digest, "copy": released.copy, **cost})
+        return
+    show.line(f"Wrote {out}. Give it to the hub. A copy stays at home: {released.copy}")
+    if not released.again:  # sums that may have been sent before cannot be struck
+        show.line(f"If it is never sent, strike it: {show.program()} site withdraw {released.summary.digest[:12]}")
 
 
 def fit(
@@ -108,7 +124,11 @@ def fit(
     inputs = _read_inputs(study, data, total, site, own, round_number)
     fitted = fit_federated(inputs.study, inputs.rows, inputs.total, inputs.sent)
     fitted.policy.save(out)
-    message_output.show_policy_written(fitted.policy, inputs.total, out, json)
+    policy, members = fitted.policy, inputs.total.sites
+    if json:
+        show.as_json({"site": policy.site, "method": policy.method, "sites": members, "policy": out})
+        return
+    show.line(f"Wrote {out}: the policy of {policy.site}, learnt with {len(members) - 1} other sites. Keep it here.")
 
 
 def evaluate(
@@ -134,7 +154,7 @@ def evaluate(
 
     def confirm(message: ValueMessage) -> bool:
         if not json:
-            evaluation_output.show_released_values(message)
+            _show_released_values(message)
         return yes or agreed(f"Write this to {out}?")
 
     if out is not None:
@@ -147,7 +167,7 @@ def evaluate(
     with show.progress() as progress:
         evaluation = evaluate_site(inputs.study, inputs.rows, inputs.total, inputs.sent, split=split, progress=progress)
     if not json:
-        evaluation_output.show_evaluation(inputs.study, evaluation)
+        _show_evaluation(inputs.study, evaluation)
     message = None
     if out is not None:
         message = release_values(
@@ -159,6 +179,49 @@ def evaluate(
         show.line(
             f"Wrote {out}. Give it to the hub." if out else "Nothing was written. Add --out FILE to tell the hub."
         )
+
+
+def _show_evaluation(study: Study, evaluation: SiteEvaluation) -> None:
+    """Print every method's value at one site, what is not to be believed and why, and FDTR's weights by step."""
+    estimates = {name: [evaluation.value(name, "wdr"), evaluation.value(name, "fqe")] for name in evaluation.targets}
+    patients = f"{evaluation.evaluator.rows.n_patients:,} patients, none treated by a policy fitted to them"
+    show.values_table(
+        f"{evaluation.site}: value to {patients}",
+        study,
+        {name: [(e.value, e.low, e.high, e.believable) for e in pair] for name, pair in estimates.items()},
+    )
+    doubts = [[name, e.method, e.reason] for name, pair in estimates.items() for e in pair if not e.believable]
+    if doubts:
+        show.table(f"{show.DOUBT} not to be believed", ["method", "estimator", "why"], doubts, keys=2)
+    diagnostics = evaluation.diagnostics()
+    weights = diagnostics.weights
+    shares = (weights.zero_share, weights.largest_share, diagnostics.overlap.rare_share)
+    show.table(
+        "FDTR's importance weights by step",
+        ["step", "patients", "worth", "mean", "without weight", "heaviest", "asks for the rarely done"],
+        [
+            [
+                str(h),
+                f"{diagnostics.present[h]:,}",
+                f"{weights.effective_sample_size[h]:.1f}",
+                f"{weights.mean[h]:.2f}",
+                *(f"{share[h]:.0%}" if isfinite(share[h]) else "–" for share in shares),
+            ]
+            for h in range(study.horizon)
+        ],
+    )
+    for warning in dict.fromkeys(caution.sentence for e in estimates["FDTR"] for caution in e.warnings):
+        show.line(f"FDTR: {warning}")
+    show.line()
+
+
+def _show_released_values(message: ValueMessage) -> None:
+    """Print how many values may leave the site, and which stay and why."""
+    n_values, n = len(message.values.values), message.values.n
+    show.line(f"May leave the site: {n_values} values with standard errors, and {n:,}, how many patients.")
+    if message.withheld:
+        rows = [[value.estimate.method, value.estimate.estimator, value.why] for value in message.withheld]
+        show.table("These stay at home", ["method", "estimator", "why"], rows, keys=2)
 
 
 def _evaluation_json(
@@ -248,3 +311,72 @@ def _read_inputs(study: Path, data: Path, total: Path, site: str | None, own: Pa
             f"subtracted ({sent.sums.n.max():.0f} patients), and policies are fitted on this table ({rows.n_patients})."
         )
     return _Inputs(loaded, rows, answer, sent)
+
+
+def join(
+    folder: FolderPath,
+    site: Annotated[str, typer.Option("--site", help="This site's name, as in the roster.")],
+    data: Annotated[Path, typer.Option("--data", help="This site's table. It stays here.")],
+    key: KeyPath = None,
+    study: Annotated[
+        Path | None, typer.Option(help="A study file of the same study with this site's own \\[columns].")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Join a study's folder: accept the study and the roster in it. Posts nothing.
+
+    Compare the fingerprints that it prints by telephone: from here on, another roster in the folder is refused.
+    """
+    own_study = Study.load(study) if study else None
+    joined = site_session.join(folder, site, data, key, optional_key(key), own_study)
+    if json:
+        show.as_json({"site": site, "study": joined.study.name, "fingerprint": joined.study.fingerprint})
+        return
+    show.line(f"Joined {folder} as {site}. Nothing was posted.")
+    _show_accepted(joined.study)
+    show.line(f"Next: {show.program()} site next {folder} --site {site}")
+
+
+def _show_accepted(study: Study) -> None:
+    """Print the study and the roster that the site accepts by joining."""
+    way = "a secure sum: nobody sees this site's sums" if study.disclosure.secure_sum else "open"
+    show.line(f"The study {study.name}, fingerprint {study.fingerprint[:32]}; {way}.")
+    for caution in cautions(study):
+        show.note(caution)
+    if not study.disclosure.secure_sum:
+        show.note("whoever can read the folder can read this site's sums. See secure_sum under [disclosure].")
+    if not study.roster:
+        show.note(UNSIGNED)
+        return
+    rows = [[name, fingerprint_of(key).hex, fingerprint_of(key).words] for name, key in study.roster.items()]
+    show.table("Who may speak: compare by telephone", ["site", "fingerprint", "in words"], rows)
+
+
+def site_next(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="FOLDER", help="The study's folder; needed where several were joined.")
+    ] = None,
+    site: Annotated[str | None, typer.Option("--site", help="This site; needed where several joined here.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The policy to write at the end; confidential to this site.")] = None,
+    yes: PostYes = False,
+    json: Json = False,
+) -> None:
+    """Do this site's next step in a study's folder. Says what it waits for.
+
+    Sums leave only after the disclosure rules, the ledger, and you agreed. The last step checks the total and writes
+    this site's policy.
+    """
+    joined = find_joined(folder, site)
+    require_apart(joined.folder, ("The policy", out))
+    if out is not None:
+        spare_inputs(out, joined.data, joined.key)
+
+    def agree(proposal: Proposal) -> bool:
+        for sentence in () if json else proposal.sentences:
+            show.line(sentence)
+        masked = joined.study.disclosure.secure_sum
+        how = "masked, so that nobody can read it" if masked else "where all parties read it"
+        return yes or agreed(f"Post this in {joined.folder}, {how}?")
+
+    steps = take_site_steps(joined, confirm=agree, key=optional_key(joined.key), out=out)
+    show.steps(steps, json)

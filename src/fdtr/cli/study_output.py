@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fdtr.cli.evaluation_output import DOUBT, NAMES, values_table
-from fdtr.cli.message_output import coefficients_table, privacy_json
-from fdtr.cli.show import as_json, line, program, table
+from fdtr.cli import show
 from fdtr.inference.identification import rejected
 from fdtr.inference.shared_effects import SMALL_P
 from fdtr.pipeline.demo import Demo
@@ -21,16 +19,16 @@ from fdtr.study import Study
 def show_checks(study: Study, checks: Sequence[SiteCheck], machine: bool) -> None:
     """Print what a table holds, what it can identify, and what disclosure would say."""
     if machine:
-        as_json({check.site: _check_json(study, check) for check in checks})
+        show.as_json({check.site: _check_json(study, check) for check in checks})
         return
     labels = study.actions.labels
-    table(
+    show.table(
         f"{study.name}: {study.horizon} steps, {study.feature_map.n_features} features "
         f"({study.feature_map.n_shared} shared), fingerprint {study.fingerprint[:12]}…",
         ["site", "patients", *(["clusters"] if checks[0].n_clusters is not None else []), "rows", "clipped", "filled"],
         [[c.site, *_sizes(c), _counts(c.clipped), _counts(c.filled)] for c in checks],
     )
-    table(
+    show.table(
         "Patients by action",
         ["site", "step", *labels],
         [[c.site, str(h), *(f"{n:,}" for n in row)] for c in checks for h, row in enumerate(c.action_counts.tolist())],
@@ -42,14 +40,14 @@ def show_checks(study: Study, checks: Sequence[SiteCheck], machine: bool) -> Non
     _privacy_costs(checks)
     alone = why_alone(study, checks)
     if alone:
-        line()
-        line(alone)
+        show.line()
+        show.line(alone)
 
 
 def show_tuning(by_site: Mapping[str, TuningCurves], machine: bool) -> None:
     """Print how each site's held-out patients judge the settings."""
     if machine:
-        as_json(
+        show.as_json(
             {
                 site: {
                     "chosen": curves.chosen,
@@ -65,16 +63,16 @@ def show_tuning(by_site: Mapping[str, TuningCurves], machine: bool) -> None:
     for site, curves in by_site.items():
         chosen = curves.chosen
         words = f"λ = {chosen.ridge:g}, w = {chosen.sharing:g}, sharing {chosen.share if chosen.sharing else 'nothing'}"
-        line(f"{site} chose {words}. Both criteria, as excess over the chosen setting, whose sum is least:")
+        show.line(f"{site} chose {words}. Both criteria, as excess over the chosen setting, whose sum is least:")
         for title, judged in (("By ridge", curves.by_ridge), ("By sharing", curves.by_sharing)):
             if len(judged) > 1:
-                table(title, columns, [_judged(j) for j in judged], keys=3)
+                show.table(title, columns, [_judged(j) for j in judged], keys=3)
         if curves.by_pessimism:
             gains = [
                 [f"{other.pessimism:g}", f"{other.gain:.3g}", f"{other.standard_error:.3g}"]
                 for other in curves.by_pessimism
             ]
-            table("By c: gain over 0.0005 in fitted-Q value; more than 2 se moves c", ["c", "gain", "± se"], gains)
+            show.table("By c: gain over 0.0005 in fitted-Q value; more than 2 se moves c", ["c", "gain", "± se"], gains)
 
 
 def _judged(judged: JudgedCandidate) -> list[str]:
@@ -86,7 +84,7 @@ def _judged(judged: JudgedCandidate) -> list[str]:
 def show_results(results: Results, folder: Path, machine: bool) -> None:
     """Print what `fdtr run` found and where it is."""
     if machine:
-        as_json(results.record)
+        show.as_json(results.record)
         return
     rows = []
     for site, check in results.checks.items():
@@ -97,35 +95,36 @@ def show_results(results: Results, folder: Path, machine: bool) -> None:
         rows.append([site, f"{check.n_patients:,}", *same, ", ".join(refused) or "may release"])
     baselines = [method for method in results.methods if method != "FDTR"]
     title = f"{results.study.name}: in how many decisions FDTR would do the same as practice and as each baseline"
-    table(title, ["site", "patients", "practice", *baselines, "disclosure"], rows)
+    show.table(title, ["site", "patients", "practice", *baselines, "disclosure"], rows)
     chosen = [(site, fit.chosen) for site, fit in results.federated.items()]
     if "auto" in (results.study.learning.ridge, results.study.learning.sharing, results.study.learning.share):
         rows = [[site, f"{c.ridge:g}", f"{c.sharing:g}", c.share if c.sharing else "nothing"] for site, c in chosen]
-        table("Chosen by each site's own held-out patients", ["site", "ridge λ", "sharing w", "shares"], rows)
+        show.table("Chosen by each site's own held-out patients", ["site", "ridge λ", "sharing w", "shares"], rows)
     _values(results.study, results.record)
     shared = results.record.shared_coefficients
     identified = [coefficient.identified for coefficient in shared.values()]
-    coefficients_table("Shared coefficients, averaged over sites", [*shared], results.shared_coefficients, identified)
+    title = "Shared coefficients, averaged over sites"
+    show.coefficients_table(title, [*shared], results.shared_coefficients, identified)
     checks = list(results.checks.values())
     _privacy_costs(checks)
     alone = why_alone(results.study, checks)
     if alone:
-        line(alone)
-    line(f"Policies, values, coefficients and report are in {folder}/.")
+        show.line(alone)
+    show.line(f"Policies, values, coefficients and report are in {folder}/.")
 
 
 def show_demo(demo: Demo, machine: bool) -> None:
     """Print what `fdtr demo` found and where it is."""
     if machine:
-        as_json({"folder": str(demo.folder), "values": demo.values})
+        show.as_json({"folder": str(demo.folder), "values": demo.values})
         return
     study, checks = demo.results.study, demo.results.checks
     patients = sum(check.n_patients for check in checks.values())
-    line(f"{len(checks)} simulated hospitals, {patients:,} patients, {study.horizon} decisions each.")
-    line("Each hospital fits a rule alone, sends one message of sums, and finishes with everybody's totals.")
-    line()
+    show.line(f"{len(checks)} simulated hospitals, {patients:,} patients, {study.horizon} decisions each.")
+    show.line("Each hospital fits a rule alone, sends one message of sums, and finishes with everybody's totals.")
+    show.line()
     sites = list(checks)
-    table(
+    show.table(
         f"Value on fresh simulated patients: sum of {study.horizon} rewards, at most {study.horizon}, ± 95%",
         ["method", "value", *sites],
         [
@@ -133,18 +132,18 @@ def show_demo(demo: Demo, machine: bool) -> None:
             for v in demo.values
         ],
     )
-    line(
+    show.line(
         "Clinicians: what was done. FDTR: learnt together. LDTR and Q-learn: each hospital alone; MV: a majority vote."
     )
-    line()
-    line("One made-up patient: " + ", ".join(f"{name} {value:g}" for name, value in demo.example.state.items()))
+    show.line()
+    show.line("One made-up patient: " + ", ".join(f"{name} {value:g}" for name, value in demo.example.state.items()))
     rows = []
     for site, choices in demo.example.by_site.items():
         bounds = "  ".join(f"{a.label} {a.bound:.2f}" for a in choices)
         rows.append([site, next(a.label for a in choices if a.chosen), bounds])
-    table("What each hospital would do", ["hospital", "fluids", "lower bound of each dose's value"], rows)
-    line(f"Study, table, policies and report are in {demo.folder}/. Open report.html there; edit and re-run:")
-    line(f"  {program()} run {demo.folder}/study.toml {demo.folder}/table.csv --out {demo.folder}-mine")
+    show.table("What each hospital would do", ["hospital", "fluids", "lower bound of each dose's value"], rows)
+    show.line(f"Study, table, policies and report are in {demo.folder}/. Open report.html there; edit and re-run:")
+    show.line(f"  {show.program()} run {demo.folder}/study.toml {demo.folder}/table.csv --out {demo.folder}-mine")
 
 
 def why_alone(study: Study, checks: Sequence[SiteCheck]) -> str:
@@ -177,21 +176,21 @@ def _disclosure(checks: Sequence[SiteCheck]) -> None:
         ("Disclosure warns", [(site, v) for site, v in verdicts if v.warns]),
     ):
         if chosen:
-            table(title, ["site", "why"], [[site, verdict.sentence] for site, verdict in chosen])
+            show.table(title, ["site", "why"], [[site, verdict.sentence] for site, verdict in chosen])
     if any(not verdict.holds for _, verdict in verdicts):
-        line("This table is for the site's own eyes. Do not forward it.")
+        show.line("This table is for the site's own eyes. Do not forward it.")
     if not any(verdict.refuses for _, verdict in verdicts):
-        line("Disclosure: every site may release its sums.")
+        show.line("Disclosure: every site may release its sums.")
 
 
 def _privacy_costs(checks: Sequence[SiteCheck]) -> None:
     """Print what differential privacy costs each site, where the study asks for it."""
     costs = [(check.site, check.cost) for check in checks if check.cost is not None]
     if costs:
-        line()
-        line(costs[0][1].sentences[0])
-        table("What the noise costs (experimental)", ["site", "expected"], [[s, c.sentences[1]] for s, c in costs])
-        line("This comes from exact sums, for the site's own eyes. Do not forward it.")
+        show.line()
+        show.line(costs[0][1].sentences[0])
+        show.table("What the noise costs (experimental)", ["site", "expected"], [[s, c.sentences[1]] for s, c in costs])
+        show.line("This comes from exact sums, for the site's own eyes. Do not forward it.")
 
 
 def _sizes(check: SiteCheck) -> list[str]:
@@ -206,7 +205,8 @@ def _identified(study: Study, checks: Sequence[SiteCheck]) -> None:
         [feature, *(f"{check.identified[j].retained:.0%}" for check in checks)]
         for j, feature in enumerate(i.feature for i in checks[0].identified)
     ]
-    table("Share of each shared feature that a site's own effects leave", ["feature", *(c.site for c in checks)], rows)
+    title = "Share of each shared feature that a site's own effects leave"
+    show.table(title, ["feature", *(check.site for check in checks)], rows)
     reasons: dict[tuple[str, str], list[str]] = {}
     for check in checks:
         for i in check.identified:
@@ -214,9 +214,9 @@ def _identified(study: Study, checks: Sequence[SiteCheck]) -> None:
                 reasons.setdefault((i.feature, i.reason), []).append(check.site)
     for (feature, reason), sites in reasons.items():
         where = "every site" if len(sites) == len(checks) else ", ".join(sites)
-        line(f"{feature} carries no information at {where}: {reason}.")
+        show.line(f"{feature} carries no information at {where}: {reason}.")
     if reasons:
-        line()
+        show.line()
 
 
 def _transitions(checks: Sequence[SiteCheck]) -> None:
@@ -228,17 +228,19 @@ def _transitions(checks: Sequence[SiteCheck]) -> None:
         [str(h), *(_marked(check.transitions[h].p_value) for check in checks)]
         for h in range(len(checks[0].transitions))
     ]
-    table(
+    show.table(
         "Do shared features predict the next value, given the site's own? p of an F test",
         ["step", *(check.site for check in checks)],
         rows,
     )
     small, n = sum(p < SMALL_P for p in p_values), len(p_values)
-    line(f"* below {SMALL_P:g}: {small} of {n}; by chance alone about {n * SMALL_P:.2g} would be.")
+    show.line(f"* below {SMALL_P:g}: {small} of {n}; by chance alone about {n * SMALL_P:.2g} would be.")
     if any(rejected(tests)):
-        line("They do, and this breaks the model's transitions (1), as a static covariate does. Consider")
-        line('share = "reward", or make the covariate specific. Common effects on the reward are another question.')
-    line()
+        show.line(
+            "They do, and this breaks the model's transitions (1), as a static covariate does. Consider\n"
+            'share = "reward", or make the covariate specific. Common effects on the reward are another question.'
+        )
+    show.line()
 
 
 def _marked(p: float) -> str:
@@ -274,7 +276,7 @@ def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:
             }
             for v in check.verdicts
         ],
-        **({"differential_privacy": privacy_json(check.cost)} if check.cost else {}),
+        **({"differential_privacy": show.privacy_json(check.cost)} if check.cost else {}),
     }
 
 
@@ -284,20 +286,21 @@ def _counts(counts: dict[str, int]) -> str:
 
 def _values(study: Study, record: Record) -> None:
     """Print the mean over sites of every method by both estimators, and which sites are in doubt or not valued."""
-    means = {(p.method, p.estimator): p for p in record.pooled if not p.over}
-    intervals = {
-        method: [(p.plain.value, p.plain.low, p.plain.high, p.believable) for p in (means[method, e] for e in NAMES)]
-        for method, _ in means
+    means = {
+        (p.method, p.estimator): (p.plain.value, p.plain.low, p.plain.high, p.believable)
+        for p in record.pooled
+        if not p.over
     }
+    intervals = {method: [means[method, estimator] for estimator in show.ESTIMATORS] for method, _ in means}
     if intervals:
-        values_table("Value on held-out patients, mean over sites", study, intervals)
+        show.values_table("Value on held-out patients, mean over sites", study, intervals)
     doubtful = [v for v in record.values if v.method == "FDTR" and v.estimator == "wdr" and not v.believable]
     if doubtful:
-        line(f"{DOUBT} not to be believed; values.csv has every reason. Of FDTR:")
+        show.line(f"{show.DOUBT} not to be believed; values.csv has every reason. Of FDTR:")
         for value in doubtful:
-            line(f"  {value.site}: {value.reason}")
-        line()
+            show.line(f"  {value.site}: {value.reason}")
+        show.line()
     for site, site_record in record.sites.items():
         if site_record.not_valued:
-            line(f"{site} is not valued: {site_record.not_valued}")
-            line()
+            show.line(f"{site} is not valued: {site_record.not_valued}")
+            show.line()
