@@ -7,7 +7,7 @@ import pytest
 
 from command_line import fdtr, refused
 from fdtr.cli.hub_commands import show_total
-from fdtr.inference import Suspicion
+from fdtr.inference.message_checks import Suspicion
 from fdtr.site.fitting import fit_local
 from fdtr.summary import combine
 from random_tables import make_sites, make_study

@@ -21,8 +21,7 @@ import fdtr
 from fdtr.errors import UnreadableFile
 from fdtr.pipeline.results import report_again
 from fdtr.report import charts
-from fdtr.report.formats import number, percent
-from fdtr.report.pages import environment, script_text
+from fdtr.report.pages import environment, number, percent, script_text
 from fdtr.report.record import Choice, Example, KnownValue, Record, Refusal
 from fdtr.report.render import render
 from random_tables import make_study, make_table

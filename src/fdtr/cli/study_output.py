@@ -8,7 +8,6 @@ from typing import Any
 from fdtr.cli import show
 from fdtr.inference.identification import rejected
 from fdtr.inference.shared_effects import SMALL_P
-from fdtr.pipeline.demo import Demo
 from fdtr.pipeline.results import Results
 from fdtr.pipeline.tuning_curves import JudgedCandidate, TuningCurves
 from fdtr.report.record import Record
@@ -113,37 +112,38 @@ def show_results(results: Results, folder: Path, machine: bool) -> None:
     show.line(f"Policies, values, coefficients and report are in {folder}/.")
 
 
-def show_demo(demo: Demo, machine: bool) -> None:
+def show_demo(results: Results, folder: Path, machine: bool) -> None:
     """Print what `fdtr demo` found and where it is."""
+    values, example = results.record.known_values, results.record.example
     if machine:
-        show.as_json({"folder": str(demo.folder), "values": demo.values})
+        show.as_json({"folder": folder, "values": values})
         return
-    study, checks = demo.results.study, demo.results.checks
+    study, checks = results.study, results.checks
     patients = sum(check.n_patients for check in checks.values())
     show.line(f"{len(checks)} simulated hospitals, {patients:,} patients, {study.horizon} decisions each.")
     show.line("Each hospital fits a rule alone, sends one message of sums, and finishes with everybody's totals.")
     show.line()
-    sites = list(checks)
     show.table(
         f"Value on fresh simulated patients: sum of {study.horizon} rewards, at most {study.horizon}, ± 95%",
-        ["method", "value", *sites],
+        ["method", "value", *checks],
         [
-            [v.method, f"{v.value:.3f} ± {(v.high - v.low) / 2:.3f}", *(f"{v.by_site[s]:.2f}" for s in sites)]
-            for v in demo.values
+            [v.method, f"{v.value:.3f} ± {(v.high - v.low) / 2:.3f}", *(f"{v.by_site[site]:.2f}" for site in checks)]
+            for v in values
         ],
     )
     show.line(
         "Clinicians: what was done. FDTR: learnt together. LDTR and Q-learn: each hospital alone; MV: a majority vote."
     )
-    show.line()
-    show.line("One made-up patient: " + ", ".join(f"{name} {value:g}" for name, value in demo.example.state.items()))
-    rows = []
-    for site, choices in demo.example.by_site.items():
-        bounds = "  ".join(f"{a.label} {a.bound:.2f}" for a in choices)
-        rows.append([site, next(a.label for a in choices if a.chosen), bounds])
-    show.table("What each hospital would do", ["hospital", "fluids", "lower bound of each dose's value"], rows)
-    show.line(f"Study, table, policies and report are in {demo.folder}/. Open report.html there; edit and re-run:")
-    show.line(f"  {show.program()} run {demo.folder}/study.toml {demo.folder}/table.csv --out {demo.folder}-mine")
+    if example is not None:
+        show.line()
+        show.line("One made-up patient: " + ", ".join(f"{name} {value:g}" for name, value in example.state.items()))
+        rows = []
+        for site, choices in example.by_site.items():
+            bounds = "  ".join(f"{choice.label} {choice.bound:.2f}" for choice in choices)
+            rows.append([site, next(choice.label for choice in choices if choice.chosen), bounds])
+        show.table("What each hospital would do", ["hospital", "fluids", "lower bound of each dose's value"], rows)
+    show.line(f"Study, table, policies and report are in {folder}/. Open report.html there; edit and re-run:")
+    show.line(f"  {show.program()} run {folder}/study.toml {folder}/table.csv --out {folder}-mine")
 
 
 def why_alone(study: Study, checks: Sequence[SiteCheck]) -> str:
@@ -266,15 +266,7 @@ def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:
             for h, t in enumerate(check.transitions)
         ],
         "disclosure": [
-            {
-                "rule": v.rule,
-                "step": v.step,
-                "holds": v.holds,
-                "measured": v.measured,
-                "asked": v.asked,
-                "otherwise": v.otherwise,
-            }
-            for v in check.verdicts
+            {name: value for name, value in vars(verdict).items() if name != "advice"} for verdict in check.verdicts
         ],
         **({"differential_privacy": show.privacy_json(check.cost)} if check.cost else {}),
     }

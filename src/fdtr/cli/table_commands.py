@@ -123,5 +123,5 @@ def demo(
     policies are worth on fresh patients. Nothing leaves this machine.
     """
     with show.progress() as progress:
-        finished = run_demo(out, fresh=fresh, progress=progress)
-    study_output.show_demo(finished, json)
+        results = run_demo(out, fresh=fresh, progress=progress)
+    study_output.show_demo(results, out, json)

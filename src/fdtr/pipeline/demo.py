@@ -1,7 +1,7 @@
 """A complete example study on simulated data: five hospitals, one study, and what sharing sums gains."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,17 +28,7 @@ VALUES_NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class Demo:
-    """What `fdtr demo` wrote into `folder`: the `results`, each method's value, and one example patient's actions."""
-
-    folder: Path
-    results: Results
-    values: list[KnownValue]
-    example: Example
-
-
-def run_demo(folder: str | Path, *, fresh: bool = False, progress: Progress = ignore_progress) -> Demo:
+def run_demo(folder: str | Path, *, fresh: bool = False, progress: Progress = ignore_progress) -> Results:
     """Simulate the cohort, fit everybody, value every policy on fresh patients, and write it all into `folder`.
 
     A study file or table that was edited there is not overwritten, unless `fresh` asks for it.
@@ -53,14 +43,16 @@ def run_demo(folder: str | Path, *, fresh: bool = False, progress: Progress = ig
         write_atomically(staging / "table.csv", table)
         study = Study.load(staging / "study.toml")
         results = run(study, read_trajectories(staging / "table.csv", study), progress=stage(progress, 0, 65))
-        values = value_methods(results, progress=stage(progress, 65, 90))
-        example = _example(results)
-        known = {"known_values": values, "known_values_note": VALUES_NOTE, "example": example}
+        known = {
+            "known_values": value_methods(results, progress=stage(progress, 65, 90)),
+            "known_values_note": VALUES_NOTE,
+            "example": _example(results),
+        }
         results = replace(results, record=results.record.model_copy(update=known))
         progress("policies, tables and report", 90, 100)
         results.write_files(staging)
     progress("done", 100, 100)
-    return Demo(target, results, values, example)
+    return results
 
 
 def value_methods(results: Results, n: int = FRESH_PATIENTS, progress: Progress = ignore_progress) -> list[KnownValue]:
@@ -99,12 +91,13 @@ def _value(
 
 def _example(results: Results) -> Example:
     """What each hospital's policy recommends for one made-up patient."""
-    explanations = {site: fit.policy.explain(sepsis.EXAMPLE_PATIENT, 0) for site, fit in results.federated.items()}
+    patient = sepsis.EXAMPLE_PATIENT
+    explanations = {site: fit.policy.explain(patient, 0) for site, fit in results.federated.items()}
     by_site = {
         site: [Choice.of(action, chosen=action == explanation.chosen) for action in explanation.actions]
         for site, explanation in explanations.items()
     }
-    return Example(state=dict(sepsis.EXAMPLE_PATIENT), step=0, by_site=by_site)
+    return Example(state=dict(patient), step=0, by_site=by_site)
 
 
 def _protect_edits(target: Path, originals: Mapping[str, bytes]) -> None:

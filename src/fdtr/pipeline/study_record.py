@@ -122,8 +122,6 @@ def site_record(
         variations=variations,
         near_ties=ties.shares,
         withheld=ties.withheld,
-        not_valued="",
-        trust=None,
     )
 
 

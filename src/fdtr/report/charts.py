@@ -111,7 +111,7 @@ def _interval_row(span: Span | Value | KnownValue, method: str, estimator: str, 
     return {"method": method, "estimator": estimator, **interval, "believable": believable}
 
 
-def intervals(rows: Sequence[Row], across: str) -> alt.LayerChart:
+def intervals(rows: Sequence[Row], across: str) -> Drawing:
     """A dot and its interval for each `method` and `estimator`; hollow and dashed where not `believable`."""
     estimators, methods = _distinct(rows, "estimator"), _distinct(rows, "method")
     several = len(estimators) > 1
@@ -286,17 +286,17 @@ def calibration(record: Record) -> Chart:
     return Chart("calibration", "Calibration of the propensity model", _panel_for_each_site(layered), rows)
 
 
-def _panel_for_each_site(panel: alt.Chart | alt.LayerChart) -> alt.FacetChart:
+def _panel_for_each_site(panel: Any) -> Any:
     return panel.facet(facet=alt.Facet("site:N", title=None), columns=2)
 
 
 def _tips(fields: Sequence[str], format_: str | None = None) -> list[alt.Tooltip]:
     """What a tooltip shows: words, or numbers in a format."""
-    kind, options = ("Q", {"format": format_}) if format_ else ("N", {})
-    return [alt.Tooltip(f"{field}:{kind}", title=_TOOLTIPS.get(field, field), **options) for field in fields]
+    kind, shown = ("Q", format_) if format_ else ("N", alt.Undefined)
+    return [alt.Tooltip(f"{field}:{kind}", title=_TOOLTIPS.get(field, field), format=shown) for field in fields]
 
 
-def _line_with_marks(base: alt.Chart, rows: Sequence[Row]) -> alt.LayerChart:
+def _line_with_marks(base: alt.Chart, rows: Sequence[Row]) -> Any:
     """A line and marks for each site."""
     series = _series("site", rows)
     return alt.layer(

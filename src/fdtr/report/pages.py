@@ -1,4 +1,4 @@
-"""Pages from templates: what they may contain, and what a browser may do with them."""
+"""Pages from templates: what they may contain, how they write numbers, and what a browser may do with them."""
 
 import math
 import re
@@ -12,8 +12,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fdtr.report import formats
+from fdtr.report.record import Curve, Span, Value
 
+_NO_VALUE = "–"
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SCRIPT_END = re.compile("</(?=script)", re.IGNORECASE)
 
@@ -39,8 +40,7 @@ def environment() -> Environment:
         finalize=printable,
     )
     named = (
-        formats.number, formats.places, formats.percent, formats.p_value, formats.interval, formats.listed,
-        formats.smallest, formats.largest, formats.calibration_error, grouped, distinct,
+        number, places, percent, p_value, interval, listed, smallest, largest, calibration_error, grouped, distinct,
     )  # fmt: skip
     templates.filters.update({function.__name__: function for function in named}, thousands="{:,}".format)
     templates.tests["finite"] = math.isfinite
@@ -92,3 +92,88 @@ def _policy(scripts: Sequence[str]) -> str:
 def resource(name: str) -> str:
     """A file beside this module."""
     return files("fdtr.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def number(value: float, decimals: int | None = None) -> str:
+    """A number with three significant digits, or with exactly `decimals` places.
+
+    >>> number(1234.5), number(0.012345), number(-2.0), number(-2.0, decimals=2), number(float("nan"))
+    ('1,234', '0.0123', '−2', '−2.00', '–')
+    """
+    if not math.isfinite(value):
+        return _NO_VALUE
+    if value != 0 and abs(value) < 1e-5 and decimals is None:
+        return f"{value:.2e}".replace("-", "−")
+    text = f"{value:,.{places([value]) if decimals is None else decimals}f}"
+    if decimals is None and "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return text.lstrip("-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
+
+
+def places(values: Iterable[float]) -> int:
+    """Decimal places that show the largest of `values` with three significant digits, and at most six.
+
+    >>> places([3.14159, -42.0]), places([0.0])
+    (1, 0)
+    """
+    largest_size = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    return min(max(2 - math.floor(math.log10(largest_size)), 0), 6) if largest_size > 0 else 0
+
+
+def percent(share: float) -> str:
+    """A share between 0 and 1 in whole per cent. A share that is not exactly 0 or 1 is never written as 0% or 100%.
+
+    >>> percent(0.256), percent(0.001), percent(0.9999), percent(1.0)
+    ('26%', '<1%', '>99%', '100%')
+    """
+    if not math.isfinite(share):
+        return _NO_VALUE
+    if 0 < share < 0.005:
+        return "<1%"
+    return ">99%" if 0.995 <= share < 1 else f"{share:.0%}"
+
+
+def p_value(p: float) -> str:
+    """A p-value.
+
+    >>> p_value(0.00002), p_value(0.0312), p_value(0.5), p_value(float("nan"))
+    ('<0.001', '0.031', '0.50', '–')
+    """
+    if not math.isfinite(p):
+        return _NO_VALUE
+    return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def interval(span: Span | Value) -> str:
+    """A value and its 95% interval.
+
+    >>> interval(Span(value=1.5, low=-0.25, high=2))
+    '1.50 (−0.25 to 2.00)'
+    """
+    return f"{number(span.value, 2)} ({number(span.low, 2)} to {number(span.high, 2)})"
+
+
+def listed(words: Iterable[object]) -> str:
+    """Words as a person lists them.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    *first, last = [str(word) for word in words] or [""]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def smallest(values: Sequence[float]) -> float:
+    """The smallest finite value; NaN where there is none."""
+    return min(filter(math.isfinite, values), default=math.nan)
+
+
+def largest(values: Sequence[float]) -> float:
+    """The largest finite value; NaN where there is none."""
+    return max(filter(math.isfinite, values), default=math.nan)
+
+
+def calibration_error(curve: Curve) -> float:
+    """Mean |predicted − observed|, bins weighted by their rows."""
+    bins = [(abs(p - o), n) for p, o, n in zip(curve.predicted, curve.observed, curve.count, strict=True) if n]
+    return sum(gap * n for gap, n in bins) / max(sum(n for _, n in bins), 1)

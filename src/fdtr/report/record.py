@@ -134,8 +134,8 @@ class Site(Part):
     variations: list[Variation]
     near_ties: Steps
     withheld: str
-    not_valued: str
-    trust: Trust | None
+    not_valued: str = ""
+    trust: Trust | None = None
 
 
 class Value(Part):

@@ -14,8 +14,7 @@ from markupsafe import Markup
 from fdtr.inference.shared_effects import SMALL_P
 from fdtr.report import charts
 from fdtr.report.charts import Chart
-from fdtr.report.formats import listed, number, places
-from fdtr.report.pages import grouped, printable, render_page, resource
+from fdtr.report.pages import grouped, listed, number, places, printable, render_page, resource
 from fdtr.report.record import MODEL, ROBUST, Pooled, Record
 from fdtr.study import Study
 
