@@ -1,12 +1,14 @@
 """The front door: its names, its weight, its logging."""
 
 import logging
+import re
 import subprocess
 import sys
 
 import pytest
 
 import fdtr
+from fdtr.disclosure import MethodValue, ValueFacts, release_table, release_values
 from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick
@@ -57,6 +59,17 @@ def test_results_print_short(tmp_path):
     for thing in (local, local.summary, total, fdtr.fit_federated(study, make_sites(study, {"a": 60})["a"], total)):
         assert len(repr(thing)) < 300
         assert "array" not in repr(thing)
+
+
+def test_what_a_person_decides_on_prints_as_one_line():
+    study = make_study()
+    check = fdtr.check(study, make_sites(study, {"a": 60})["a"])
+    assert re.fullmatch(r"<SiteCheck of 'a': 60 patients, 180 rows, (refused by .*|may release its sums)>", repr(check))
+    facts = [ValueFacts(MethodValue("FDTR", "wdr", 1.25, 0.1), size, "") for size in (90.0, 3.0)]
+    values = release_values("a", study.fingerprint, 1200, facts, min_patients=50, min_effective=30.0)
+    assert repr(values) == "<ValueMessage of 'a': 1 values over 1,200 patients, 1 withheld>"
+    table = release_table("a", study.fingerprint, 100, [], min_patients=50, min_cell=11)
+    assert repr(table) == f"<TableOne of 'a': {len(table.rows)} rows>"
 
 
 def test_importing_brings_nothing_heavy():

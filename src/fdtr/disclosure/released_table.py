@@ -80,6 +80,9 @@ class TableOne:
         if self.maker is not _MADE_HERE:
             raise TypeError("A TableOne is made by disclosure.release_table and by nothing else.")
 
+    def __repr__(self) -> str:
+        return f"<TableOne of {self.site!r}: {len(self.rows)} rows>"
+
     @property
     def content(self) -> str:
         """Digest of the cells alone."""

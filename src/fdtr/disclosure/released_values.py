@@ -91,6 +91,13 @@ class ValueMessage:
         if self.maker is not _MADE_HERE:
             raise TypeError("A ValueMessage is made by disclosure.release_values and by nothing else.")
 
+    def __repr__(self) -> str:
+        n_values, n_withheld = len(self.values.values), len(self.withheld)
+        return (
+            f"<ValueMessage of {self.values.site!r}: {n_values} values over {self.values.n:,} patients, "
+            f"{n_withheld} withheld>"
+        )
+
 
 def release_values(
     site: str, fingerprint: str, n: int, facts: Sequence[ValueFacts], min_patients: int, min_effective: float

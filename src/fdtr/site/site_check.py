@@ -51,6 +51,11 @@ class SiteCheck:
     verdicts: list[Verdict]
     cost: Cost | None = None
 
+    def __repr__(self) -> str:
+        refusing = sorted({verdict.rule for verdict in self.verdicts if verdict.refuses})
+        outcome = f"refused by {', '.join(refusing)}" if refusing else "may release its sums"
+        return f"<SiteCheck of {self.site!r}: {self.n_patients:,} patients, {self.n_rows:,} rows, {outcome}>"
+
 
 def check(
     study: Study,
