@@ -9,8 +9,7 @@ import sys
 import pytest
 import typer
 
-from fdtr.cli.app import COMMANDS, app
-from fdtr.cli.command_tree import Group
+from fdtr.cli.app import COMMANDS, Group, app
 
 HEAVY = ("numpy", "pydantic", "fdtr.study", "fdtr.cli.show", "fdtr.cli.options")
 

@@ -12,7 +12,7 @@ from fdtr.inference import infer_effects
 from fdtr.pipeline import run as running
 from fdtr.pipeline import study_record
 from fdtr.pipeline.run import practice_of
-from fdtr.report.record import read_record
+from fdtr.report.record import load_record
 from fdtr.site.rows import evaluation_folds
 from random_tables import make_study, make_table
 
@@ -170,7 +170,7 @@ def test_clusters_are_counted_where_errors_are_by_cluster(results, tmp_path):
     assert ",100,25," in (tmp_path / "out" / "values.csv").read_text()
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Errors are clustered by the column with the role cluster: 25 clusters at a and 25 clusters at b." in page
-    assert read_record((tmp_path / "out" / "results.json").read_text(), "results.json") == clustered.record
+    assert load_record(tmp_path / "out") == clustered.record
     assert "nurse-24" not in page
 
 
@@ -203,13 +203,16 @@ def test_shared_effects_are_those_of_the_total(study, results):
 
 def test_the_record_comes_back_from_its_file(results, tmp_path):
     results.save(tmp_path / "out")
-    text = (tmp_path / "out" / "results.json").read_text()
-    assert read_record(text, "results.json").as_json() == results.record.as_json()
+    file = tmp_path / "out" / "results.json"
+    text = file.read_text()
+    assert load_record(tmp_path / "out").as_json() == results.record.as_json()
     before_clusters = re.sub(r'"n_clusters": null,\s*', "", text)
     assert before_clusters != text
-    assert read_record(before_clusters, "results.json").as_json() == results.record.as_json()
+    file.write_text(before_clusters)
+    assert load_record(tmp_path / "out").as_json() == results.record.as_json()
+    file.write_text(text.replace('"study"', '"stdy"'))
     with pytest.raises(UnreadableFile, match="not what this version"):
-        read_record(text.replace('"study"', '"stdy"'), "results.json")
+        load_record(tmp_path / "out")
     rows = (tmp_path / "out" / "values.csv").read_text().splitlines()
     assert rows[0] == "site,method,estimator,value,low,high,standard_error,n,n_clusters,believable,reason"
     assert len(rows) == 1 + len(results.record.values)

@@ -105,7 +105,7 @@ def ask_and_release(
         show.as_json({**content, "digest": released.summary.digest, "copy": released.copy, **cost})
         return
     show.line(f"Wrote {out}. Give it to the hub. A copy stays at home: {released.copy}")
-    if not released.again:  # sums that may have been sent before cannot be struck
+    if not released.again:  # else its sums may have been sent before
         show.line(f"If it is never sent, strike it: {show.program()} site withdraw {released.summary.digest[:12]}")
 
 

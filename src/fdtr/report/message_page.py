@@ -24,6 +24,13 @@ _TITLES = {
 }
 
 
+_WITH_OUTCOME = (
+    "Sums as above, with the outcome from this step on in place of the second feature: this step's reward plus what the "
+    "site's own first rule expects of the later steps."
+)
+_WITH_REWARD = "Sums as above, with this step's reward, mapped onto [0, 1], in place of the second feature."
+
+
 class Meaning(NamedTuple):
     """An array of a message: its symbol, what it is, and what it tells or cannot tell."""
 
@@ -51,14 +58,13 @@ MEANINGS = {
     "schur_moment": Meaning(
         "s",
         "How the shared covariates relate to what follows",
-        "Sums as above, with the outcome from this step on in place of the second feature: this step's reward plus "
-        "what the site's own first rule expects of the later steps.",
+        _WITH_OUTCOME,
         "It does not tell any one patient's outcome.",
     ),
     "schur_reward": Meaning(
         "s_r",
         "How the shared covariates relate to the reward",
-        "Sums as above, with this step's reward, mapped onto [0, 1], in place of the second feature.",
+        _WITH_REWARD,
         "It does not tell any one patient's reward.",
     ),
     "information": Meaning(
@@ -107,14 +113,13 @@ GRAM_MEANINGS = {
     "moment": Meaning(
         "ΦᵀY",
         "How all covariates relate to what follows",
-        "Sums as above, with the outcome from this step on in place of the second feature: this step's reward plus "
-        "what the site's own first rule expects of the later steps.",
+        _WITH_OUTCOME,
         "It can tell the mean outcome within each treatment, and for those with and without each covariate.",
     ),
     "reward_moment": Meaning(
         "Φᵀr",
         "How all covariates relate to the reward",
-        "Sums as above, with this step's reward, mapped onto [0, 1], in place of the second feature.",
+        _WITH_REWARD,
         "It can tell the mean reward within each treatment, and for those with and without each covariate.",
     ),
     "reward_square": Meaning(

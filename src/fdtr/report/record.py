@@ -311,14 +311,9 @@ def load_record(folder: str | Path) -> Record:
         raise UnreadableFile(
             f"{folder} holds no readable {RESULTS_FILE}. Name a folder that fdtr run or fdtr demo made."
         ) from None
-    return read_record(text, str(source))
-
-
-def read_record(text: str, where: str) -> Record:
-    """The record that a results.json holds."""
     try:
         return Record.model_validate_json(text)
     except ValidationError:
         raise UnreadableFile(
-            f"{where} is not what this version of fdtr writes. Nothing was written. Run the study again: fdtr run."
+            f"{source} is not what this version of fdtr writes. Nothing was written. Run the study again: fdtr run."
         ) from None
