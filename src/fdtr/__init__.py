@@ -1,12 +1,34 @@
 """Learn treatment rules together with other hospitals; share sums, never patients.
 
-A whole study, where one table holds the patients of all sites:
+A whole study, where one table holds the patients of all sites; here they are simulated:
 
-    study = fdtr.Study.load("study.toml")
-    data = fdtr.read_trajectories("table.csv", study)
-    results = fdtr.run(study, data)
-    results.save("out")                          # policies, tables and report.html
-    fdtr.plots.values(results)                   # a chart, for a notebook
+>>> import tempfile
+>>> import fdtr
+>>> world = fdtr.simulation.WorldSpec(n_sites=2, horizon=2, n_actions=2)
+>>> with tempfile.TemporaryDirectory() as folder:
+...     study = fdtr.simulate(world, folder, patients=100)
+...     data = fdtr.read_trajectories(f"{folder}/table.csv", study)
+>>> results = fdtr.run(study, data)
+>>> results  # results.save("out") writes policies, tables and report.html
+<Results of 'linear-mdp': 2 sites, methods FDTR, LDTR, LDTR (MV), Q-learn (1), Q-learn (1-MV), Q-learn (H)>
+>>> results.methods["FDTR"]["site-1"]
+<Policy FDTR of site 'site-1': 2 steps, 8 features>
+>>> value = results.evaluations["site-1"].value("FDTR")
+>>> value.low < value.value < value.high
+True
+>>> chart = fdtr.plots.values(results)  # for a notebook
+
+The baselines by themselves, and how each site's held-out patients judge the settings:
+
+>>> baselines = fdtr.fit_baselines(study, data.by_site())
+>>> baselines["LDTR"]["site-1"]
+<Policy LDTR of site 'site-1': 2 steps, 8 features>
+>>> curves = fdtr.tune(study, data)["site-1"]
+>>> curves.chosen
+Candidate(ridge=0.1, sharing=1.0, share='reward')
+>>> alone = curves.by_sharing[0]  # without the other sites
+>>> print(f"held-out error with w = {alone.candidate.sharing}: {alone.error:.2f} more than the chosen one's")
+held-out error with w = 0.0: 0.58 more than the chosen one's
 
 Where every hospital keeps its own table, a site releases its message, the hub adds the messages up, and the site fits
 its policy from the total; `help(fdtr.exchange)` shows a whole round:

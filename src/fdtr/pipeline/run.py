@@ -30,20 +30,6 @@ def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: P
     `split` is "folds" (every patient is held out once) or "half" (one half of every site is, as in the paper). A site
     that cannot be valued is in `not_valued`, and the others go on. Nothing is released: what disclosure would say is in
     `checks`. `progress` is called with each step that begins; nothing is left to compute after its last call.
-
-    >>> import fdtr, numpy as np, pyarrow as pa
-    >>> from fdtr.simulation import WorldSpec, make_world
-    >>> world = make_world(WorldSpec(n_sites=2, horizon=2, n_actions=2), np.random.default_rng(1))
-    >>> study = fdtr.Study.model_validate(world.study())
-    >>> data = fdtr.read_trajectories(pa.table(world.table(60, np.random.default_rng(2))), study)
-    >>> results = fdtr.run(study, data)
-    >>> results
-    <Results of 'linear-mdp': 2 sites, methods FDTR, LDTR, LDTR (MV), Q-learn (1), Q-learn (1-MV), Q-learn (H)>
-    >>> results.methods["FDTR"]["site-1"]
-    <Policy FDTR of site 'site-1': 2 steps, 8 features>
-    >>> value = results.evaluations["site-1"].value("FDTR")
-    >>> value.low < value.value < value.high
-    True
     """
     if not isinstance(data, Trajectories):
         raise TypeError(f"Trajectories are needed, not {type(data).__name__}: read_trajectories(table, study).")
@@ -91,20 +77,6 @@ def fit_baselines(study: Study, sites: Mapping[str, Trajectories]) -> dict[str, 
     """LDTR, LDTR (MV), Q-learn (1), Q-learn (1-MV) and Q-learn (H): for each, {site: policy}.
 
     `sites` is what `by_site()` of a table gives.
-
-    >>> import fdtr, numpy as np, pyarrow as pa
-    >>> from fdtr.simulation import WorldSpec, make_world
-    >>> world = make_world(WorldSpec(n_sites=2, horizon=2, n_actions=2), np.random.default_rng(1))
-    >>> study = fdtr.Study.model_validate(world.study())
-    >>> data = fdtr.read_trajectories(pa.table(world.table(60, np.random.default_rng(2))), study)
-    >>> baselines = fdtr.fit_baselines(study, data.by_site())
-    >>> for method, policies in baselines.items():
-    ...     print(method, "for", ", ".join(policies))
-    LDTR for site-1, site-2
-    LDTR (MV) for site-1, site-2
-    Q-learn (1) for site-1, site-2
-    Q-learn (1-MV) for site-1, site-2
-    Q-learn (H) for site-1, site-2
     """
     if not isinstance(sites, Mapping):
         raise TypeError(f"A mapping of sites to their rows is needed, not {type(sites).__name__}: data.by_site().")

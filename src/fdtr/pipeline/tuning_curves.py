@@ -46,18 +46,6 @@ def tune(
     """The tuning curves of every site in a table; with `total`, those of the table's one site.
 
     The other sites are then those in the total, and `own` is this site's summary as it was sent, or None.
-
-    >>> import fdtr, numpy as np, pyarrow as pa
-    >>> from fdtr.simulation import WorldSpec, make_world
-    >>> world = make_world(WorldSpec(n_sites=2, horizon=2, n_actions=2), np.random.default_rng(1))
-    >>> study = fdtr.Study.model_validate(world.study())
-    >>> data = fdtr.read_trajectories(pa.table(world.table(100, np.random.default_rng(2))), study)
-    >>> curves = fdtr.tune(study, data)["site-1"]
-    >>> curves.chosen
-    Candidate(ridge=0.1, sharing=1.0, share='reward')
-    >>> alone = curves.by_sharing[0]  # without the other sites
-    >>> print(f"held-out error with w = {alone.candidate.sharing}: {alone.error:.2f} more than the chosen one's")
-    held-out error with w = 0.0: 0.48 more than the chosen one's
     """
     sites = data.by_site()
     summaries: Mapping[str, SiteSummary] = {site: fit_local(study, rows).summary for site, rows in sites.items()}

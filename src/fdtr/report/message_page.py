@@ -25,8 +25,8 @@ _TITLES = {
 
 
 _WITH_OUTCOME = (
-    "Sums as above, with the outcome from this step on in place of the second feature: this step's reward plus what the "
-    "site's own first rule expects of the later steps."
+    "Sums as above, with the outcome from this step on in place of the second feature: this step's reward plus what "
+    "the site's own first rule expects of the later steps."
 )
 _WITH_REWARD = "Sums as above, with this step's reward, mapped onto [0, 1], in place of the second feature."
 
