@@ -69,14 +69,14 @@ def show_total(
 ) -> None:
     """Say what `fdtr hub combine` added, and which sites contradict the others."""
     names, patients = study.feature_map.names[: study.feature_map.n_shared], int(total.sums.n.max())
+    by_feature = {name: coefficients[:, j].tolist() for j, name in enumerate(names)}
     if machine:
-        by_feature = {name: coefficients[:, j].tolist() for j, name in enumerate(names)}
         sums = {"sites": total.sites, "patients": patients, "shared_coefficients": by_feature}
         show.as_json({**sums, "suspicions": doubts})
         return
     show.line(f"Added the sums of {len(total.sites)} sites: {', '.join(total.sites)}; {patients:,} patients.")
     known = [bool(total.significant.schur[:, j, j].any()) for j in range(len(names))]
-    show.coefficients_table("Shared coefficients of the totals, S⁺s", names, coefficients, known)
+    show.coefficients_table("Shared coefficients of the totals, S⁺s", by_feature, known)
     for doubt in doubts:
         show.note(doubt.sentence)
     show.line(f"Wrote {out}. Give it to every site.")

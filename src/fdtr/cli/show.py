@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +21,6 @@ from rich.text import Text
 from fdtr.progress import Progress as Report
 
 if TYPE_CHECKING:  # the hub prints without loading what fits
-    import numpy as np
-    from numpy.typing import NDArray
-
     from fdtr.disclosure.noise import Cost
     from fdtr.exchange.folder.round_status import StepsTaken
     from fdtr.study import Study
@@ -167,12 +164,14 @@ def _interval(value: float, low: float, high: float, believable: bool) -> str:
     return f"{value:.3f} ({low:.2f} to {high:.2f}){'' if believable else f' {DOUBT}'}"
 
 
-def coefficients_table(title: str, names: Sequence[str], values: NDArray[np.float64], known: Sequence[bool]) -> None:
+def coefficients_table(title: str, by_feature: Mapping[str, Sequence[float]], known: Iterable[bool]) -> None:
     """Print a row for each shared feature; one that no site's data inform is marked: it comes from the ridge alone."""
-    labels = [name if is_known else f"{name} (not identified)" for name, is_known in zip(names, known, strict=True)]
-    if names:
-        rows = [[label, *(f"{coefficient:.3f}" for coefficient in values[:, j])] for j, label in enumerate(labels)]
-        table(title, ["feature", *(f"step {h}" for h in range(len(values)))], rows)
+    rows = [
+        [name if is_known else f"{name} (not identified)", *(f"{coefficient:.3f}" for coefficient in by_step)]
+        for (name, by_step), is_known in zip(by_feature.items(), known, strict=True)
+    ]
+    if rows:
+        table(title, ["feature", *(f"step {h}" for h in range(len(rows[0]) - 1))], rows)
 
 
 def privacy_json(cost: Cost) -> dict[str, Any]:

@@ -101,9 +101,11 @@ def show_results(results: Results, folder: Path, machine: bool) -> None:
         show.table("Chosen by each site's own held-out patients", ["site", "ridge λ", "sharing w", "shares"], rows)
     _values(results.study, results.record)
     shared = results.record.shared_coefficients
-    identified = [coefficient.identified for coefficient in shared.values()]
-    title = "Shared coefficients, averaged over sites"
-    show.coefficients_table(title, [*shared], results.shared_coefficients, identified)
+    show.coefficients_table(
+        "Shared coefficients, averaged over sites",
+        {name: coefficient.by_step for name, coefficient in shared.items()},
+        [coefficient.identified for coefficient in shared.values()],
+    )
     checks = list(results.checks.values())
     _privacy_costs(checks)
     alone = why_alone(results.study, checks)
