@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import altair
+
 from fdtr import Study, plots, read_trajectories, run
 from fdtr.errors import FdtrError, InvalidSettings
 from fdtr.inference import SiteValue, pool
@@ -122,7 +124,8 @@ def write_figure(place: Path, found: list[dict[str, Any]], horizon: int) -> None
         "anchor": "start",
     }
     chart = plots.intervals(first, across=f"sum of {horizon} mapped rewards").properties(title=title)
-    chart.save(place / "figure3a.svg")
+    with altair.theme.enable("fdtr"):  # the look of the report
+        chart.save(place / "figure3a.svg")
     with (place / "figure3a.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(found[0]), lineterminator="\n")
         writer.writeheader()

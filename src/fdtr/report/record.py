@@ -35,7 +35,9 @@ class Part(BaseModel):
     @classmethod
     def of(cls, *results: object, **others: Any) -> Self:
         """Copy the fields that have the same name in one of `results`; `others` are the remaining fields."""
-        copied = {name: getattr(r, name) for r in results for name in cls.model_fields if hasattr(r, name)}
+        copied = {
+            name: getattr(result, name) for result in results for name in cls.model_fields if hasattr(result, name)
+        }
         return cls.model_validate({**copied, **others})
 
 
