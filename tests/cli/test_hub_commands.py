@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from command_line import fdtr, refused
@@ -44,7 +43,7 @@ def test_a_doubtful_site_is_named_beside_the_total_and_stays_in_it(machine, caps
     study = make_study()
     total = combine(fit_local(study, rows).summary for rows in make_sites(study, {"a": 60, "b": 60, "c": 60}).values())
     doubts = (Suspicion("b", "values-contradict", 0.0004),)
-    show_total(study, total, np.zeros((3, 6)), doubts, tmp_path / "total.fdtr", machine)
+    show_total(study, total, doubts, tmp_path / "total.fdtr", machine)
     told = capsys.readouterr()
     if machine:
         found = json.loads(told.out)

@@ -5,9 +5,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 
 from fdtr.cli import show
 from fdtr.cli.options import (
@@ -56,20 +54,13 @@ def combine(
     summaries = [read_message(path, loaded, this_round) for path in messages]
     total = combine_messages(loaded, summaries)
     write_total(total, out, this_round, signer)
-    show_total(loaded, total, pooled_coefficients(total), doubtful_messages(summaries), out, json)
+    show_total(loaded, total, doubtful_messages(summaries), out, json)
 
 
-def show_total(
-    study: Study,
-    total: Total,
-    coefficients: NDArray[np.float64],
-    doubts: Sequence[Suspicion],
-    out: Path,
-    machine: bool,
-) -> None:
+def show_total(study: Study, total: Total, doubts: Sequence[Suspicion], out: Path, machine: bool) -> None:
     """Say what `fdtr hub combine` added, and which sites contradict the others."""
     names, patients = study.feature_map.names[: study.feature_map.n_shared], int(total.sums.n.max())
-    by_feature = {name: coefficients[:, j].tolist() for j, name in enumerate(names)}
+    by_feature = dict(zip(names, pooled_coefficients(total).T.tolist(), strict=True))
     if machine:
         sums = {"sites": total.sites, "patients": patients, "shared_coefficients": by_feature}
         show.as_json({**sums, "suspicions": doubts})
