@@ -12,6 +12,7 @@ from fdtr.cohort.extraction_settings import (
     Name,
     SiteCovariate,
     SourceName,
+    with_defaults,
 )
 from fdtr.cohort.settings_toml import Setting
 from fdtr.study.sections import Flag, Number, Text, Whole
@@ -94,21 +95,14 @@ class Clif(Setting):
         """
         if not isinstance(values, Mapping):
             return values
-        filled = dict(values)
-        for name, other, default in (("vitals", "labs", VITALS), ("labs", "vitals", LABS)):
-            moved = values[other] if isinstance(values.get(other), Mapping) else {}
-            if isinstance(values.get(name, {}), Mapping):
-                defaults = {key: value for key, value in default.items() if key not in moved}
-                filled[name] = {**defaults, **values.get(name, {})}
-        if isinstance(values.get("fluids"), Mapping):
-            filled["fluids"] = {**FLUIDS, **values["fluids"]}
-        if isinstance(values.get("conversions"), Mapping):
-            changed = {
-                category: {**CONVERSIONS.get(category, {}), **units} if isinstance(units, Mapping) else units
-                for category, units in values["conversions"].items()
-            }
-            filled["conversions"] = {**CONVERSIONS, **changed}
-        return filled
+        labs, vitals = (values[name] if isinstance(values.get(name), Mapping) else {} for name in ("labs", "vitals"))
+        defaults = {
+            "vitals": {name: category for name, category in VITALS.items() if name not in labs},
+            "labs": {name: category for name, category in LABS.items() if name not in vitals},
+            "fluids": FLUIDS,
+            "conversions": CONVERSIONS,
+        }
+        return with_defaults(values, defaults)
 
 
 class ClifSettings(ExtractionSettings):
@@ -141,9 +135,6 @@ class ClifSettings(ExtractionSettings):
         unnamed = [quantity.name for quantity in self.charted if quantity.name not in named]
         if unnamed:
             raise ValueError(f"[clif] names no category for {unnamed[0]!r}: add it to vitals or labs")
-        unknown = [covariate.name for covariate in self.site_covariates if covariate.name not in ("no_icu", "flow")]
-        if unknown:
-            raise ValueError(f"CLIF tables give no site covariate {unknown[0]!r}; no_icu and flow can be had")
         return self
 
     @property

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from fdtr import __version__, container
 from fdtr.cohort.settings_toml import Setting, as_toml, exact
@@ -22,7 +22,6 @@ from fdtr.study.validation_messages import readable
 
 Hours = Annotated[Number, Field(gt=0, le=100_000)]
 Name = Annotated[str, Field(strict=True, pattern=r"^[a-z][a-z0-9_]{0,40}$")]
-Bounds = tuple[Number, Number]
 SourceName = Literal["mimic-iv", "clif", "meds"]
 Sepsis = Literal["sepsis3", "icd", "listed"]
 
@@ -37,31 +36,35 @@ RESERVED = ("site", "patient", "person", "step", "dose", "action", "reward", "en
 """Names of the other columns of the table."""
 
 
-def _ascending(pair: Bounds) -> Bounds:
+def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
     if pair[0] >= pair[1]:
         raise ValueError(f"the lower end must lie below the upper end, and {pair[0]:g} ≥ {pair[1]:g}")
     return pair
 
 
-def _with_defaults(table: Any, default: Setting) -> Any:
-    """A table of a file with the values of `default` where it has none: a file need only hold what differs."""
-    return {**default.model_dump(), **table} if isinstance(table, Mapping) else table
+Bounds = Annotated[tuple[Number, Number], AfterValidator(_ascending)]
 
 
-def _list_with_defaults(tables: Any, defaults: "Sequence[StateCovariate] | Sequence[SiteCovariate]") -> Any:
-    """A list of a file names everything that is wanted; an incomplete table of a known name gets its defaults."""
-    known = {default.name: default for default in defaults}
-    if not isinstance(tables, list | tuple):
-        return tables
-    return [_with_defaults(table, known[table["name"]]) if _is_incomplete(table, known) else table for table in tables]
+def with_defaults(table: Any, defaults: Mapping[str, Any]) -> Any:
+    """A table of a file, and the tables in it, with `defaults` where it has no entry: a file holds what differs.
+
+    >>> with_defaults({"lactate": {"mg/L": 0.0111}}, {"lactate": {"mg/dL": 0.111}, "potassium": {"mmol/L": 1.0}})
+    {'lactate': {'mg/dL': 0.111, 'mg/L': 0.0111}, 'potassium': {'mmol/L': 1.0}}
+    """
+    if not isinstance(table, Mapping):
+        return table
+    nested = {key: default for key, default in defaults.items() if isinstance(default, Mapping) and key in table}
+    return {**defaults, **table, **{key: with_defaults(table[key], default) for key, default in nested.items()}}
 
 
-def _is_incomplete(table: Any, known: Mapping[str, Setting]) -> bool:
-    # A complete table is taken as it is: an optional field that it leaves out, such as a look-back, is not wanted.
-    if not isinstance(table, Mapping) or table.get("name") not in known:
-        return False
-    fields = type(known[table["name"]]).model_fields
-    return any(field.is_required() and name not in table for name, field in fields.items())
+def _completed(table: Any, defaults: "Sequence[StateCovariate] | Sequence[SiteCovariate]") -> Any:
+    """A table of a list, with its defaults if it has a known name and is incomplete."""
+    for default in defaults:
+        if isinstance(table, Mapping) and table.get("name") == default.name:
+            required = [name for name, field in type(default).model_fields.items() if field.is_required()]
+            # A complete table is taken as it is: an optional field that it leaves out (a look-back) is not wanted.
+            return table if all(name in table for name in required) else with_defaults(table, default.model_dump())
+    return table
 
 
 class Charted(Setting):
@@ -75,11 +78,6 @@ class Charted(Setting):
     look_back_hours: Annotated[
         Hours | None, Field(description="Largest age of a value, in hours, when a step begins; left out: that of all.")
     ] = None
-
-    @field_validator("plausible", "range")
-    @classmethod
-    def _check_bounds(cls, pair: Bounds) -> Bounds:
-        return _ascending(pair)
 
 
 class StateCovariate(Charted):
@@ -95,11 +93,6 @@ class SiteCovariate(Setting):
     meaning: Annotated[Text, Field(description="For the dictionary.")]
     unit: Annotated[Text, Field(description="For the dictionary.")] = "–"
     range: Annotated[Bounds, Field(description="Public bounds for the study.")] = (0.0, 1.0)
-
-    @field_validator("range")
-    @classmethod
-    def _check_bounds(cls, pair: Bounds) -> Bounds:
-        return _ascending(pair)
 
 
 class Outcome(Charted):
@@ -203,7 +196,7 @@ SITE_COVARIATES = (
 )
 
 
-ENDS: Mapping[str, float] = {"death": 0.0, "discharge": 1.0}
+ENDS = {"death": 0.0, "discharge": 1.0}
 
 
 class ExtractionSettings(Setting):
@@ -214,6 +207,7 @@ class ExtractionSettings(Setting):
     """
 
     SOURCE: ClassVar[SourceName] = "mimic-iv"
+    KNOWN_SITE_COVARIATES: ClassVar[tuple[str, ...]] = ("no_icu", "flow")
 
     name: Annotated[Text, Field(description="Name of the drafted study.")] = "sepsis-fluids"
     time_zero: Annotated[
@@ -238,7 +232,7 @@ class ExtractionSettings(Setting):
     ends: Annotated[
         dict[str, Annotated[Number, Field(ge=0, le=1)]],
         Field(description="What each missing step is worth on [0, 1], after death and after discharge."),
-    ] = Field(default_factory=lambda: dict(ENDS))
+    ] = ENDS
     options: Annotated[Options, Field(description="Options of the command; a new option overrides these.")] = Options()
 
     @model_validator(mode="before")
@@ -247,15 +241,13 @@ class ExtractionSettings(Setting):
         """A table changes the fields that it names and keeps the other defaults."""
         if not isinstance(values, Mapping):
             return values
-        filled = dict(values)
+        filled = with_defaults(values, {"ends": ENDS})
         outcome = values.get("outcome")
         if isinstance(outcome, Mapping) and outcome.get("name", LACTATE.name) == LACTATE.name:
-            filled["outcome"] = _with_defaults(outcome, LACTATE)
-        if isinstance(values.get("ends"), Mapping):
-            filled["ends"] = {**ENDS, **values["ends"]}
+            filled["outcome"] = with_defaults(outcome, LACTATE.model_dump())
         for name, defaults in (("covariates", COVARIATES), ("site_covariates", SITE_COVARIATES)):
-            if name in values:
-                filled[name] = _list_with_defaults(values[name], defaults)
+            if isinstance(values.get(name), list | tuple):  # it names all that are wanted
+                filled[name] = [_completed(table, defaults) for table in values[name]]
         return filled
 
     @model_validator(mode="after")
@@ -273,10 +265,14 @@ class ExtractionSettings(Setting):
             )
         if set(self.ends) != {"death", "discharge"}:
             raise ValueError("ends says what death and discharge are worth, both and no other")
-        known = [*names, self.outcome.name, *self.dose.names]
-        unknown = [name for name in self.may_be_absent if name not in known]
+        wanted = {*names, self.outcome.name, *self.dose.names}
+        unknown = [name for name in self.may_be_absent if name not in wanted]
         if unknown:
             raise ValueError(f"may_be_absent names {unknown[0]!r}, which is no covariate, outcome or kind of dose here")
+        not_given = [c.name for c in self.site_covariates if c.name not in self.KNOWN_SITE_COVARIATES]
+        if not_given:
+            known = " and ".join(self.KNOWN_SITE_COVARIATES)
+            raise ValueError(f"{self.SOURCE} gives no site covariate {not_given[0]!r}; {known} can be had")
         if self.options.source not in (None, self.SOURCE):
             raise ValueError(
                 f"these settings were made with `fdtr extract {self.options.source}`, not {self.SOURCE}: use them there"
@@ -331,26 +327,16 @@ class ExtractionSettings(Setting):
         changed = {"steps": study.horizon, "dose": {**self.dose.model_dump(), **agreed}}
         return type(self).model_validate({**self.model_dump(), **changed})
 
-    def with_options(
-        self,
-        *,
-        site: str | None = None,
-        one_site: bool = False,
-        sepsis: Sepsis | None = None,
-        file_type: str | None = None,
-        time_zone: str | None = None,
-    ) -> Self:
-        """These settings with options of the command recorded in them, and with this version of fdtr.
+    def with_options(self, **options: str | bool | None) -> Self:
+        """These settings with some `Options` of the command recorded in them, and with this version of fdtr.
 
-        An option that is left out stays as it was. A named `site` drops the covariates that tell its units apart.
+        An option that is None or False stays as it was. A named `site` drops the covariates that tell its units apart.
         """
-        options = {"site": site, "one_site": one_site or None, "sepsis": sepsis, "file_type": file_type}
-        options |= {"time_zone": time_zone, "source": self.SOURCE, "version": __version__}
-        recorded = self.options.model_dump() | {name: value for name, value in options.items() if value is not None}
-        changed: dict[str, Any] = {"options": Options.model_validate(recorded)}
-        if recorded["site"] is not None:
-            changed["site_covariates"] = ()
-        return self.model_copy(update=changed)
+        given = {name: value for name, value in options.items() if value not in (None, False)}
+        made_with = {"source": self.SOURCE, "version": __version__}
+        recorded = Options.model_validate(self.options.model_dump() | given | made_with)
+        dropped = {} if recorded.site is None else {"site_covariates": ()}
+        return self.model_copy(update={"options": recorded, **dropped})
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:

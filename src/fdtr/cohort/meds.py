@@ -94,6 +94,7 @@ class MedsSettings(ExtractionSettings):
     """All settings of an extraction from MEDS events. The section [meds] has no defaults, because codes are free."""
 
     SOURCE: ClassVar[SourceName] = "meds"
+    KNOWN_SITE_COVARIATES: ClassVar[tuple[str, ...]] = ("flow",)
 
     name: Annotated[Text, Field(description="Name of the drafted study.")] = "meds-fluids"
     # The map decides what begins a stay: an admission or an onset.
@@ -114,9 +115,6 @@ class MedsSettings(ExtractionSettings):
         unknown = [dose.name for dose in self.meds.doses if dose.name not in self.dose.names]
         if unknown:
             raise ValueError(f"[[meds.doses]] has the kind {unknown[0]!r}, which [dose] names does not add up")
-        other = [covariate.name for covariate in self.site_covariates if covariate.name != "flow"]
-        if other:
-            raise ValueError(f"MEDS events give no site covariate {other[0]!r}; flow can be had")
         if self.site_covariates and not self.meds.leave:
             raise ValueError(
                 "flow is a share of patients' time, which needs events that end a stay: add them as [meds] leave, or "

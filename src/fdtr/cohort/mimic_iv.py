@@ -84,7 +84,7 @@ def extract_mimic_iv(
     _put_choices(db, settings)
     if stays is not None:
         db.put("listed", stays)
-    items = [f"{table}_items" for table in sorted({line.table for line in settings.mimic_iv.lines})]
+    items = [f"{table}_items" for table in sorted({line.table for line in settings.mimic_iv.charted})]
     charted = (*settings.concepts, *items)
     total = len(charted) + len(FLUIDS) + 1
     progress("stays", 0, total)
@@ -109,7 +109,7 @@ def _put_choices(db: Database, settings: MimicSettings) -> None:
     window_end = settings.steps * round(settings.step_hours * HOUR)
     windows = {"look_back": list(look_backs.values()), "window_end": [window_end] * len(look_backs)}
     db.put("charted", pa.table({"name": list(look_backs), **windows}))
-    lines = [(line, item) for line in settings.mimic_iv.lines for item in line.items]
+    lines = [(line, item) for line in settings.mimic_iv.charted for item in line.items]
     items = {
         "name": pa.array([line.name for line, _ in lines], pa.string()),
         "source": pa.array([line.table for line, _ in lines], pa.string()),
@@ -159,7 +159,7 @@ def _refuse_unknown_flow(db: Database, settings: MimicSettings) -> None:
 
 def _origins(settings: MimicSettings) -> dict[str, str]:
     items: dict[str, str] = {}
-    for line in settings.mimic_iv.lines:
+    for line in settings.mimic_iv.charted:
         items[line.name] = f"{items[line.name]}; {line.origin}" if line.name in items else line.origin
     excluded = set(map(str, settings.mimic_iv.not_fluids))
     fluids = [item for kind in settings.dose.names for item in FLUIDS[kind].split(", ") if item not in excluded]

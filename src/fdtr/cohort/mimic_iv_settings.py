@@ -70,23 +70,17 @@ class MimicIv(Setting):
         tuple[Text, ...],
         Field(min_length=1, description="Schemas to search for tables; the first that has a table counts."),
     ] = SCHEMAS
-    # None and not empty: TOML lets nobody add [[mimic_iv.charted]] to a printed `charted = []`.
     charted: Annotated[
-        tuple[ChartedItems, ...] | None,
+        tuple[ChartedItems, ...],
         Field(description="Items of covariates that are not built in; a built-in name is then read by these alone."),
-    ] = None
+    ] = ()
     not_fluids: Annotated[
         tuple[ItemId, ...], Field(description="Items of the built-in fluids that are not to count, by itemid.")
     ] = ()
 
-    @property
-    def lines(self) -> tuple[ChartedItems, ...]:
-        """`charted`, or an empty tuple."""
-        return self.charted or ()
-
     @model_validator(mode="after")
     def _check_items(self) -> Self:
-        read = [(line.name, line.table, item) for line in self.lines for item in line.items]
+        read = [(line.name, line.table, item) for line in self.charted for item in line.items]
         repeated = [line for number, line in enumerate(read) if line in read[:number]]
         if repeated:
             name, table, item = repeated[0]
@@ -109,7 +103,7 @@ class MimicSettings(ExtractionSettings):
 
     @model_validator(mode="after")
     def _check_mimic_iv(self) -> Self:
-        wanted, lines = [quantity.name for quantity in self.charted], {line.name for line in self.mimic_iv.lines}
+        wanted, lines = [quantity.name for quantity in self.charted], {line.name for line in self.mimic_iv.charted}
         unknown = [name for name in wanted if name not in CONCEPTS and name not in lines]
         if unknown:
             raise ValueError(
@@ -125,15 +119,12 @@ class MimicSettings(ExtractionSettings):
         kinds = [name for name in self.dose.names if name not in FLUIDS]
         if kinds:
             raise ValueError(f"MIMIC-IV gives no dose {kinds[0]!r}; {' and '.join(FLUIDS)} can be had")
-        other = [covariate.name for covariate in self.site_covariates if covariate.name not in ("no_icu", "flow")]
-        if other:
-            raise ValueError(f"MIMIC-IV gives no site covariate {other[0]!r}; no_icu and flow can be had")
         return self
 
     @property
     def concepts(self) -> tuple[str, ...]:
         """Names that are read by their built-in SQL files."""
-        lines = {line.name for line in self.mimic_iv.lines}
+        lines = {line.name for line in self.mimic_iv.charted}
         return tuple(quantity.name for quantity in self.charted if quantity.name not in lines)
 
     @property
