@@ -6,15 +6,24 @@ error text of a driver may quote a patient's value, so only the kind of the erro
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from enum import Enum
 from importlib.resources import files
 from pathlib import Path
 from typing import ClassVar, Self
 
 import pyarrow as pa
 
-from fdtr.errors import ExtractionError, MissingExtra, RefusedStatement, Unreachable, UnreadableFile
+from fdtr.errors import (
+    ExtractionError,
+    MissingExtra,
+    NotPermitted,
+    RefusedStatement,
+    Unreachable,
+    UnreadableFile,
+    UnsuitableTables,
+)
 
 HOW_TO_NAME = "Name it as duckdb:FILE or postgresql://USER@HOST/DATABASE."
 MEMORY = "3GB"
@@ -23,11 +32,111 @@ MEMORY = "3GB"
 _MICROSECONDS = re.compile(r"\{\{microseconds\(([^{},]*),([^{},]*)\)\}\}")
 
 
+def joined(names: Sequence[str]) -> str:
+    """Names joined as in a sentence.
+
+    >>> joined(["a", "b", "c"])
+    'a, b and c'
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+class Failure(Enum):
+    """Failures of a database: the error to raise, what failed, and what to do.
+
+    {tables} are the user's tables that were being read, and {one_of} names them as the subject of a sentence. Other
+    words in braces are given to `explained`.
+    """
+
+    MISSING_TABLE = (UnsuitableTables, "The database lacks a table that this extraction reads.", "")
+    MISSING_COLUMN = (
+        UnsuitableTables,
+        "{one_of} lacks a column that this extraction reads, or has another type there.",
+        "Is it a newer or older version of the format?",
+    )
+    UNSUITABLE_VALUE = (  # such as the text "<0.5" in place of a number
+        UnsuitableTables,
+        "{column} of {tables} holds text that is no number, or no time such as 2150-03-01 08:00:00, but needs one.",
+        "Convert the column where the table is loaded: text that is no number to an empty value, times to TIMESTAMP.",
+    )
+    NOT_PERMITTED = (
+        NotPermitted,
+        "The database refuses permission to read one of its tables, or to make temporary ones.",
+        "Ask its administrator for SELECT on the tables, USAGE on their schemas, and TEMPORARY on the database.",
+    )
+    NO_TEMPORARY_TABLES = (
+        NotPermitted,
+        "The database lets you read, and not make the temporary tables that an extraction takes.",
+        "Ask its administrator for: GRANT TEMPORARY ON DATABASE {database} TO {role};",
+    )
+    READ_ONLY = (  # the session, or the whole server, allows no CREATE
+        NotPermitted,
+        "The database lets this session only read, and an extraction makes temporary tables, which end with it.",
+        "Connect as a role without default_transaction_read_only; where the server is a standby copy, to its primary.",
+    )
+    STATEMENT_STOPPED = (
+        RefusedStatement,
+        "The database stopped reading {tables}: statement_timeout or lock_timeout was over, or somebody cancelled it.",
+        "Ask its administrator for more time, or set it with PGOPTIONS='-c statement_timeout=0' before the command.",
+    )
+    CONNECTION_LOST = (
+        Unreachable,
+        "The connection to the database was lost while {tables} was read.",
+        "Run the same command again; if it is lost again, ask the administrator whether the server ends long sessions.",
+    )
+    SERVER_FULL = (
+        RefusedStatement,
+        "The database server has no memory or disk left for the temporary tables of an extraction.",
+        "Ask its administrator to make room (temp_file_limit, the disk for temporary files), or try when it is idle.",
+    )
+    MEMORY_LIMIT_REACHED = (
+        RefusedStatement,
+        "DuckDB needs more memory than the {limit} that it may take.",
+        "Give it more, such as --memory 8GB, if the machine has it.",
+    )
+    DISK_FULL = (
+        RefusedStatement,
+        "The disk became full while {tables} was read: DuckDB puts into temporary files what does not fit its memory.",
+        "Make room, name a larger place with TMPDIR, or give more with --memory.",
+    )
+    DAMAGED_FILE = (
+        RefusedStatement,
+        "Not all of {tables} could be read: a file is damaged, or was cut short when it was copied.",
+        "Copy it again from where it came from, or load the table anew.",
+    )
+    OTHER_FAILURE = (  # names the kind of error, never the driver's text
+        RefusedStatement,
+        "The database could not do what it was asked ({kind}) with {tables}.",
+        "Run the same command with --debug to see more; that may quote data, so read it before you pass it on.",
+    )
+
+    def explained(self, tables: Sequence[str] = (), **details: str) -> ExtractionError:
+        """The error, with its sentences about `tables`."""
+        error, what, advice = self.value
+        one_of = f"{'One of ' if len(tables) > 1 else ''}{joined(tables)}" if tables else "A table of the database"
+        names = joined(tables) if tables else "the database"
+        text = f"{what} Nothing was written. {advice}".rstrip()
+        explained: ExtractionError = error(text.format(tables=names, one_of=one_of, **details))
+        return explained
+
+
+def permission_denied(tables: Sequence[str], role: str = "YOUR_ROLE") -> NotPermitted:
+    """The error for `tables` that `role` may not read, with what to ask the administrator for."""
+    schemas = sorted({table.partition(".")[0] for table in tables})
+    return NotPermitted(
+        f"The database refuses permission to read {joined(tables)}. Nothing was written. Ask its administrator for: "
+        f"GRANT USAGE ON SCHEMA {', '.join(schemas)} TO {role}; GRANT SELECT ON {', '.join(tables)} TO {role};"
+    )
+
+
 class Database(ABC):
     """A session. Leaving its `with` block ends it and drops its temporary tables."""
 
     driver_error: ClassVar[type[Exception]]
     """What the driver raises."""
+
+    failures: ClassVar[Mapping[Failure, tuple[type[Exception], ...]]]
+    """What errors of the driver mean; the first failure that fits counts."""
 
     microseconds: ClassVar[str]
     """SQL for the whole microseconds from {a} to {b}: exact, so that both engines cut windows at the same instant."""
@@ -100,9 +209,15 @@ class Database(ABC):
     @abstractmethod
     def _arrow(self, sql: str) -> pa.Table: ...
 
-    @abstractmethod
+    def _failure(self, error: Exception) -> Failure:
+        return next((f for f, kinds in self.failures.items() if isinstance(error, kinds)), Failure.OTHER_FAILURE)
+
     def _explain(self, error: Exception, tables: Sequence[str]) -> ExtractionError:
         """The error to raise for a driver's `error`; `tables` are the user's tables that were being read."""
+        failure = self._failure(error)
+        if failure is Failure.NOT_PERMITTED and tables:
+            return permission_denied(tables)
+        return failure.explained(tables, kind=type(error).__name__, column="A column")
 
     @contextmanager
     def _explained_errors(self, sql: str) -> Iterator[None]:

@@ -2,13 +2,12 @@
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
-from fdtr.cohort import database_errors
-from fdtr.cohort.databases import HOW_TO_NAME, Database, dotted, needing, quoted
+from fdtr.cohort.databases import HOW_TO_NAME, Database, Failure, dotted, needing, quoted
 from fdtr.errors import ExtractionError, InvalidSettings, Unreachable
 
 with needing("DuckDB"):
@@ -17,12 +16,21 @@ with needing("DuckDB"):
 _AMOUNT = re.compile(r"\d+(\.\d+)?\s*[KMGT]i?B", re.IGNORECASE)
 _COLUMN = re.compile(r"(?:casting from source column |converting column \")(\w+)")
 _DAMAGED = re.compile("corrupt|checksum|failed to read file|decompress", re.IGNORECASE)
+_FAILURES: Mapping[Failure, tuple[type[Exception], ...]] = {
+    Failure.MISSING_TABLE: (duckdb.CatalogException,),
+    Failure.MISSING_COLUMN: (duckdb.BinderException,),
+    Failure.NOT_PERMITTED: (duckdb.PermissionException,),
+    Failure.UNSUITABLE_VALUE: (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.TypeMismatchException),
+    Failure.MEMORY_LIMIT_REACHED: (duckdb.OutOfMemoryException,),
+    Failure.DAMAGED_FILE: (duckdb.IOException, duckdb.SerializationException, duckdb.FatalException),
+}
 
 
 class DuckDb(Database):
     """A session with the DuckDB file at `path`, or with an empty database in memory if `path` is empty."""
 
     driver_error = duckdb.Error
+    failures = _FAILURES
     microseconds = "(epoch_us(CAST({b} AS TIMESTAMP)) - epoch_us(CAST({a} AS TIMESTAMP)))"
 
     def __init__(self, path: str, memory: str) -> None:
@@ -81,39 +89,25 @@ class DuckDb(Database):
     def _temporary(self, name: str) -> str:
         return f"temp.{quoted(name)}"
 
-    def _explain(self, error: Exception, tables: Sequence[str]) -> ExtractionError:
-        text = str(error)
-        match error:
-            case duckdb.CatalogException():
-                return database_errors.missing_table()
-            case duckdb.BinderException():
-                return database_errors.missing_column(tables)
-            case duckdb.PermissionException():
-                return database_errors.permission_denied(tables)
-            case duckdb.ConversionException() | duckdb.OutOfRangeException() | duckdb.TypeMismatchException():
-                return self._unsuitable(text, tables)
-            case duckdb.OutOfMemoryException():
-                return database_errors.memory_limit_reached(self._memory)
-            case duckdb.IOException() if "No space left" in text:
-                return database_errors.disk_full(tables)
-            case duckdb.IOException() | duckdb.SerializationException() | duckdb.FatalException():
-                return database_errors.damaged_file(tables)
-            case _:
-                return (
-                    database_errors.damaged_file(tables)
-                    if _DAMAGED.search(text)
-                    else database_errors.other_failure(error, tables)
-                )
+    def _failure(self, error: Exception) -> Failure:
+        failure, text = super()._failure(error), str(error)
+        if failure is Failure.DAMAGED_FILE and "No space left" in text:
+            return Failure.DISK_FULL
+        return Failure.DAMAGED_FILE if failure is Failure.OTHER_FAILURE and _DAMAGED.search(text) else failure
 
-    def _unsuitable(self, message: str, tables: Sequence[str]) -> ExtractionError:
-        """Name the column that DuckDB's `message` names, if one of `tables` has it; the rest may quote a value."""
-        columns = _COLUMN.findall(message)
-        for view, user_name in self._user_names.items():
-            known = self._arrow(f"SELECT * FROM {quoted(view)} LIMIT 0").column_names if user_name in tables else []
-            for column in columns:
-                if column in known:
-                    return database_errors.unsuitable_value([user_name], column)
-        return database_errors.unsuitable_value(tables)
+    def _explain(self, error: Exception, tables: Sequence[str]) -> ExtractionError:
+        failure = self._failure(error)
+        if failure is Failure.MEMORY_LIMIT_REACHED:
+            return failure.explained(limit=self._memory)
+        if failure is Failure.UNSUITABLE_VALUE:
+            # DuckDB's text is searched for a column that one of `tables` has; the rest of it may quote a value.
+            named = _COLUMN.findall(str(error))
+            for view, user_name in self._user_names.items():
+                known = self._arrow(f"SELECT * FROM {quoted(view)} LIMIT 0").column_names if user_name in tables else []
+                for column in named:
+                    if column in known:
+                        return failure.explained([user_name], column=f"The column {column}")
+        return super()._explain(error, tables)
 
 
 def _not_opened(name: str, error: duckdb.Error) -> str:

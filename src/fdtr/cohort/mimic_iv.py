@@ -13,8 +13,7 @@ from typing import Literal
 import pyarrow as pa
 
 from fdtr.cohort.cohort_flow import Flow, keep_cohort
-from fdtr.cohort.database_errors import joined
-from fdtr.cohort.databases import Database, quoted, read_sql
+from fdtr.cohort.databases import Database, joined, quoted, read_sql
 from fdtr.cohort.extraction_settings import Sepsis
 from fdtr.cohort.mimic_iv_settings import CONCEPTS, FLUIDS, MimicSettings
 from fdtr.cohort.time_steps import HOUR, ExtractedTable, Source, make_table

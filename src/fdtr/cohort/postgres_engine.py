@@ -1,13 +1,12 @@
 """PostgreSQL: all statements run in one transaction, on one snapshot of the data, and it is never committed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from fdtr.cohort import database_errors
-from fdtr.cohort.databases import HOW_TO_NAME, Database, dotted, needing, quoted
-from fdtr.errors import ExtractionError, Unreachable
+from fdtr.cohort.databases import HOW_TO_NAME, Database, Failure, dotted, needing, permission_denied, quoted
+from fdtr.errors import Unreachable
 
 with needing("psycopg"):
     import psycopg
@@ -45,12 +44,28 @@ _FAILED = {
     "too many": "The database server has no connection left. Try again later.",
 }
 _ESCAPES = 'A password in the address has to be written with %40 for "@" and %2F for "/"; better put it into ~/.pgpass.'
+_FAILURES: Mapping[Failure, tuple[type[Exception], ...]] = {
+    Failure.MISSING_TABLE: (errors.UndefinedTable, errors.InvalidSchemaName),
+    Failure.MISSING_COLUMN: (errors.UndefinedColumn,),
+    Failure.UNSUITABLE_VALUE: (
+        psycopg.DataError,
+        errors.UndefinedFunction,
+        errors.DatatypeMismatch,
+        errors.CannotCoerce,
+    ),
+    Failure.NOT_PERMITTED: (errors.InsufficientPrivilege,),
+    Failure.READ_ONLY: (errors.ReadOnlySqlTransaction,),
+    Failure.STATEMENT_STOPPED: (errors.QueryCanceled, errors.LockNotAvailable),
+    Failure.SERVER_FULL: (errors.OutOfMemory, errors.DiskFull, errors.ConfigurationLimitExceeded),
+    Failure.DAMAGED_FILE: (errors.DataCorrupted, errors.IndexCorrupted, errors.IoError),
+}
 
 
 class PostgreSql(Database):
     """A session with the PostgreSQL database at `address`."""
 
     driver_error = psycopg.Error
+    failures = _FAILURES
     microseconds = "CAST(EXTRACT(EPOCH FROM (CAST({b} AS TIMESTAMP) - CAST({a} AS TIMESTAMP))) * 1000000 AS BIGINT)"
 
     def __init__(self, address: str) -> None:
@@ -107,11 +122,11 @@ class PostgreSql(Database):
         )["name"].to_pylist()
         forbidden = [table for table in tables if table in unreadable]
         if forbidden:
-            raise database_errors.permission_denied(forbidden, quoted(rights["role"]))
+            raise permission_denied(forbidden, quoted(rights["role"]))
         if rights["reading"] == "on":
-            raise database_errors.read_only()
+            raise Failure.READ_ONLY.explained()
         if not rights["make"]:
-            raise database_errors.no_temporary_tables(quoted(rights["base"]), quoted(rights["role"]))
+            raise Failure.NO_TEMPORARY_TABLES.explained(database=quoted(rights["base"]), role=quoted(rights["role"]))
 
     def qualified(self, table: str) -> str:
         """SQL name of a table of the database, even if a temporary table has the same name."""
@@ -135,28 +150,10 @@ class PostgreSql(Database):
     def _temporary(self, name: str) -> str:
         return f"pg_temp.{quoted(name)}"
 
-    def _explain(self, error: Exception, tables: Sequence[str]) -> ExtractionError:
-        match error:
-            case errors.UndefinedTable() | errors.InvalidSchemaName():
-                return database_errors.missing_table()
-            case errors.UndefinedColumn():
-                return database_errors.missing_column(tables)
-            case psycopg.DataError() | errors.UndefinedFunction() | errors.DatatypeMismatch() | errors.CannotCoerce():
-                return database_errors.unsuitable_value(tables)
-            case errors.InsufficientPrivilege():
-                return database_errors.permission_denied(tables)
-            case errors.ReadOnlySqlTransaction():
-                return database_errors.read_only()
-            case errors.QueryCanceled() | errors.LockNotAvailable():
-                return database_errors.statement_stopped(tables)
-            case errors.OutOfMemory() | errors.DiskFull() | errors.ConfigurationLimitExceeded():
-                return database_errors.server_full()
-            case errors.DataCorrupted() | errors.IndexCorrupted() | errors.IoError():
-                return database_errors.damaged_file(tables)
-            case psycopg.OperationalError() if self._connection.closed:
-                return database_errors.connection_lost(tables)
-            case _:
-                return database_errors.other_failure(error, tables)
+    def _failure(self, error: Exception) -> Failure:
+        failure = super()._failure(error)
+        lost = isinstance(error, psycopg.OperationalError) and self._connection.closed
+        return Failure.CONNECTION_LOST if failure is Failure.OTHER_FAILURE and lost else failure
 
 
 def _has_password(address: str) -> bool:
