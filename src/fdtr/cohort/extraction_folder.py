@@ -5,6 +5,7 @@ import io
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,11 @@ def write_files(folder: str | Path, files: Mapping[str, bytes]) -> None:
 def files_of(extracted: ExtractedTable, study: str) -> dict[str, bytes]:
     """The files of an extraction by name. The text of the `study` file must be valid."""
     Study.parse(study.encode(), "study.toml")
-    dictionary = [entry.as_row() for entry in extracted.dictionary]
     files = {
         "table.parquet": as_parquet(extracted.table),
         "study.toml": study.encode(),
         "settings.toml": extracted.settings.as_toml().encode(),
-        "dictionary.csv": as_csv(dictionary),
+        "dictionary.csv": as_csv(map(asdict, extracted.dictionary)),
         "dictionary.md": as_markdown(extracted.dictionary, f"{extracted.settings.name}: columns").encode(),
         "flow.csv": as_csv(extracted.flow.as_rows()),
         "flow.svg": extracted.flow.as_svg().encode(),

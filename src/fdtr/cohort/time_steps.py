@@ -10,18 +10,19 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fdtr.cohort.cohort_flow import Flow, keep_large_sites
-from fdtr.cohort.data_dictionary import Entry, describe
-from fdtr.cohort.databases import Database, quoted, read_sql
-from fdtr.cohort.extraction_settings import MEASURED, MISSING, Charted, ExtractionSettings, Outcome
-from fdtr.cohort.missing_values import (
+from fdtr.cohort.data_dictionary import (
     STATE,
     Counts,
+    Entry,
     SourceCounts,
     count_missing,
+    describe,
     empty_columns,
     no_values,
     sparse_notes,
 )
+from fdtr.cohort.databases import Database, quoted, read_sql
+from fdtr.cohort.extraction_settings import MEASURED, MISSING, Charted, ExtractionSettings, Outcome
 from fdtr.errors import EmptyCohort, UnsuitableTables
 from fdtr.progress import Progress, ignore_progress
 
@@ -163,13 +164,9 @@ def _of_one_site(rows: pa.Table, site: str | None) -> pa.Table:
 def _count_source(db: Database, source: Source, rows: pa.Table) -> SourceCounts:
     """Counts of what was read for the stays of `rows`."""
     db.put("table_stays", pa.table({"stay_id": pc.unique(rows["stay_id"])}))
-    counts = db.arrow(read_sql("dropped")).to_pylist()
-    states, outcomes, doses = (
-        {row["name"]: Counts(int(row["charted"]), int(row["dropped"])) for row in counts if row["kind"] == kind}
-        for kind in ("state", "outcome", "dose")
-    )
-    outcome = next(iter(outcomes.values()), Counts())
-    return SourceCounts(states, outcome, doses, db.arrow(source.left_out) if source.left_out else None)
+    rows_read = db.arrow(read_sql("dropped")).to_pylist()
+    counts = {(row["kind"], row["name"]): Counts(int(row["charted"]), int(row["dropped"])) for row in rows_read}
+    return SourceCounts(counts, db.arrow(source.left_out) if source.left_out else None)
 
 
 def _with_outcome(rows: pa.Table, settings: ExtractionSettings, flow: Flow) -> tuple[pa.Table, Flow]:
