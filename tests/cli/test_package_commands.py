@@ -15,7 +15,7 @@ from clif_tables import hospital
 from fdtr.cli.app import app
 from fdtr.cohort.clif_settings import ClifSettings
 from fdtr.cohort.site_package import Config, check_fits, write_package
-from fdtr.cohort.study_drafts import draft_study
+from fdtr.cohort.study_drafts import draft_study_from_settings
 from fdtr.errors import InvalidSettings, InvalidStudy, MissingFile, OutputExists
 from fdtr.exchange.wire import read_message
 from fdtr.study import Study
@@ -27,7 +27,7 @@ MADE = {"config.json", "study.toml", "settings.toml", "run.sh", "run.bat", "READ
 @pytest.fixture
 def place(tmp_path):
     """A study, and a folder of programs that has `fdtr`, as an installation would put it there."""
-    (tmp_path / "study.toml").write_text(draft_study(SETTINGS))
+    (tmp_path / "study.toml").write_text(draft_study_from_settings(SETTINGS))
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "fdtr"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -W error -m fdtr "$@"\n')
@@ -170,7 +170,7 @@ def test_one_no_leaves_neither_message_nor_table(place, monkeypatch):
     ],
 )
 def test_what_a_study_asks_for_decides_what_leaves(place, monkeypatch, asked, leaves):
-    study = draft_study(SETTINGS).replace('small_step = "withhold"', asked)
+    study = draft_study_from_settings(SETTINGS).replace('small_step = "withhold"', asked)
     (place / "study.toml").write_text(study)
     package = write_package(place / "north", place / "study.toml", SETTINGS)
     hospital(260, 0).write(place / "tables")
@@ -245,7 +245,7 @@ def test_the_folder_holds_what_an_analyst_expects_and_no_data(place):
     ],
 )
 def test_a_study_that_no_site_could_run_is_refused_when_the_package_is_made(replaced, says):
-    text = draft_study(SETTINGS)
+    text = draft_study_from_settings(SETTINGS)
     for old, new in replaced.items():
         text = text.replace(old, new)
     with pytest.raises((InvalidSettings, InvalidStudy), match=says):
@@ -256,7 +256,7 @@ def test_a_study_that_no_site_could_run_is_refused_when_the_package_is_made(repl
 def test_settings_that_need_a_list_are_refused_when_the_package_is_made():
     chosen = SETTINGS.model_copy(update={"time_zero": "onset"})
     with pytest.raises(InvalidSettings, match="a package carries no list"):
-        check_fits(Study.parse(draft_study(chosen).encode(), "study.toml"), chosen)
+        check_fits(Study.parse(draft_study_from_settings(chosen).encode(), "study.toml"), chosen)
 
 
 @pytest.mark.quick

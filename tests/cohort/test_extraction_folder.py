@@ -8,7 +8,7 @@ import pytest
 from cohort_relations import SETTINGS, Hand
 from fdtr.cohort.extraction_folder import require_new_folder, write_extraction
 from fdtr.cohort.extraction_settings import ExtractionSettings
-from fdtr.cohort.study_drafts import draft_study
+from fdtr.cohort.study_drafts import draft_study_from_settings
 from fdtr.errors import InvalidStudy, OutputExists, UnwritableFile
 from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
@@ -16,7 +16,7 @@ from fdtr.study import Study
 
 def test_the_folder_holds_a_table_that_its_study_reads(tmp_path):
     found = Hand(6).chart("sbp", -1, 90).extract("duckdb:")
-    write_extraction(found, draft_study(SETTINGS), tmp_path / "out", {"more/notes.md": b"x"})
+    write_extraction(found, draft_study_from_settings(SETTINGS), tmp_path / "out", {"more/notes.md": b"x"})
     names = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*") if p.is_file()}
     assert names == {
         "table.parquet", "study.toml", "settings.toml", "dictionary.csv", "dictionary.md", "flow.csv", "flow.svg",
@@ -36,7 +36,7 @@ def test_a_folder_that_is_taken_or_a_study_that_is_wrong_leaves_nothing(tmp_path
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").touch()
     with pytest.raises(OutputExists, match="exists already"):
-        write_extraction(found, draft_study(SETTINGS), tmp_path / "out")
+        write_extraction(found, draft_study_from_settings(SETTINGS), tmp_path / "out")
     with pytest.raises(InvalidStudy, match="The study is not valid"):
         write_extraction(found, "format = 1", tmp_path / "other")
     assert [p.name for p in tmp_path.iterdir()] == ["out"]

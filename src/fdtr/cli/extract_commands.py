@@ -19,7 +19,7 @@ from fdtr.cohort import (
     MedsSettings,
     MimicSettings,
     complete_cases,
-    draft_study,
+    draft_study_from_settings,
     draft_target_trial,
     extract_clif,
     extract_meds,
@@ -121,8 +121,7 @@ def mimic_iv(
         extracted = extract_mimic_iv(database, chosen, rule, listed, progress)
     extracted, files = _with_complete_cases(extracted, teaching)
     files["target-trial.md"] = draft_target_trial(extracted).encode()
-    write_extraction(extracted, draft_study(chosen, teaching=teaching), out, files)
-    _report(extracted, out, json)
+    _write_and_report(extracted, out, files, teaching, json)
 
 
 def _sepsis_rule(sepsis: Sepsis | None, stays: Path | None, settings: ExtractionSettings) -> SepsisRule:
@@ -143,7 +142,7 @@ def _with_complete_cases(extracted: ExtractedTable, teaching: bool) -> tuple[Ext
         complete = complete_cases(extracted)
     except EmptyCohort as reason:
         return replace(extracted, notes=(*extracted.notes, f"There is no folder complete/. {reason}")), {}
-    files = files_of(complete, draft_study(extracted.settings, ragged=False, teaching=teaching))
+    files = files_of(complete, draft_study_from_settings(extracted.settings, ragged=False, teaching=teaching))
     names = ("table.parquet", "study.toml", "flow.csv", "flow.svg")
     return extracted, {f"complete/{name}": files[name] for name in names}
 
@@ -183,9 +182,7 @@ def clif(
     chosen = chosen.with_options(site=site, one_site=one_site, file_type=file_type, time_zone=time_zone)
     with _progress() as progress:
         extracted = extract_clif(tables, chosen, onsets=onsets, memory=memory, progress=progress)
-    drafted = draft_study(extracted.settings, cluster=extracted.has_repeated_persons, teaching=teaching)
-    write_extraction(extracted, drafted, out, {"target-trial.md": draft_target_trial(extracted).encode()})
-    _report(extracted, out, json)
+    _write_and_report(extracted, out, {"target-trial.md": draft_target_trial(extracted).encode()}, teaching, json)
 
 
 def meds(
@@ -220,9 +217,7 @@ def meds(
     with _progress() as progress:
         extracted = extract_meds(dataset, chosen, memory=memory, progress=progress)
     # No target trial: only the author of the map knows what begins a stay.
-    drafted = draft_study(extracted.settings, cluster=extracted.has_repeated_persons, teaching=teaching)
-    write_extraction(extracted, drafted, out)
-    _report(extracted, out, json)
+    _write_and_report(extracted, out, {}, teaching, json)
 
 
 def minari(
@@ -284,8 +279,12 @@ def _sites(arguments: list[str]) -> dict[str, Path]:
     return {site: Path(folder) for site, _, folder in pairs}
 
 
-def _report(extracted: ExtractedTable, out: Path, json: bool) -> None:
-    """Show what was extracted: counts, never a patient's value."""
+def _write_and_report(
+    extracted: ExtractedTable, out: Path, files: dict[str, bytes], teaching: bool, json: bool
+) -> None:
+    """Write the folder with a draft of the study and further `files`, and show counts, never a patient's value."""
+    drafted = draft_study_from_settings(extracted.settings, cluster=extracted.has_repeated_persons, teaching=teaching)
+    write_extraction(extracted, drafted, out, files)
     table, flow = extracted.table, extracted.flow.as_rows()
     sites = table.group_by("site").aggregate([("patient", "count_distinct"), ("patient", "count")]).sort_by("site")
     covariates = {covariate.name for covariate in extracted.settings.covariates}

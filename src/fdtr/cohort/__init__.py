@@ -47,7 +47,7 @@ same kind of table, and `fdtr extract` does all of this from the command line.
 (2, 'every covariate known at every step')
 >>> cohort.draft_target_trial(extracted).splitlines()[0]
 '# Target trial'
->>> cohort.write_extraction(extracted, cohort.draft_study(extracted.settings), place / "extracted")
+>>> cohort.write_extraction(extracted, cohort.draft_study_from_settings(extracted.settings), place / "extracted")
 >>> sorted(path.name for path in (place / "extracted").iterdir())
 ['dictionary.csv', 'dictionary.md', 'flow.csv', 'flow.svg', 'left-out.csv', 'missing.csv', 'settings.toml',
  'study.toml', 'table.parquet']

@@ -6,7 +6,7 @@ from .meds import MedsSettings, extract_meds
 from .mimic_iv import extract_mimic_iv, read_stays
 from .mimic_iv_settings import AGE, MimicSettings
 from .minari import read_episodes, write_episodes
-from .study_drafts import draft_study, draft_target_trial
+from .study_drafts import draft_study_from_settings, draft_target_trial
 from .time_steps import ExtractedTable, complete_cases
 
 __all__ = [
@@ -16,7 +16,7 @@ __all__ = [
     "MedsSettings",
     "MimicSettings",
     "complete_cases",
-    "draft_study",
+    "draft_study_from_settings",
     "draft_target_trial",
     "extract_clif",
     "extract_meds",

@@ -76,7 +76,7 @@ class Failure(Enum):
     )
     STATEMENT_STOPPED = (
         RefusedStatement,
-        "The database stopped reading {tables}: statement_timeout or lock_timeout was over, or somebody cancelled it.",
+        "The database stopped reading {tables}: statement_timeout or lock_timeout ran out, or somebody cancelled it.",
         "Ask its administrator for more time, or set it with PGOPTIONS='-c statement_timeout=0' before the command.",
     )
     CONNECTION_LOST = (

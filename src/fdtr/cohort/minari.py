@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fdtr import container
 from fdtr.cohort.data_dictionary import Entry, as_markdown
 from fdtr.cohort.extraction_folder import as_csv, as_parquet, write_files
-from fdtr.cohort.study_drafts import RELAXED
+from fdtr.cohort.study_drafts import fill_in
 from fdtr.errors import EmptyCohort, InvalidTable, MissingExtra, UnreadableFile
 from fdtr.progress import Progress, ignore_progress
 from fdtr.study import Study
@@ -30,7 +30,6 @@ from fdtr.trajectories.table_sources import round_outward
 
 MOST_BYTES = 2**24
 TERMINATED = "terminated"
-EFFECT = 'effect = "shared"  # the same at every site; or "specific": a site\'s own'
 Floats = NDArray[np.float64]
 
 
@@ -260,7 +259,7 @@ def write_episodes(episodes: Episodes, name: str, folder: str | Path, *, teachin
         {
             "table.parquet": as_parquet(episodes.table),
             "study.toml": study.encode(),
-            "dictionary.csv": as_csv([entry.as_row() for entry in entries]),
+            "dictionary.csv": as_csv(map(asdict, entries)),
             "dictionary.md": as_markdown(entries, f"{name}: columns").encode(),
         },
     )
@@ -268,53 +267,37 @@ def write_episodes(episodes: Episodes, name: str, folder: str | Path, *, teachin
 
 def draft_episode_study(episodes: Episodes, name: str, *, teaching: bool = False) -> str:
     """The text of a study file. Ranges are those of the spaces; an unbounded space has the range of the data."""
-    actions = list(episodes.actions.levels)
-    low, high = _reward_range(episodes)
-    lines = [
-        "# Drafted by `fdtr extract minari`. Decide with all sites which effects are shared. Ranges that are",
-        "# marked are this data's own extremes, rounded: replace them by bounds known beforehand.",
-        "format = 1",
-        f"name = {json.dumps(name, ensure_ascii=False)}",
-        f"horizon = {episodes.horizon}",
-        "",
-        "[actions]",
-        f"levels = {actions}",
-        'basis = "categorical"  # codes of a space have no order',
-    ]
-    for number, column in enumerate(state_columns(episodes.states)):
-        lines += ["", "[[covariates]]", f"name = {json.dumps(column)}", EFFECT, *_covariate(episodes, number, column)]
-    lines += ["", "[reward]", f"range = [{low:.10g}, {high:.10g}]  # of this data"]
-    if _ended_early(episodes):
-        lines += ["", "[ends]  # what each missing step is worth on [0, 1]: a reward of 0"]
-        lines.append(f"{TERMINATED} = {abs(low) / (high - low):.10g}")  # low is 0 or below: never -0
-    lines += ["", "[disclosure]", *RELAXED] if teaching else []
-    return "\n".join(lines) + "\n"
+    columns = enumerate(state_columns(episodes.states))
+    ended_early = episodes.table["end"].null_count < episodes.table.num_rows
+    low, high = _extremes(episodes.table["reward"], *((0.0,) if ended_early else ()))
+    return fill_in(
+        "episodes.toml.j2",
+        name=name,
+        episodes=episodes,
+        covariates={column: _range_or_levels(episodes, number, column) for number, column in columns},
+        reward=f"[{low:.10g}, {high:.10g}]",
+        # A reward of 0. `low` is 0 or below: the worth is never -0.
+        ends={TERMINATED: f"{abs(low) / (high - low):.10g}"} if ended_early else {},
+        teaching=teaching,
+    )
 
 
-def _covariate(episodes: Episodes, number: int, column: str) -> list[str]:
+def _range_or_levels(episodes: Episodes, number: int, column: str) -> str:
     space = episodes.states
     if space.levels:
-        return [f'basis = {{ kind = "categorical", levels = {list(space.levels)} }}']
+        return f'basis = {{ kind = "categorical", levels = {list(space.levels)} }}'
     low, high = space.low[number], space.high[number]
     # Unbounded spaces often state the largest number of their type.
     if isfinite(low) and isfinite(high) and abs(low) < 1e30 and abs(high) < 1e30:
-        return [f"range = [{low:.10g}, {high:.10g}]"]
+        return f"range = [{low:.10g}, {high:.10g}]"
     low, high = _extremes(episodes.table[column])
-    return [f"range = [{low:.10g}, {high:.10g}]  # of this data"]
+    return f"range = [{low:.10g}, {high:.10g}]  # of this data"
 
 
 def _extremes(column: pa.ChunkedArray, *others: float) -> tuple[float, float]:
     extremes = pc.min_max(column).as_py()
     low, high = min([extremes["min"], *others]), max([extremes["max"], *others])
     return round_outward(low, high) if low < high else (low, low + 1.0)
-
-
-def _reward_range(episodes: Episodes) -> tuple[float, float]:
-    return _extremes(episodes.table["reward"], *((0.0,) if _ended_early(episodes) else ()))
-
-
-def _ended_early(episodes: Episodes) -> bool:
-    return bool(episodes.table["end"].null_count < episodes.table.num_rows)
 
 
 def _dictionary(episodes: Episodes) -> tuple[Entry, ...]:

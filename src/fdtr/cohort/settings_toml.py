@@ -23,6 +23,11 @@ def exact(number: float) -> str:
     return str(int(number)) if float(number).is_integer() and abs(number) < 1e15 else repr(float(number))
 
 
+def toml_text(text: str) -> str:
+    """A text as a TOML basic string, which is a JSON string except for one character."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 class Setting(Section):
     """One table of the settings file."""
 
@@ -97,7 +102,7 @@ def _line(section: Section, name: str, value: Any, explained: set[str]) -> Itera
 
 
 def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _text(name)
+    return name if _BARE.fullmatch(name) else toml_text(name)
 
 
 def _value(value: Any) -> str:
@@ -106,14 +111,9 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return _text(value)
+        return toml_text(value)
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + " }"
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(_value, value)) + "]"
     return repr(value)
-
-
-def _text(text: str) -> str:
-    # A JSON string is a TOML basic string, except for one character.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
