@@ -6,9 +6,6 @@ from textwrap import wrap
 from typing import Self
 from xml.sax.saxutils import escape
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from fdtr.cohort.databases import Database
 
 _WIDTH, _MARGIN, _GAP, _LINE = 720, 16, 14, 19
@@ -90,17 +87,6 @@ def keep_cohort(db: Database, stays: str, what: str, rules: Sequence[tuple[str, 
     for (rule, _), count in zip(rules, counts, strict=True):
         flow = flow.then(rule, left=count)
     return flow
-
-
-def keep_large_sites(rows: pa.Table, flow: Flow, smallest_site: int) -> tuple[pa.Table, Flow]:
-    """The `rows` of sites with at least `smallest_site` stays. Apply this rule last: other rules make sites smaller."""
-    if smallest_site == 1:
-        return rows, flow
-    stays = rows.group_by("site").aggregate([("stay_id", "count_distinct")])
-    large = stays.filter(pc.greater_equal(stays["stay_id_count_distinct"], smallest_site))["site"]
-    rows = rows.filter(pc.is_in(rows["site"], large.combine_chunks()))
-    left = int(pc.count_distinct(rows["stay_id"]).as_py())
-    return rows, flow.then(f"at a site with {smallest_site} of them or more", left=left)
 
 
 def _height(lines: int) -> float:

@@ -224,7 +224,7 @@ def _map_events(db: Database, settings: MedsSettings, progress: Progress) -> Sou
     for number, relation in enumerate(RELATIONS, 1):
         progress(relation, number, len(RELATIONS) + 1)
         db.make(relation, read_sql(f"meds/{relation}"))
-    unmatched = _unmatched(db, settings.meds)
+    unmatched = _unmatched(db)
     return Source(
         flow,
         _origins(settings.meds),
@@ -239,16 +239,16 @@ OWN_CODES = {("birth", "MEDS_BIRTH"), ("death", "MEDS_DEATH")}
 """Codes that MEDS itself defines; a dataset need not have them."""
 
 
-def _unmatched(db: Database, code_map: Meds) -> dict[str, list[str]]:
+def _unmatched(db: Database) -> dict[str, list[str]]:
     """Codes of the map that no event has, by the name that they are used for."""
-    numbers = db.arrow(
-        "SELECT m.line FROM meds_map AS m WHERE NOT EXISTS (SELECT 1 FROM meds_codes AS d WHERE d.code = m.code "
-        "OR (m.prefix AND starts_with(d.code, m.code))) ORDER BY m.line"
-    )
-    lines, unmatched = list(_lines(code_map)), dict[str, list[str]]()
-    for number in numbers["line"].to_pylist():
-        _, _, name, _, code, *_ = lines[number]
-        unmatched.setdefault(name, []).append(code)
+    rows = db.arrow(
+        "SELECT m.name, CASE WHEN m.prefix THEN m.code || '*' ELSE m.code END AS code FROM meds_map AS m "
+        "WHERE NOT EXISTS (SELECT 1 FROM meds_codes AS d WHERE d.code = m.code OR (m.prefix AND "
+        "starts_with(d.code, m.code))) ORDER BY m.line"
+    ).to_pylist()
+    unmatched: dict[str, list[str]] = {}
+    for row in rows:
+        unmatched.setdefault(row["name"], []).append(row["code"])
     return unmatched
 
 

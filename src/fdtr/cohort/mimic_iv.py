@@ -15,7 +15,7 @@ import pyarrow as pa
 from fdtr.cohort.cohort_flow import Flow, keep_cohort
 from fdtr.cohort.databases import Database, joined, quoted, read_sql
 from fdtr.cohort.extraction_settings import Sepsis
-from fdtr.cohort.mimic_iv_settings import CONCEPTS, FLUIDS, MimicSettings
+from fdtr.cohort.mimic_iv_settings import CONCEPTS, MimicSettings
 from fdtr.cohort.time_steps import HOUR, ExtractedTable, Source, make_table
 from fdtr.errors import EmptyCohort, UnreadableFile, UnsuitableTables
 from fdtr.progress import Progress, ignore_progress
@@ -54,6 +54,11 @@ SEPTIC: Mapping[Sepsis, Mapping[str, Columns]] = {
     "listed": {},
 }
 
+FLUID_ITEMS = pa.schema({"name": pa.string(), "itemid": pa.int64()})
+ITEMS = pa.schema(
+    {"name": pa.string(), "source": pa.string(), "itemid": pa.int64(), "factor": pa.float64(), "shift": pa.float64()}
+)
+
 RULES: Mapping[Sepsis, str] = {
     "sepsis3": "Sepsis-3 (derived table sepsis3)",
     "icd": "sepsis by ICD codes of the admission",
@@ -85,15 +90,19 @@ def extract_mimic_iv(
         db.put("listed", stays)
     items = [f"{table}_items" for table in sorted({line.table for line in settings.mimic_iv.charted})]
     charted = (*settings.concepts, *items)
-    total = len(charted) + len(FLUIDS) + 1
+    total = len(charted) + 2
     progress("stays", 0, total)
     for name, file in {"units": "units", "septic": f"septic_{sepsis}", "candidates": "candidates"}.items():
         db.make(name, read_sql(f"mimic_iv/{file}"))
     flow = _keep_cohort(db, sepsis)
     db.make("stays", read_sql("mimic_iv/stays"))
-    _refuse_unknown_flow(db, settings)
-    _make_relation(db, "measurements", charted, progress, 1, total)
-    _make_relation(db, "doses", tuple(FLUIDS), progress, 1 + len(charted), total)
+    for number, concept in enumerate(charted, 1):
+        progress(concept, number, total)
+        db.make(concept, read_sql(f"mimic_iv/{concept}"))
+    union = " UNION ALL ".join(f"SELECT * FROM {concept}" for concept in charted)
+    db.run(f"CREATE TEMPORARY VIEW measurements AS {union}")
+    progress("doses", total - 1, total)
+    db.make("doses", read_sql("mimic_iv/doses"))
     return make_table(db, settings, Source(flow, _origins(settings)), progress)
 
 
@@ -108,27 +117,14 @@ def _put_choices(db: Database, settings: MimicSettings) -> None:
     window_end = settings.steps * round(settings.step_hours * HOUR)
     windows = {"look_back": list(look_backs.values()), "window_end": [window_end] * len(look_backs)}
     db.put("charted", pa.table({"name": list(look_backs), **windows}))
-    lines = [(line, item) for line in settings.mimic_iv.charted for item in line.items]
-    items = {
-        "name": pa.array([line.name for line, _ in lines], pa.string()),
-        "source": pa.array([line.table for line, _ in lines], pa.string()),
-        "itemid": pa.array([item for _, item in lines], pa.int64()),
-        "factor": pa.array([line.factor for line, _ in lines], pa.float64()),
-        "shift": pa.array([line.shift for line, _ in lines], pa.float64()),
-    }
-    db.put("charted_items", pa.table(items))
-    db.put("not_fluids", pa.table({"itemid": pa.array(settings.mimic_iv.not_fluids, pa.int64())}))
-
-
-def _make_relation(
-    db: Database, relation: str, concepts: tuple[str, ...], progress: Progress, first: int, total: int
-) -> None:
-    """Make `relation` from the rows of several `concepts`, each with an SQL file of its own."""
-    for number, concept in enumerate(concepts):
-        progress(concept, first + number, total)
-        db.make(concept, read_sql(f"mimic_iv/{concept}"))
-    union = " UNION ALL ".join(f"SELECT * FROM {concept}" for concept in concepts)
-    db.run(f"CREATE TEMPORARY VIEW {relation} AS {union}")
+    lines = [
+        {"name": line.name, "source": line.table, "itemid": item, "factor": line.factor, "shift": line.shift}
+        for line in settings.mimic_iv.charted
+        for item in line.items
+    ]
+    db.put("charted_items", pa.Table.from_pylist(lines, ITEMS))
+    fluids = [{"name": kind, "itemid": item} for kind, item in settings.fluids]
+    db.put("fluid_items", pa.Table.from_pylist(fluids, FLUID_ITEMS))
 
 
 def _keep_cohort(db: Database, sepsis: Sepsis) -> Flow:
@@ -147,21 +143,11 @@ def _keep_cohort(db: Database, sepsis: Sepsis) -> Flow:
     return keep_cohort(db, "candidates", "ICU stays", rules)
 
 
-def _refuse_unknown_flow(db: Database, settings: MimicSettings) -> None:
-    unknown = db.arrow("SELECT DISTINCT site FROM stays WHERE flow IS NULL ORDER BY site")["site"].to_pylist()
-    if unknown and "flow" in {covariate.name for covariate in settings.site_covariates}:
-        raise UnsuitableTables(
-            f"No stay that began in {unknown[0]} has an outtime in icustays, so that the flow of this unit is not "
-            "known. Nothing was written. Load icustays anew, or leave flow out of site_covariates in the settings."
-        )
-
-
 def _origins(settings: MimicSettings) -> dict[str, str]:
     items: dict[str, str] = {}
     for line in settings.mimic_iv.charted:
         items[line.name] = f"{items[line.name]}; {line.origin}" if line.name in items else line.origin
-    excluded = set(map(str, settings.mimic_iv.not_fluids))
-    fluids = [item for kind in settings.dose.names for item in FLUIDS[kind].split(", ") if item not in excluded]
+    fluids = ", ".join(str(item) for _, item in settings.fluids)
     return {
         **CONCEPTS,
         **items,
@@ -170,7 +156,7 @@ def _origins(settings: MimicSettings) -> dict[str, str]:
         "person": "icustays.subject_id",
         "no_icu": "icustays.first_careunit",
         "flow": "icustays: intime to outtime of all stays",
-        "dose": f"inputevents {', '.join(fluids)}, without rewritten rows and solutions that carry a drug",
+        "dose": f"inputevents {fluids}, without rewritten rows and solutions that carry a drug",
     }
 
 

@@ -22,10 +22,14 @@ CONCEPTS = {
 """Quantities with an SQL file of their own, and the items that it reads."""
 
 FLUIDS = {
-    "crystalloid": "225158, 225828, 225944, 225797, 225159, 225823, 225825, 225827, 225941, 226089",
-    "colloid": "220864, 220862, 225174, 225795, 225796",
+    # Saline 0.9% (225158) and 0.45% (225159), Ringer's lactate (225828), dextrose 5% in saline or Ringer's (225823,
+    # 225825, 225827, 225941), sterile water (225944), free water (225797), piggyback (226089). Water resuscitates
+    # nobody, and piggyback bags carry drugs: the setting not_fluids leaves items out. Dextrose 5% in water is not here.
+    "crystalloid": (225158, 225828, 225944, 225797, 225159, 225823, 225825, 225827, 225941, 226089),
+    # Albumin 5% (220864) and 25% (220862), hetastarch 6% (225174), dextran (225795, 225796).
+    "colloid": (220864, 220862, 225174, 225795, 225796),
 }
-"""Kinds of dose, and the items of `inputevents` that count as each."""
+"""Kinds of dose, and the items of `inputevents` that count as each. The choice is ours."""
 
 LOOKS_AHEAD: Mapping[Sepsis, str] = {
     "sepsis3": "Sepsis-3 by mimic-code counts organ failure up to 24 hours after infection was suspected, so that a "
@@ -85,8 +89,7 @@ class MimicIv(Setting):
         if repeated:
             name, table, item = repeated[0]
             raise ValueError(f"item {item} of {table} stands twice for {name!r} under charted")
-        fluids = {int(item) for items in FLUIDS.values() for item in items.split(", ")}
-        others = [item for item in self.not_fluids if item not in fluids]
+        others = [item for item in self.not_fluids if not any(item in items for items in FLUIDS.values())]
         if others:
             raise ValueError(f"not_fluids has {others[0]}, which does not count as a fluid anyway")
         return self
@@ -126,6 +129,12 @@ class MimicSettings(ExtractionSettings):
         """Names that are read by their built-in SQL files."""
         lines = {line.name for line in self.mimic_iv.charted}
         return tuple(quantity.name for quantity in self.charted if quantity.name not in lines)
+
+    @property
+    def fluids(self) -> list[tuple[str, int]]:
+        """Kind and item of each fluid that counts."""
+        kinds, excluded = dict.fromkeys(self.dose.names), self.mimic_iv.not_fluids
+        return [(kind, item) for kind in kinds for item in FLUIDS[kind] if item not in excluded]
 
     @property
     def looks_ahead(self) -> str:

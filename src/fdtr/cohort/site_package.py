@@ -73,11 +73,6 @@ class Config(Section):
         except ValidationError as error:
             raise InvalidSettings(f"{path} is not valid:\n" + "\n".join(readable(error, cls, values))) from None
 
-    @staticmethod
-    def to_fill_in() -> str:
-        """config.json as sites receive it."""
-        return json.dumps(TO_FILL_IN, indent=2) + "\n"
-
 
 class Package:
     """Paths in a folder that `write_package` made, and the replacement of its private table."""
@@ -143,7 +138,7 @@ def write_package(folder: Path, study: Path, settings: ClifSettings) -> Package:
     texts = {name: _file(name, loaded.name) for name in TEXTS}
     contents = {
         **texts,
-        package.config.name: Config.to_fill_in().encode(),
+        package.config.name: (json.dumps(TO_FILL_IN, indent=2) + "\n").encode(),
         package.study.name: content,
         package.settings.name: settings.as_toml().encode(),
         ".gitignore": b"private/\n.private*/\n",

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fdtr.cohort.cohort_flow import Flow, keep_large_sites
+from fdtr.cohort.cohort_flow import Flow
 from fdtr.cohort.data_dictionary import (
     STATE,
     Counts,
@@ -84,6 +84,7 @@ def make_table(
 ) -> ExtractedTable:
     """The long table from the relations `stays`, `measurements` and `doses` of `db`."""
     total = len(RELATIONS) + 2
+    values_by_site = _site_values(db, settings)  # refused before the work, not after it
     _put_settings(db, settings)
     for number, relation in enumerate(RELATIONS):
         progress(relation.replace("_", " "), number, total)
@@ -93,7 +94,7 @@ def make_table(
     present = _of_one_site(db.arrow(read_sql("steps")), settings.options.site)
     flow = source.flow.then("there when step 0 begins", left=_distinct(present["stay_id"]))
     rows, flow = _with_outcome(present, settings, flow)
-    rows, flow = keep_large_sites(rows, flow, source.smallest_site)
+    rows, flow = _of_large_sites(rows, flow, source.smallest_site)
     progress("counts", len(RELATIONS) + 1, total)
     # If no stay is left, for want of the outcome say, the columns of all present stays tell why.
     examined = rows if rows.num_rows else present
@@ -102,7 +103,7 @@ def make_table(
     if empty:
         raise no_values(empty, settings, counts, {name: source.hint(name) for name in empty})
     _refuse_small(rows, flow, settings.fewest_sites)
-    table = _columns(rows, settings, _site_values(db, settings))
+    table = _columns(rows, settings, values_by_site)
     progress("table", total, total)
     return ExtractedTable(
         table,
@@ -180,6 +181,16 @@ def _with_outcome(rows: pa.Table, settings: ExtractionSettings, flow: Flow) -> t
         rows = rows.filter(pc.is_in(rows["stay_id"], pc.unique(rows.filter(known)["stay_id"])))
         flow = flow.then(f"{settings.outcome.name} known when step 0 begins", left=_distinct(rows["stay_id"]))
     return rows.append_column("reward", pa.array(rewards(rows, settings.outcome), from_pandas=True)), flow
+
+
+def _of_large_sites(rows: pa.Table, flow: Flow, smallest_site: int) -> tuple[pa.Table, Flow]:
+    """The `rows` of sites with at least `smallest_site` stays. This rule comes last: other rules make sites smaller."""
+    if smallest_site == 1:
+        return rows, flow
+    stays = rows.group_by("site").aggregate([("stay_id", "count_distinct")])
+    large = stays.filter(pc.greater_equal(stays["stay_id_count_distinct"], smallest_site))["site"]
+    rows = rows.filter(pc.is_in(rows["site"], large.combine_chunks()))
+    return rows, flow.then(f"at a site with {smallest_site} of them or more", left=_distinct(rows["stay_id"]))
 
 
 def _carried(rows: pa.Table, settings: ExtractionSettings) -> frozenset[str]:

@@ -1,10 +1,10 @@
--- One row per colloid given, in ml: albumin 5% (220864) and 25% (220862), hetastarch 6% (225174), dextran (225795, 225796).
+-- One row per crystalloid or colloid given, in ml: the items of fluid_items, which are those of FLUIDS in
+-- mimic_iv_settings.py without those that the setting not_fluids leaves out.
 --
--- The choice is ours; the setting not_fluids leaves items out.
 -- Rewritten rows are void: others stand in their place. A solution that a drug was mixed into is no treatment with fluid.
 SELECT
     e.stay_id,
-    'colloid' AS name,
+    f.name,
     e.starttime AS start_time,
     e.endtime AS end_time,
     CASE lower(e.amountuom)
@@ -13,10 +13,7 @@ SELECT
     END AS amount
 FROM source_inputevents AS e
 INNER JOIN stays AS s ON s.stay_id = e.stay_id
+INNER JOIN fluid_items AS f ON f.itemid = e.itemid
 WHERE
-    e.itemid IN (
-        220864, 220862, 225174, 225795, 225796
-    )
-    AND e.statusdescription IS DISTINCT FROM 'Rewritten'
+    e.statusdescription IS DISTINCT FROM 'Rewritten'
     AND e.ordercomponenttypedescription IS DISTINCT FROM 'Mixed solution'
-    AND e.itemid NOT IN (SELECT n.itemid FROM not_fluids AS n)
