@@ -5,9 +5,11 @@ shards, into which public programs turn MIMIC-IV, eICU, OMOP, FHIR and others. C
 they mean.
 """
 
+import tomllib
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import Field, model_validator
@@ -128,34 +130,10 @@ class MedsSettings(ExtractionSettings):
         return f"{self.time_zero}: the event that begins the stay"
 
 
-EXAMPLE: dict[str, Any] = {
-    "begin": ["ICU_ADMISSION//*"],
-    "leave": ["ICU_DISCHARGE//*"],
-    "site_part": 2,
-    "charted": [
-        {"name": "weight", "codes": ["VITAL//weight_kg"]},
-        {"name": "temperature", "codes": ["VITAL//temp_c"]},
-        {"name": "sbp", "codes": ["VITAL//sbp"]},
-        {"name": "hemoglobin", "codes": ["LAB//hemoglobin"]},
-        {"name": "potassium", "codes": ["LAB//potassium"]},
-        {"name": "lactate", "codes": ["LAB//lactate"]},
-    ],
-    "doses": [
-        {
-            "name": "crystalloid",
-            "codes": ["INFUSION_START//sodium_chloride"],
-            "kind": "rate",
-            "stop": ["INFUSION_END//sodium_chloride"],
-        },
-        {"name": "colloid", "codes": ["BOLUS//albumin"]},
-    ],
-}
-"""A map to start from. Every dataset has codes of its own."""
-
-
 def example_settings() -> MedsSettings:
     """Valid settings with an example map, which the user replaces."""
-    return MedsSettings.model_validate({"meds": EXAMPLE})
+    text = files("fdtr.cohort").joinpath("templates", "meds_map.toml").read_text(encoding="utf-8")
+    return MedsSettings.model_validate(tomllib.loads(text))
 
 
 COLUMNS = ("subject_id", "time", "code", "numeric_value")

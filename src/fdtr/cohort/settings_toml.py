@@ -23,9 +23,9 @@ def exact(number: float) -> str:
     return str(int(number)) if float(number).is_integer() and abs(number) < 1e15 else repr(float(number))
 
 
-def toml_text(text: str) -> str:
-    """A text as a TOML basic string, which is a JSON string except for one character."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+def toml_scalar(value: str | float | bool) -> str:
+    """A text, number or flag in TOML, which writes them as JSON does, except for one character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 class Setting(Section):
@@ -49,7 +49,7 @@ def _table(section: Section, path: tuple[str, ...], explained: set[str]) -> Iter
     nested: list[tuple[str, Any]] = []
     for name in type(section).model_fields:
         value = getattr(section, name)
-        if _is_tables(value) or _could_be_tables(section, name):
+        if _is_written_as_tables(section, name):
             nested.append((name, value))
         else:
             yield from _line(section, name, value, explained)
@@ -72,18 +72,12 @@ def _tables(section: Section, path: tuple[str, ...], value: Any, explained: set[
             yield from [*(notes if number == 0 else [""]), f"[[{heading}]]", *_table(item, path, explained)]
 
 
-def _is_tables(value: Any) -> bool:
-    return isinstance(value, BaseModel | Mapping) or (
-        isinstance(value, tuple) and bool(value) and isinstance(value[0], BaseModel)
-    )
-
-
-def _could_be_tables(section: Section, name: str) -> bool:
-    """Whether the field is an empty list of tables, and empty by default."""
-    field = type(section).model_fields[name]
-    kinds = get_args(field.annotation)
-    tables = bool(kinds) and isinstance(kinds[0], type) and issubclass(kinds[0], BaseModel)
-    return tables and field.default == () and getattr(section, name) == ()
+def _is_written_as_tables(section: Section, name: str) -> bool:
+    """Whether the field is a table or a list of tables; one that was emptied is `name = []`."""
+    field, value = type(section).model_fields[name], getattr(section, name)
+    kind = next(iter(get_args(field.annotation)), None)
+    is_list = isinstance(kind, type) and issubclass(kind, BaseModel)
+    return isinstance(value, BaseModel | Mapping) or (is_list and (value != () or field.default == ()))
 
 
 def _line(section: Section, name: str, value: Any, explained: set[str]) -> Iterator[str]:
@@ -102,18 +96,14 @@ def _line(section: Section, name: str, value: Any, explained: set[str]) -> Itera
 
 
 def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else toml_text(name)
+    return name if _BARE.fullmatch(name) else toml_scalar(name)
 
 
 def _value(value: Any) -> str:
     if value is None:
         return "…"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return toml_text(value)
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + " }"
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(_value, value)) + "]"
-    return repr(value)
+    return toml_scalar(value)

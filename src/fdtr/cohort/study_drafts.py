@@ -6,7 +6,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fdtr.cohort.extraction_settings import ExtractionSettings
-from fdtr.cohort.settings_toml import exact, toml_text
+from fdtr.cohort.settings_toml import exact, toml_scalar
 from fdtr.cohort.time_steps import ExtractedTable
 
 
@@ -19,7 +19,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(exact=exact, toml=toml_text, short="{:g}".format, thousands="{:,}".format)
+    environment.filters.update(exact=exact, toml=toml_scalar, short="{:g}".format, thousands="{:,}".format)
     return environment
 
 
