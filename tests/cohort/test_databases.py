@@ -355,9 +355,10 @@ def test_a_list_of_stays_is_read_and_its_faults_told(tmp_path):
     file = tmp_path / "stays.csv"
     file.write_text("stay_id,onset\n1000,2150-03-01 08:00:00\n1001,\n")
     assert read_stays(file)["stay_id"].to_pylist() == [1000, 1001]
-    file.write_text("id\n1000\n")
-    with pytest.raises(UnreadableFile, match="needs a column stay_id"):
-        read_stays(file)
+    for fault in ("id\n1000\n", f"stay_id\n{10**30}\n", f'stay_id\n"{"1" * 200_000}"\n'):
+        file.write_text(fault)
+        with pytest.raises(UnreadableFile, match="needs a column stay_id"):
+            read_stays(file)
 
 
 @pytest.mark.parametrize("onset", ["2150-03-01 08:00:00+02:00", "2150-03-01T08:00:00Z"])

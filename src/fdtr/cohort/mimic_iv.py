@@ -177,18 +177,18 @@ def read_stays(path: str | Path) -> pa.Table:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):
         raise UnreadableFile(f"The list of stays {path} could not be read. Is it a CSV file in UTF-8?") from None
-    rows = list(csv.DictReader(text.splitlines()))
     try:
-        ids = [int(row["stay_id"]) for row in rows]
+        rows = list(csv.DictReader(text.splitlines()))
+        ids = pa.array([int(row["stay_id"]) for row in rows], pa.int64())
         onsets = [datetime.fromisoformat(row["onset"]) if row.get("onset") else None for row in rows]
         if any(onset is not None and onset.tzinfo is not None for onset in onsets):
             raise ValueError  # times of MIMIC-IV have no zone
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, OverflowError, TypeError, ValueError, csv.Error):
         raise UnreadableFile(
             f"The list of stays {path} needs a column stay_id with whole numbers, and may have a column onset with "
             "times such as 2150-03-01 08:00:00, without an offset or a zone. Nothing was written."
         ) from None
-    return pa.table({"stay_id": pa.array(ids, pa.int64()), "onset": pa.array(onsets, pa.timestamp("us"))})
+    return pa.table({"stay_id": ids, "onset": pa.array(onsets, pa.timestamp("us"))})
 
 
 def _find(db: Database, table: str, schemas: Sequence[str]) -> str | None:
