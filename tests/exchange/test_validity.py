@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fdtr.errors import InvalidSums
-from fdtr.exchange.validity import check_grams, check_site, check_sound
+from fdtr.exchange.validity import check_site, check_sound
 from fdtr.site.fitting import fit_local
 from fdtr.summary import Grams, Sums
 from random_tables import make_sites, make_study
@@ -57,7 +57,7 @@ def honest(seed: int, kind: str, d0: int, d1: int, n: int, horizon: int) -> tupl
 )  # fmt: skip
 def test_every_honest_message_passes(seed, kind, d0, d1, n, horizon):
     grams, bound = honest_grams(seed, kind, d0, d1, n, horizon)
-    check_grams(grams, bound)
+    check_site(grams, bound)
     sums = grams.sums(d0)
     check_site(sums, bound)
     check_sound(sums)
@@ -66,7 +66,7 @@ def test_every_honest_message_passes(seed, kind, d0, d1, n, horizon):
 @pytest.mark.parametrize("kind", KINDS)
 def test_wide_honest_messages_pass(kind):
     grams, bound = honest_grams(3, kind, 60, 20, 2000, 2)
-    check_grams(grams, bound)
+    check_site(grams, bound)
     check_site(grams.sums(60), bound)
 
 
@@ -149,9 +149,9 @@ def test_changes_are_caught(name, change, caught):
 def test_changes_of_grams_are_caught(name, change):
     for seed in range(50):
         grams, bound = honest_grams(seed, "plain", 3, 2, 100, 2)
-        check_grams(grams, bound)
+        check_site(grams, bound)
         with pytest.raises(InvalidSums):
-            check_grams(Grams(**{**vars(grams), name: change(getattr(grams, name))}), bound)
+            check_site(Grams(**{**vars(grams), name: change(getattr(grams, name))}), bound)
 
 
 def test_a_gram_knows_every_direction_of_its_moments():
@@ -159,7 +159,7 @@ def test_a_gram_knows_every_direction_of_its_moments():
     moved = grams.moment.copy()
     moved[:, 0] += 1.0  # and not that of its twin
     with pytest.raises(InvalidSums, match="step 0: ΦᵀY has a part in a direction about which ΦᵀΦ knows nothing"):
-        check_grams(Grams(**{**vars(grams), "moment": moved}), bound)
+        check_site(Grams(**{**vars(grams), "moment": moved}), bound)
 
 
 def test_a_masked_total_may_be_a_little_below_zero():

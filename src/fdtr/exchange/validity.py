@@ -81,26 +81,18 @@ def _check_positive(name: str, matrices: Array, d: int, allowed: float) -> None:
         raise InvalidSums(f"step {step}: {name} has a negative eigenvalue, which no sum of squares has")
 
 
-def check_site(sums: Sums, norm_bound: float | None) -> None:
+def check_site(sums: Sums | Grams, norm_bound: float | None) -> None:
     """Refuse sums that no patients of one site could give. `norm_bound` is B, None where there is none."""
     check_sound(sums)
-    if not (_whole(sums.n).all() and _whole(sums.rank).all()):
+    counts = [sums.n] if isinstance(sums, Grams) else [sums.n, sums.rank]
+    if not all(_whole(count).all() for count in counts):
         raise InvalidSums("a count is not a whole number from 0")
     for step in range(sums.horizon):
         try:
-            _check_step(_Step.of(sums, step), sums.horizon - step, norm_bound)
-        except InvalidSums as error:
-            raise type(error)(f"step {step}: {error}") from None
-
-
-def check_grams(grams: Grams, norm_bound: float | None) -> None:
-    """Refuse Grams that no patients of one site could give. `norm_bound` is B, None where there is none."""
-    check_sound(grams)
-    if not _whole(grams.n).all():
-        raise InvalidSums("a count is not a whole number from 0")
-    for step in range(grams.horizon):
-        try:
-            _check_gram_step(grams, step, norm_bound)
+            if isinstance(sums, Grams):
+                _check_gram_step(sums, step, norm_bound)
+            else:
+                _check_step(sums, step, norm_bound)
         except InvalidSums as error:
             raise type(error)(f"step {step}: {error}") from None
 
@@ -108,13 +100,13 @@ def check_grams(grams: Grams, norm_bound: float | None) -> None:
 def _check_gram_step(grams: Grams, step: int, norm_bound: float | None) -> None:
     gram, n, square = grams.gram[step], int(grams.n[step]), float(grams.reward_square[step])
     moment, reward = grams.moment[step], grams.reward_moment[step]
-    if n == 0 and (gram.any() or moment.any() or reward.any() or square):
+    if n == 0 and any(getattr(grams, field.name)[step].any() for field in fields(grams)):
         raise InvalidSums("there are sums over no patients")
     if norm_bound is not None and np.trace(gram) > n * norm_bound**2 * (1 + _ROUNDING_TOLERANCE):
         raise InvalidSums(f"ΦᵀΦ is larger than {n} patients with features of norm {norm_bound:g} can make it")
     if not 0 <= square <= n * (1 + _ROUNDING_TOLERANCE):
         raise InvalidSums(f"rᵀr is not one of {n} patients with rewards from 0 to 1")
-    basis, _ = _scaled_range(gram, "ΦᵀΦ", _GRAM_RANK_TOLERANCE)
+    basis = _scaled_range(gram, "ΦᵀΦ", _GRAM_RANK_TOLERANCE)
     for name, target, most in (("ΦᵀY", moment, n * (grams.horizon - step) ** 2), ("Φᵀr", reward, square)):
         inside = basis.coordinates(target)
         if np.sum(inside**2) > most * (1 + _SQUARE_TOLERANCE) + _ROUNDING_TOLERANCE * n:
@@ -129,66 +121,42 @@ def _whole(counts: Array) -> NDArray[np.bool_]:
     return np.asarray((counts >= 0) & (counts <= _MOST_COUNTED) & (counts == np.floor(counts)))
 
 
-@dataclass(frozen=True)
-class _Step:
-    """S, s, s_r, W, v, u, g and n of one step."""
-
-    schur: Array
-    moment: Array
-    reward: Array
-    information: Array
-    information_moment: Array
-    square: float
-    rank: int
-    n: int
-
-    @classmethod
-    def of(cls, sums: Sums, step: int) -> "_Step":
-        return cls(
-            sums.schur[step],
-            sums.schur_moment[step],
-            sums.schur_reward[step],
-            sums.information[step],
-            sums.information_moment[step],
-            float(sums.information_square[step]),
-            int(sums.rank[step]),
-            int(sums.n[step]),
-        )
-
-
-def _check_step(step: _Step, left: int, norm_bound: float | None) -> None:
-    arrays = (step.schur, step.moment, step.reward, step.information, step.information_moment)
-    if step.n == 0 and (any(array.any() for array in arrays) or step.square or step.rank):
+def _check_step(sums: Sums, step: int, norm_bound: float | None) -> None:
+    schur, n, left = sums.schur[step], int(sums.n[step]), sums.horizon - step
+    if n == 0 and any(getattr(sums, field.name)[step].any() for field in fields(sums)):
         raise InvalidSums("there are sums over no patients")
-    if norm_bound is not None and np.trace(step.schur) > step.n * norm_bound**2 * (1 + _ROUNDING_TOLERANCE):
-        raise InvalidSums(f"S is larger than {step.n} patients with features of norm {norm_bound:g} can make it")
-    basis, rank = _scaled_range(step.schur, "S", _RANK_TOLERANCE)
-    squares = []
-    for name, moment, most in (("s", step.moment, step.n * left**2), ("s_r", step.reward, step.n)):
+    if norm_bound is not None and np.trace(schur) > n * norm_bound**2 * (1 + _ROUNDING_TOLERANCE):
+        raise InvalidSums(f"S is larger than {n} patients with features of norm {norm_bound:g} can make it")
+    basis = _scaled_range(schur, "S", _RANK_TOLERANCE)
+    square = 0.0
+    for name, moment, most in (("s", sums.schur_moment[step], n * left**2), ("s_r", sums.schur_reward[step], n)):
         inside = basis.coordinates(moment)
         if basis.outside(moment, inside) > _RANGE_TOLERANCE * np.sqrt(max(most, 1) * max(len(moment), 1)):
             raise InvalidSums(f"{name} has a part in a direction about which S knows nothing")
-        squares.append(float(np.sum(inside**2)))
-        if squares[-1] > most * (1 + _SQUARE_TOLERANCE):
-            raise InvalidSums(f"{name} is larger than {step.n} patients with targets inside their bounds can make it")
-    _check_information(step, squares[1], rank)
+        square = float(np.sum(inside**2))
+        if square > most * (1 + _SQUARE_TOLERANCE):
+            raise InvalidSums(f"{name} is larger than {n} patients with targets inside their bounds can make it")
+    _check_information(sums, step, square, len(basis.values))
 
 
-def _check_information(step: _Step, square: float, rank: int) -> None:
-    diagonal = np.diagonal(step.schur)
+def _check_information(sums: Sums, step: int, reward_square: float, rank: int) -> None:
+    """Refuse W, v, u and g that are not those of S; `reward_square` is s_rᵀS⁺s_r and `rank` that of S."""
+    schur, reward, information = sums.schur[step], sums.schur_reward[step], sums.information[step]
+    diagonal = np.diagonal(schur)
     some = diagonal > _LEAST
-    weight = float(np.mean(np.diagonal(step.information)[some] / diagonal[some])) if some.any() else 0.0
+    weight = float(np.mean(np.diagonal(information)[some] / diagonal[some])) if some.any() else 0.0
     if not 0 <= weight <= (1 + _ROUNDING_TOLERANCE) / VARIANCE_FLOOR:
         raise InvalidSums(f"W is more than {1 / VARIANCE_FLOOR:g} times S")
     entry = np.sqrt(np.outer(diagonal.clip(0), diagonal.clip(0)))
-    if (np.abs(step.information - weight * step.schur) > _ROUNDING_TOLERANCE * weight * entry).any():
+    if (np.abs(information - weight * schur) > _ROUNDING_TOLERANCE * weight * entry).any():
         raise InvalidSums("W is no multiple of S")
-    difference = np.abs(step.information_moment - weight * step.reward)
-    if (difference > _ROUNDING_TOLERANCE * weight * np.abs(step.reward)).any():
+    difference = np.abs(sums.information_moment[step] - weight * reward)
+    if (difference > _ROUNDING_TOLERANCE * weight * np.abs(reward)).any():
         raise InvalidSums("v is not that multiple of s_r that W is of S")
-    if abs(step.square - weight * square) > _SQUARE_TOLERANCE * weight * max(step.n, 1):
+    most = _SQUARE_TOLERANCE * weight * max(int(sums.n[step]), 1)
+    if abs(float(sums.information_square[step]) - weight * reward_square) > most:
         raise InvalidSums("u is not what W and v make it")
-    if step.rank != (rank if weight > 0 else 0):
+    if sums.rank[step] != (rank if weight > 0 else 0):
         raise InvalidSums("g is not the number of directions that W knows about")
 
 
@@ -210,16 +178,16 @@ class _Range:
         return float(np.linalg.norm(scaled - self.vectors @ (coordinates * np.sqrt(self.values))))
 
 
-def _scaled_range(schur: Array, name: str, tolerance: float) -> tuple[_Range, int]:
+def _scaled_range(schur: Array, name: str, tolerance: float) -> _Range:
     diagonal = np.diagonal(schur)
     some = diagonal > _LEAST
     scale = np.zeros(len(schur))
     scale[some] = 1 / np.sqrt(diagonal[some])
     if not len(schur):
-        return _Range(scale, np.zeros((0, 0)), np.zeros(0)), 0
+        return _Range(scale, np.zeros((0, 0)), np.zeros(0))
     correlations = schur * np.outer(scale, scale)
     if schur[~some].any() or np.abs(correlations).max() > 1 + _RANGE_TOLERANCE:
         raise InvalidSums(f"{name} has products larger than its squares allow")
     values, vectors = eigh(correlations)
     above = values > tolerance
-    return _Range(scale, vectors[:, above], values[above]), int(above.sum())
+    return _Range(scale, vectors[:, above], values[above])

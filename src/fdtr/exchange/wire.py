@@ -23,7 +23,7 @@ from fdtr.container import Container, Source
 from fdtr.disclosure import Message, MethodValue, SiteValues, TableOne, ValueMessage
 from fdtr.errors import DamagedFile, ForeignFile, InvalidSums, OtherStudy, UnreadableFile
 from fdtr.exchange.envelopes import AGAIN, HEX, Received, seal, unseal
-from fdtr.exchange.validity import check_grams, check_site, check_sound
+from fdtr.exchange.validity import check_site, check_sound
 from fdtr.masking import FEWEST_BITS
 from fdtr.signing import HUB, Envelope, Key, Round, check_site_name
 from fdtr.study import Study
@@ -253,12 +253,8 @@ def _check_possible(sums: Sums | Grams, study: Study | None) -> None:
     """Refuse sums that patients of one site could not give; with noise, or without a study, only unsound ones."""
     if study is None or study.disclosure.epsilon is not None:
         check_sound(sums)
-        return
-    bound = study.rules.norm_bound
-    if isinstance(sums, Grams):
-        check_grams(sums, bound)
     else:
-        check_site(sums, bound)
+        check_site(sums, study.rules.norm_bound)
 
 
 def _total(file: Container, source: str | Path, study: Study | None, expected: Round | None) -> Received[Total]:

@@ -6,11 +6,13 @@ Signatures come from outside: `Sign` makes this site's signature, `Verify` check
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
 from fdtr.errors import MalformedPart, TooFewSurvivors
 from fdtr.masking.mask_streams import KEY_BYTES, prefixed
@@ -26,8 +28,65 @@ FEWEST_HONEST = 3
 _PROTOCOL = b"fdtr secure sum 1"
 
 
+def _from_hex(value: Any) -> Any:
+    return bytes.fromhex(value) if isinstance(value, str) else value
+
+
+Name = Annotated[str, Field(min_length=1)]
+Pairs = tuple[tuple[Name, Name], ...]
+Hex = Annotated[bytes, BeforeValidator(_from_hex), PlainSerializer(bytes.hex)]
+"""Bytes that are hexadecimal digits in JSON."""
+KeyBytes = Annotated[Hex, Field(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+
+
+class JsonPart:
+    """A dataclass that travels, or is stored, as JSON. Its annotations say what each field has to be."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    def to_values(self) -> dict[str, Any]:
+        """As JSON values."""
+        values: dict[str, Any] = self._adapter().dump_python(self, mode="json")
+        return values
+
+    def to_json(self) -> str:
+        """As JSON text."""
+        return json.dumps(self.to_values())
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """The part from its JSON text; raises MalformedPart."""
+        try:
+            return cls.from_values(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise error if isinstance(error, MalformedPart) else _malformed(cls) from None
+
+    @classmethod
+    def from_values(cls, values: Any) -> Self:
+        """The part from its JSON values; raises MalformedPart, which quotes none of them: they may be secrets."""
+        if not isinstance(values, dict) or set(values) != {field.name for field in fields(cls)}:  # type: ignore[arg-type]
+            raise _malformed(cls)  # a field with a default has to be there too
+        try:
+            part: Self = cls._adapter().validate_python(values)
+        except ValidationError as error:
+            reasons = [fault.get("ctx", {}).get("error") for fault in error.errors()]
+            stated = [reason for reason in reasons if isinstance(reason, MalformedPart)]
+            raise stated[0] if stated else _malformed(cls) from None
+        return part
+
+    @classmethod
+    @cache
+    def _adapter(cls) -> TypeAdapter[Any]:
+        return TypeAdapter(cls)
+
+
+def _malformed(kind: type[JsonPart]) -> MalformedPart:
+    names = ", ".join(kind.__annotations__)
+    return MalformedPart(f"A part of the secure sum should hold {names} and cannot be read. Ask its sender again.")
+
+
 @dataclass(frozen=True)
-class Round:
+class Round(JsonPart):
     """What all parties of a round agree on beforehand.
 
     `context` is ctx, 32 bytes that bind study, roster and round; `sites` is the whole roster; `length` counts the
@@ -35,7 +94,7 @@ class Round:
     more are needed.
     """
 
-    context: bytes
+    context: Hex
     sites: tuple[str, ...]
     length: int
     min_sites: int = FEWEST_HONEST
@@ -64,37 +123,18 @@ class Round:
         """The bytes to sign in a phase: protocol, phase, ctx and the parts, each after its length."""
         return b"".join(map(prefixed, (_PROTOCOL, phase.encode(), self.context, *parts)))
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {**vars(self), "context": self.context.hex(), "sites": list(self.sites)}
-
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> Self:
-        """The round from its JSON values."""
-        return cls(**{**fields, "context": bytes.fromhex(fields["context"]), "sites": tuple(fields["sites"])})
-
 
 @dataclass(frozen=True)
-class Announcement:
+class Announcement(JsonPart):
     """Step 1: a site's X25519 public key for this round."""
 
-    site: str
-    public_key: bytes
-    signature: bytes = b""
+    site: Name
+    public_key: KeyBytes
+    signature: Hex = b""
 
     def content(self, of: Round) -> bytes:
         """What the site signs."""
         return of.statement("announcement", self.site.encode(), self.public_key)
-
-    def to_json(self) -> str:
-        """As JSON text."""
-        return json.dumps({"site": self.site, "public_key": self.public_key.hex(), "signature": self.signature.hex()})
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Read from JSON text; raises MalformedPart."""
-        fields = parse_object(text, "site", "public_key", "signature")
-        return cls(text_field(fields["site"]), key_field(fields["public_key"]), hex_field(fields["signature"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,10 +156,10 @@ class MaskedMessage:
 
 
 @dataclass(frozen=True)
-class SurvivorList:
+class SurvivorList(JsonPart):
     """Step 4: the sites whose masked messages arrived, each with its message's digest; sorted by site."""
 
-    members: tuple[tuple[str, str], ...]
+    members: Pairs
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "members", tuple(sorted(self.members)))
@@ -140,71 +180,33 @@ class SurvivorList:
         parts = (part.encode() for member in self.members for part in member)
         return hashlib.sha256(of.statement("survivors", *parts)).hexdigest()
 
-    def to_json(self) -> str:
-        """As JSON text."""
-        return json.dumps({"members": [list(member) for member in self.members]})
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Read from JSON text; raises MalformedPart."""
-        return cls(pairs_field(parse_object(text, "members")["members"]))
-
 
 @dataclass(frozen=True)
-class Confirmation:
+class Confirmation(JsonPart):
     """Step 4: a survivor's signature under the list that it was shown, identified by `list_digest`."""
 
-    site: str
-    list_digest: str
-    signature: bytes = b""
+    site: Name
+    list_digest: Name
+    signature: Hex = b""
 
     def content(self, of: Round) -> bytes:
         """What the survivor signs: the same bytes for all who were shown the same list."""
         return of.statement("confirmation", self.list_digest.encode())
 
-    def to_json(self) -> str:
-        """As JSON text."""
-        return json.dumps({**vars(self), "signature": self.signature.hex()})
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Read from JSON text; raises MalformedPart."""
-        fields = parse_object(text, "site", "list_digest", "signature")
-        return cls(text_field(fields["site"]), text_field(fields["list_digest"]), hex_field(fields["signature"]))
-
 
 @dataclass(frozen=True, repr=False)
-class Opening:
+class Opening(JsonPart):
     """Step 5: a survivor's own mask b_i, and the key it shares with each dropped site, sorted by site."""
 
-    site: str
-    self_mask: bytes
-    pair_keys: tuple[tuple[str, bytes], ...]
-    signature: bytes = b""
+    site: Name
+    self_mask: KeyBytes
+    pair_keys: tuple[tuple[Name, KeyBytes], ...]
+    signature: Hex = b""
 
     def content(self, of: Round, survivors: SurvivorList) -> bytes:
         """What the survivor signs."""
         shared = (part for other, shared_key in self.pair_keys for part in (other.encode(), shared_key))
         return of.statement("opening", survivors.digest(of).encode(), self.site.encode(), self.self_mask, *shared)
-
-    def to_json(self) -> str:
-        """As JSON text."""
-        shared = [[other, shared_key.hex()] for other, shared_key in self.pair_keys]
-        return json.dumps(
-            {
-                "site": self.site,
-                "self_mask": self.self_mask.hex(),
-                "pair_keys": shared,
-                "signature": self.signature.hex(),
-            }
-        )
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Read from JSON text; raises MalformedPart."""
-        fields = parse_object(text, "site", "self_mask", "pair_keys", "signature")
-        shared = tuple((other, key_field(digits)) for other, digits in pairs_field(fields["pair_keys"]))
-        return cls(text_field(fields["site"]), key_field(fields["self_mask"]), shared, hex_field(fields["signature"]))
 
 
 def require_enough(agreed: Round, survivors: SurvivorList) -> None:
@@ -214,46 +216,3 @@ def require_enough(agreed: Round, survivors: SurvivorList) -> None:
             f"{len(survivors.sites)} sites are left and {agreed.fewest} are needed: a sum over fewer would stand for "
             "one of them. No mask was opened. Start a new round when the others are back."
         )
-
-
-def parse_object(text: str | bytes, *expected: str) -> dict[str, Any]:
-    """Parse a JSON object that must have exactly the `expected` keys."""
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict) or set(fields) != set(expected):
-        raise MalformedPart(
-            f"A part of the secure sum should hold {', '.join(expected)} and cannot be read. Ask its sender again."
-        )
-    return fields
-
-
-def text_field(value: Any) -> str:
-    """A non-empty text; raises MalformedPart."""
-    if not isinstance(value, str) or not value:
-        raise MalformedPart("A part of the secure sum lacks a name. Ask its sender for it again.")
-    return value
-
-
-def hex_field(value: Any) -> bytes:
-    """Bytes from hexadecimal digits; raises MalformedPart."""
-    try:
-        return bytes.fromhex(text_field(value)) if value != "" else b""
-    except ValueError:
-        raise MalformedPart("A part of the secure sum holds no hexadecimal digits. Ask its sender again.") from None
-
-
-def key_field(value: Any) -> bytes:
-    """A key of 32 bytes from hexadecimal digits; raises MalformedPart."""
-    content = hex_field(value)
-    if len(content) != KEY_BYTES:
-        raise MalformedPart(f"A key of the secure sum has {KEY_BYTES} bytes; this one has {len(content)}.")
-    return content
-
-
-def pairs_field(value: Any) -> tuple[tuple[str, str], ...]:
-    """A list of pairs of non-empty texts; raises MalformedPart."""
-    if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
-        raise MalformedPart("A part of the secure sum lacks its list of sites. Ask its sender for it again.")
-    return tuple((text_field(first), text_field(second)) for first, second in value)

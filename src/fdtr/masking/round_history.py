@@ -5,17 +5,16 @@ of them, the difference is its message. This holds whatever the two studies are 
 are the same in both.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.errors import DifferencingRisk, MalformedPart, OtherFormat
-from fdtr.masking.protocol_messages import FEWEST_HONEST, key_field, pairs_field, parse_object, text_field
+from fdtr.masking.protocol_messages import FEWEST_HONEST, JsonPart, KeyBytes, Pairs
 
 Survivor = tuple[str, str]
 """A site as the roster had it: its name and its public key. Either may change from round to round."""
@@ -83,24 +82,35 @@ class History:
 
     def to_json(self) -> str:
         """As JSON text, for the site's private folder."""
-        rounds = [[past.context.hex(), past.study, past.content, past.survivors] for past in self.rounds]
-        return json.dumps({"secure_sums": rounds})
+        return _Stored(
+            tuple((past.context, past.study, past.content, past.survivors) for past in self.rounds)
+        ).to_json()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """The history from its JSON text; raises MalformedPart."""
-        rounds = parse_object(text, "secure_sums")["secure_sums"]
-        if not isinstance(rounds, list) or not all(isinstance(past, list) and len(past) == 4 for past in rounds):
-            raise MalformedPart("The site's memory of earlier rounds is damaged. Restore it from a backup.")
-        return cls(tuple(_past(*past) for past in rounds))
+        return cls(tuple(_past(*past) for past in _Stored.from_json(text).secure_sums))
 
 
-def _past(context: Any, study: Any, content: Any, survivors: Any) -> PastRound:
+@dataclass(frozen=True)
+class _Stored(JsonPart):
+    """The rounds of a history as its file has them: context, study, content, survivors.
+
+    An earlier fdtr stored the survivors' keys without their names.
+    """
+
+    secure_sums: tuple[tuple[KeyBytes, str, str, Pairs | tuple[str, ...] | None], ...]
+
+
+def _past(context: bytes, study: str, content: str, survivors: Pairs | tuple[str, ...] | None) -> PastRound:
     if survivors is None:
-        return PastRound(key_field(context))
-    if isinstance(survivors, list) and any(isinstance(survivor, str) for survivor in survivors):
+        return PastRound(context)
+    named = tuple(survivor for survivor in survivors if not isinstance(survivor, str))
+    if len(named) < len(survivors):
         raise OtherFormat("An earlier fdtr wrote the memory of secure sums, which knew sites by their keys alone.")
-    return PastRound(key_field(context), text_field(study), text_field(content), pairs_field(survivors))
+    if not study or not content:
+        raise MalformedPart("The site's memory of earlier rounds is damaged. Restore it from a backup.")
+    return PastRound(context, study, content, named)
 
 
 def _by_name(site: Survivor) -> str:

@@ -4,33 +4,32 @@ Each step returns a new `SiteRound`, and what the site then posts follows from t
 posting: after a crash the same state gives the same bytes again, never other bytes under the same keys.
 """
 
-import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Self
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, PlainSerializer
 
-from fdtr.errors import MalformedPart, OtherStudy, ProtocolViolation
+from fdtr.errors import OtherStudy, ProtocolViolation
 from fdtr.masking.mask_streams import KEY_BYTES, add_pair_mask, pair_keys, public_key, stream
 from fdtr.masking.protocol_messages import (
     Announcement,
     Confirmation,
+    Hex,
+    JsonPart,
+    KeyBytes,
     MaskedMessage,
+    Name,
     Opening,
     Round,
     Sign,
     SurvivorList,
     Verify,
-    hex_field,
-    key_field,
-    pairs_field,
-    parse_object,
     require_enough,
-    text_field,
 )
 from fdtr.masking.round_history import History
 
@@ -38,8 +37,15 @@ Words = NDArray[np.uint64]
 _NO_KEYS: Mapping[str, str] = MappingProxyType({})
 
 
+_StoredSurvivors = Annotated[
+    SurvivorList | None,
+    BeforeValidator(lambda members: members if members is None else {"members": members}),
+    PlainSerializer(lambda survivors: survivors and survivors.to_values()["members"]),
+]
+
+
 @dataclass(frozen=True, repr=False)
-class SiteRound:
+class SiteRound(JsonPart):
     """A site's secrets and progress in one round. Never leaves the site.
 
     `private_key` is deleted once the pair keys exist; `pair_keys` are (other site, key); `self_mask` is b_i;
@@ -48,12 +54,12 @@ class SiteRound:
     """
 
     round: Round
-    site: str
-    private_key: bytes
-    self_mask: bytes
-    pair_keys: tuple[tuple[str, bytes], ...] = ()
+    site: Name
+    private_key: Hex
+    self_mask: Hex
+    pair_keys: tuple[tuple[Name, KeyBytes], ...] = ()
     masked_digest: str = ""
-    survivors: SurvivorList | None = None
+    survivors: _StoredSurvivors = None
     opened: bool = False
 
     def announcement(self, sign: Sign) -> Announcement:
@@ -94,40 +100,6 @@ class SiteRound:
     def destroyed(self) -> "SiteRound":
         """The state without its secrets, for a round that has ended or was given up."""
         return replace(self, private_key=b"", self_mask=b"", pair_keys=())
-
-    def to_json(self) -> str:
-        """As JSON text, for the site's private folder alone."""
-        return json.dumps(
-            {
-                **vars(self),
-                "round": self.round.to_dict(),
-                "private_key": self.private_key.hex(),
-                "self_mask": self.self_mask.hex(),
-                "pair_keys": [[other, shared.hex()] for other, shared in self.pair_keys],
-                "survivors": self.survivors and [list(member) for member in self.survivors.members],
-            }
-        )
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """The state from its JSON text; raises MalformedPart."""
-        names = ("round", "site", "private_key", "self_mask", "pair_keys", "masked_digest", "survivors", "opened")
-        fields = parse_object(text, *names)
-        try:
-            agreed = Round.from_dict(fields["round"])
-        except (TypeError, ValueError, KeyError, AttributeError):
-            raise MalformedPart("The saved state of a round is damaged. Give it up and join a new round.") from None
-        listed = fields["survivors"]
-        return cls(
-            round=agreed,
-            site=text_field(fields["site"]),
-            private_key=hex_field(fields["private_key"]),
-            self_mask=hex_field(fields["self_mask"]),
-            pair_keys=tuple((other, key_field(shared)) for other, shared in pairs_field(fields["pair_keys"])),
-            masked_digest=str(fields["masked_digest"]),
-            survivors=None if listed is None else SurvivorList(pairs_field(listed)),
-            opened=fields["opened"] is True,
-        )
 
     def _masked(self, vector: Words) -> MaskedMessage:
         if vector.dtype != np.uint64 or vector.shape != (self.round.length,):

@@ -10,7 +10,7 @@ import pytest
 
 from fdtr.errors import DamagedFile, NoStudyFolder, OtherPosting, ProtocolViolation, UnreadableFile, UnwritableFile
 from fdtr.exchange import atomic_files
-from fdtr.exchange.folder import posted_files
+from fdtr.exchange.folder import round_snapshot
 from fdtr.exchange.folder.round_files import seal_begun, seal_part
 from fdtr.exchange.folder.round_snapshot import read_round
 from fdtr.exchange.folder_layout import CONFIRMED, KEYS, MASKED, OPENED, SUMS, file_name
@@ -159,7 +159,7 @@ def plant(place: Path, number: int) -> None:
 
 @pytest.mark.parametrize("roster", [True, False])
 def test_planted_files_hide_no_site_however_many(tmp_path, monkeypatch, roster):
-    monkeypatch.setattr(posted_files, "_MOST_COUNTED", 50)
+    monkeypatch.setattr(round_snapshot, "_MOST_COUNTED", 50)
     parties = Parties(tmp_path).set_up(study_of(masked=False, roster=roster))
     parties.open()
     parties.join_all()

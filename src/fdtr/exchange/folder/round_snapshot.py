@@ -1,17 +1,19 @@
 """A snapshot of the newest round in a study's folder: all that passes every check."""
 
+import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from fdtr.container import OpenFile
-from fdtr.errors import ChangedSummary, MissingFile, NoStudyFolder, UnreadableFile
-from fdtr.exchange.folder import round_files
-from fdtr.exchange.folder.posted_files import PostedFiles
+from fdtr.container import OpenFile, opened, opened_folder
+from fdtr.errors import ChangedSummary, FdtrError, MissingFile, NoStudyFolder, UnreadableFile
+from fdtr.exchange.folder.round_files import read_part, scale_of
 from fdtr.exchange.folder_layout import (
+    BEGUN,
     CONFIRMED,
     KEYS,
     MASKED,
@@ -28,7 +30,7 @@ from fdtr.exchange.folder_layout import (
     round_folder,
     sites_of,
 )
-from fdtr.exchange.wire import open_message, open_total
+from fdtr.exchange.wire import MOST_SITES, open_message
 from fdtr.hub import combine_messages
 from fdtr.masking import (
     Announcement,
@@ -46,8 +48,97 @@ from fdtr.study import Study, read_study_bytes
 from fdtr.summary import SiteSummary, Total
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+_MOST_COUNTED = 20_000
+_MOST_NAMED = 20
 
 Part = TypeVar("Part")
+
+
+@dataclass
+class PostedFiles:
+    """Reads the files in a study's `folder`, follows no link in it, and notes what fails a check.
+
+    Where the sites are known, their files are opened by name. So strangers' files, however many, hide none of them.
+    """
+
+    folder: Path
+    _faults: list[str] = field(default_factory=list)
+    _unnamed: int = 0
+
+    def read_one(self, path: Path, read: Callable[[OpenFile], Part]) -> Part | None:
+        """What a file holds; None where it is absent or fails a check."""
+        try:
+            with opened(path, beneath=self.folder) as file:
+                return read(file)
+        except MissingFile:
+            return None
+        except FdtrError as error:
+            self.note(str(error))
+            return None
+
+    def of_sites(self, place: Path, sites: Iterable[str], read: Callable[[OpenFile, str], Part]) -> dict[str, Part]:
+        """What each of the sites posted in a folder."""
+        ordered = sorted(sites)
+
+        def read_site(site: str) -> Part | None:
+            return self.read_one(place / file_name(site), lambda file: read(file, site))
+
+        parts = {site: read_site(site) for site in ordered}
+        self._note_strangers(place, set(map(file_name, ordered)))
+        return {site: part for site, part in parts.items() if part is not None}
+
+    def of_anybody(self, place: Path, read: Callable[[OpenFile], SiteSummary]) -> dict[str, SiteSummary]:
+        """Messages of any site, where the study has no roster; each has to lie under its own site's name."""
+        messages: dict[str, SiteSummary] = {}
+        for name in self.names(place):
+            message = self.read_one(place / name, read)
+            if message is None:
+                continue
+            if name != file_name(message.site):
+                self.note(f"{place / name} is of {message.site!r} and lies under another name.")
+                continue
+            messages[message.site] = message
+            if len(messages) > MOST_SITES:
+                raise UnreadableFile(
+                    f"{place} holds messages of more than {MOST_SITES:,} sites, and the study has no [roster] that "
+                    "says whose count. Nothing was done. Write one with `fdtr roster add`, in another folder."
+                )
+        return dict(sorted(messages.items()))
+
+    def names(self, place: Path) -> Iterator[str]:
+        """Names of the files in a folder, one by one. Half-written files begin with a dot and are skipped."""
+        try:
+            with opened_folder(place, self.folder) as descriptor, os.scandir(descriptor) as entries:
+                for entry in entries:
+                    if not entry.name.startswith("."):
+                        yield entry.name
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.note(f"{place} could not be listed: {error.strerror}.")
+        except FdtrError as error:
+            self.note(str(error))
+
+    def note(self, fault: str) -> None:
+        """Remember a fault once, without control characters: a stranger's file name must not steer a terminal."""
+        sentence = "Ignored: " + "".join(c if c.isprintable() else "?" for c in fault)
+        if sentence in self._faults:
+            return
+        if len(self._faults) < _MOST_NAMED:
+            self._faults.append(sentence)
+        else:
+            self._unnamed += 1
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """All faults; beyond a few, their number."""
+        rest = (f"Ignored: at least {self._unnamed:,} more.",) if self._unnamed else ()
+        return (*self._faults, *rest)
+
+    def _note_strangers(self, place: Path, expected: set[str]) -> None:
+        strangers = (name for name in self.names(place) if name not in expected)
+        for name in sorted(islice(strangers, _MOST_COUNTED)):
+            self.note(f"{place / name} is under no name of this study's sites.")
 
 
 @dataclass(frozen=True)
@@ -147,12 +238,6 @@ class RoundSnapshot:
         return computed
 
 
-def scale_of(study: Study) -> FixedPoint:
-    """How a study's sums become whole numbers. K is the whole roster, whoever drops out."""
-    most = study.disclosure.max_patients or 1
-    return FixedPoint(study.horizon, study.feature_map.n_shared, max(len(sites_of(study.roster)), 1), most)
-
-
 def masked_round(study: Study, within: Round) -> MaskedRound:
     """The round of the secure sum, with as many survivors as rule SITES asks for."""
     constant = sum(c.effect == "shared" and c.level == "site" for c in study.covariates)
@@ -209,32 +294,28 @@ def read_round(folder: str | Path, study: Study | None = None) -> RoundSnapshot:
     within = numbered_round(study.fingerprint, study.roster, number)
     place, sites = round_folder(folder, number), sites_of(study.roster)
     masked = study.disclosure.secure_sum
-    length = scale_of(study).length if masked else 0
 
-    def of_sites(part: str, read: Callable[[OpenFile, str], Part]) -> dict[str, Part]:
-        return files.of_sites(place / part, sites, read) if masked else {}
-
-    def sums() -> dict[str, SiteSummary]:
-        if masked:
+    def of_sites(part: str) -> dict[str, Any]:
+        if masked != (part != SUMS):
             return {}
         if not sites:
             return files.of_anybody(place / SUMS, lambda file: open_message(file, study, within).body)
-        return files.of_sites(place / SUMS, sites, lambda file, site: _message(file, site, study, within))
+        return files.of_sites(place / part, sites, lambda file, site: read_part(file, part, site, study, within))
 
-    def of_hub(part: str, read: Callable[[OpenFile], Part]) -> Part | None:
-        return files.read_one(place / HUB / f"{part}{SUFFIX}", read)
+    def of_hub(part: str) -> Any:
+        return files.read_one(place / HUB / f"{part}{SUFFIX}", lambda file: read_part(file, part, HUB, study, within))
 
     return RoundSnapshot(
         folder=folder,
         study=study,
         number=number,
-        sums=sums(),
-        keys=of_sites(KEYS, lambda file, site: round_files.read_keys(file, site, within)),
-        masked=of_sites(MASKED, lambda file, site: round_files.read_masked(file, site, within, length)),
-        confirmed=of_sites(CONFIRMED, lambda file, site: round_files.read_confirmed(file, site, within)),
-        opened=of_sites(OPENED, lambda file, site: round_files.read_opened(file, site, within)),
-        survivors=of_hub(SURVIVORS, lambda file: round_files.read_survivors(file, within)) if masked else None,
-        total=of_hub(TOTAL, lambda file: open_total(file, study, within).body),
+        sums=of_sites(SUMS),
+        keys=of_sites(KEYS),
+        masked=of_sites(MASKED),
+        confirmed=of_sites(CONFIRMED),
+        opened=of_sites(OPENED),
+        survivors=of_hub(SURVIVORS) if masked else None,
+        total=of_hub(TOTAL),
         faults=files.faults,
     )
 
@@ -245,7 +326,10 @@ def _newest(files: PostedFiles, study: Study) -> int:
     _note_beyond(files, last)
     for number in range(last, 0, -1):
         within = numbered_round(study.fingerprint, study.roster, number)
-        begun = files.read_one(begun_path(files.folder, number), partial(round_files.read_begun, within=within))
+        begun = files.read_one(
+            begun_path(files.folder, number),
+            lambda file: read_part(file, BEGUN, HUB, study, within),  # noqa: B023
+        )
         if begun is not None:
             return number
     reason = f" {files.faults[0]}" if files.faults else ""
@@ -262,10 +346,3 @@ def _note_beyond(files: PostedFiles, last: int) -> None:
     if ahead:
         skipped = f"leaves out round {last + 1}, which the hub has not begun. Rounds count up one by one."
         files.note(f"{round_folder(files.folder, ahead)} {skipped}")
-
-
-def _message(file: OpenFile, site: str, study: Study, within: Round) -> SiteSummary:
-    summary = open_message(file, study, within).body
-    if summary.site != site:
-        raise UnreadableFile(f"{file} is of {summary.site!r} and lies under the name of {site!r}.")
-    return summary

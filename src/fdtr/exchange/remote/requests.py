@@ -4,18 +4,17 @@ A posting is one file of a round. Both ends first compare names, number and leng
 each posting with the readers of a shared folder, which check its digest, round, sender and signature.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from fdtr.container import OpenFile
-from fdtr.errors import InvalidStudy, MalformedRequest, WrongSite
+from fdtr.errors import InvalidStudy, MalformedRequest
 from fdtr.exchange import folder_layout
-from fdtr.exchange.folder import round_files
-from fdtr.exchange.folder.round_snapshot import scale_of
-from fdtr.exchange.wire import HEADER_BYTES, MEMBER_BYTES, message_size, open_message, open_total, total_size
+from fdtr.exchange.folder.round_files import read_part, scale_of
+from fdtr.exchange.wire import HEADER_BYTES, MEMBER_BYTES, message_size, total_size
 from fdtr.signing import HUB, Round
 from fdtr.study import Study
 
@@ -170,24 +169,6 @@ def verify_postings(postings: Iterable[Posting], study: Study, within: Round, pl
             temporary.write(posting.content)
             temporary.flush()
             name = Path(f"{posting.part} of {posting.sender}")
-            _verify(OpenFile(name, temporary.fileno(), len(posting.content)), posting, study, within)
-
-
-def _verify(file: OpenFile, posting: Posting, study: Study, within: Round) -> None:
-    sender = posting.sender
-    readers: dict[str, Callable[[], object]] = {
-        folder_layout.BEGUN: lambda: round_files.read_begun(file, within),
-        folder_layout.KEYS: lambda: round_files.read_keys(file, sender, within),
-        folder_layout.MASKED: lambda: round_files.read_masked(file, sender, within, scale_of(study).length),
-        folder_layout.SURVIVORS: lambda: round_files.read_survivors(file, within),
-        folder_layout.CONFIRMED: lambda: round_files.read_confirmed(file, sender, within),
-        folder_layout.OPENED: lambda: round_files.read_opened(file, sender, within),
-        folder_layout.SUMS: lambda: _require_sender(sender, open_message(file, study, within).body.site),
-        folder_layout.TOTAL: lambda: open_total(file, study, within),
-    }
-    readers[posting.part]()
-
-
-def _require_sender(sender: str, site: str) -> None:
-    if site != sender:
-        raise WrongSite(f"A message of {site!r} came from {sender!r}.")
+            read_part(
+                OpenFile(name, temporary.fileno(), len(posting.content)), posting.part, posting.sender, study, within
+            )
