@@ -20,6 +20,8 @@ from fdtr.errors import (
     UnwritableFile,
     WrongSite,
 )
+from fdtr.exchange import release
+from fdtr.exchange.folder.site_steps import take_site_steps
 from fdtr.exchange.release import (
     AGREED_BEFOREHAND,
     Proposal,
@@ -59,7 +61,7 @@ def rows(study):
 
 
 def standing() -> list[str]:
-    return [release.message for release in site_ledger().recorded() if not release.withdrawn]
+    return [entry.message for entry in site_ledger().recorded() if not entry.withdrawn]
 
 
 def left_files(place: Path) -> list[Path]:
@@ -111,6 +113,20 @@ def test_whoever_cannot_be_asked_has_not_agreed(study, rows, tmp_path, why):
         release_message(study, rows, tmp_path / "a.fdtr", confirm=ask)
     assert left_files(tmp_path) == []
     assert standing() == []
+
+
+def test_an_answer_in_place_of_a_question_is_refused_at_once(study, rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(release, "fit_message", never)
+    for confirm in (True, "yes", None):
+        with pytest.raises(TypeError, match=r"confirm is .*AGREED_BEFOREHAND"):
+            release_message(study, rows, tmp_path / "a.fdtr", confirm=confirm)
+        with pytest.raises(TypeError, match="confirm is"):
+            release_values(study, rows, None, tmp_path / "v.fdtr", confirm=confirm)
+        with pytest.raises(TypeError, match="confirm is"):
+            release_table(study, rows, None, tmp_path / "t.csv", confirm=confirm)
+        with pytest.raises(TypeError, match="confirm is"):
+            take_site_steps(None, confirm=confirm)
+    assert not left_files(tmp_path)
 
 
 def never(_: object) -> bool:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from fdtr.exchange.folder.round_snapshot import RoundSnapshot
 from fdtr.exchange.remote.audit import Audit
-from fdtr.exchange.remote.collection import DeliveryFailure
-from fdtr.exchange.remote.hub_rounds import run_federation
+from fdtr.exchange.remote.hub_rounds import DeliveryFailure, run_federation
 from fdtr.exchange.remote.jobs import Job, Result
 from fdtr.exchange.remote.request_handler import RequestHandler, ServedStudy
 from fdtr.exchange.remote.requests import Answer, Phase, Request

@@ -140,6 +140,11 @@ def verify(
         return
     torn = f", {verified.torn} torn by a crash" if verified.torn else ""
     show.line(f"{verified.lines} lines{torn}, none changed. Head: {verified.head}")
+    if verified.lost_heads:
+        show.line(
+            f"The note of the newest line, {audit.Audit(file).head.name}, was lost {verified.lost_heads} times. Lines "
+            "may have been cut off then: compare with a head that was noted elsewhere (--head)."
+        )
 
 
 def _hub_key(path: Path) -> Key:

@@ -32,11 +32,13 @@ from fdtr.container.files import (
     OpenFile,
     Source,
     create_private,
+    flush_folder,
     opened,
     opened_folder,
     read_bounded,
     size_of,
     write_atomically,
+    write_through,
 )
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "digest",
     "encode",
     "fingerprint",
+    "flush_folder",
     "is_container",
     "kind_of",
     "opened",
@@ -61,4 +64,5 @@ __all__ = [
     "size_of",
     "write",
     "write_atomically",
+    "write_through",
 ]

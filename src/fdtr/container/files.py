@@ -30,6 +30,7 @@ log = logging.getLogger("fdtr.container")
 # Opening a pipe or a terminal must neither wait nor take it over.
 _TO_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _TO_ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NO_FLUSH = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM}
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -56,7 +57,7 @@ def write_atomically(path: str | Path, content: bytes, *, mode: int = 0o644) -> 
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        _write_through(descriptor, content)
+        write_through(descriptor, content)
         _rename(temporary, target)
         log.info("wrote %s, %d bytes", target, len(content))
     except OSError as error:
@@ -66,12 +67,25 @@ def write_atomically(path: str | Path, content: bytes, *, mode: int = 0o644) -> 
             temporary.unlink(missing_ok=True)
 
 
-def _write_through(descriptor: int, content: bytes) -> None:
+def write_through(descriptor: int, content: bytes) -> None:
     """Write the content, flush it to disk, and close."""
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def flush_folder(folder: Path | int) -> None:
+    """Flush the names in a folder, a path or a descriptor, to disk."""
+    descriptor = folder if isinstance(folder, int) else os.open(folder, _TO_ENTER)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:  # some network shares cannot, and are no safer for failing here
+        if error.errno not in _NO_FLUSH:
+            raise
+    finally:
+        if descriptor is not folder:
+            os.close(descriptor)
 
 
 def _rename(temporary: Path, target: Path) -> None:
@@ -98,7 +112,7 @@ def create_private(path: Path, content: bytes) -> None:
     except OSError as error:
         raise _unwritable(path, error) from None
     try:
-        _write_through(descriptor, content)
+        write_through(descriptor, content)
     except BaseException as error:
         path.unlink(missing_ok=True)
         if isinstance(error, OSError):

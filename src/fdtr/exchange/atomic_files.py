@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from fdtr.container import opened, opened_folder
+from fdtr.container import flush_folder, opened, opened_folder, write_through
 from fdtr.errors import Busy, MissingFile, OtherPosting, UnreadableFile, UnwritableFile
 from fdtr.exchange.folder_layout import folder_of
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
-_NO_FLUSH = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM}
 _PART = ".part"
 _REMEDY = (
     "Nothing was overwritten. Find out who wrote it; if nobody should have, remove it and run the same command again."
@@ -36,7 +35,7 @@ def post(path: Path, content: bytes, begins: Callable[[], None] = lambda: None) 
             begins()
             if new:
                 _put(folder, path, content)
-            _flush(folder)
+            flush_folder(folder)
     except OSError as error:
         raise UnwritableFile(f"{path} could not be written: {_reason(error)}. Run the same command again.") from None
     except UnreadableFile as error:
@@ -52,7 +51,7 @@ def save(path: Path, content: bytes) -> None:
             _remove_leftovers(folder, path.name)
             with _written(folder, path.name, content, 0o600) as temporary:
                 os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-            _flush(folder)
+            flush_folder(folder)
     except OSError as error:
         raise UnwritableFile(
             f"{path} could not be written: {_reason(error)}. Set FDTR_STATE to a folder of your own."
@@ -65,7 +64,7 @@ def remove(path: Path) -> None:
         with _entered(path) as folder:
             with suppress(FileNotFoundError):
                 os.unlink(path.name, dir_fd=folder)
-            _flush(folder)
+            flush_folder(folder)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -125,10 +124,7 @@ def _written(folder: int, name: str, content: bytes, mode: int) -> Iterator[str]
     temporary = f".{name}.{secrets.token_hex(4)}{_PART}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=folder)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_through(descriptor, content)
         yield temporary
     finally:
         with suppress(OSError):
@@ -197,15 +193,7 @@ def _make_folders(path: Path, mode: int = 0o777) -> None:
 def _make_folder(folder: Path, beneath: Path, mode: int) -> None:
     with opened_folder(folder.parent, beneath) as parent, suppress(FileExistsError):
         os.mkdir(folder.name, mode, dir_fd=parent)
-        _flush(parent)
-
-
-def _flush(folder: int) -> None:
-    try:
-        os.fsync(folder)
-    except OSError as error:  # some network shares cannot, and are no safer for failing here
-        if error.errno not in _NO_FLUSH:
-            raise
+        flush_folder(parent)
 
 
 def _reason(error: OSError) -> str:

@@ -141,6 +141,15 @@ def carry_out(
         raise
 
 
+def require_confirm(confirm: object) -> None:
+    """Refuse a `confirm` that nobody could be asked with, such as True, before anything is computed."""
+    if confirm is not AGREED_BEFOREHAND and not callable(confirm):
+        raise TypeError(
+            f"confirm is {confirm!r}. Nothing was written. Give a function that shows a person what would leave and "
+            "returns their answer; or fdtr.exchange.AGREED_BEFOREHAND, where a person has agreed already."
+        )
+
+
 def _require_agreed(confirm: Confirm[Shown], shown: Shown, refusal: str = "Nothing was written.") -> None:
     if confirm is not AGREED_BEFOREHAND and confirm(shown) is not True:
         raise FdtrError(refusal)
@@ -181,6 +190,7 @@ def release_message(
     Traceback (most recent call last):
     fdtr.errors.FdtrError: Nothing was written.
     """
+    require_confirm(confirm)
     out = Path(out)
     require_open(study)
     within = _checked(study, rows, out, round_number, key)
@@ -217,6 +227,7 @@ def release_values(
     `rows` are all patients of the table, since those who were not valued were fitted to. Nothing leaves unless the
     rules let it, `confirm` agreed to the `ValueMessage`, and the ledger recorded it.
     """
+    require_confirm(confirm)
     out = Path(out)
     _require_evaluated(rows, evaluation)
     message = summarize_values(study, evaluation)
@@ -239,6 +250,7 @@ def release_table(
     Nothing leaves unless every cell passed the rules, `confirm` agreed to the table, and the ledger recorded it. An
     earlier Table 1 at `out` is replaced; any other file is refused.
     """
+    require_confirm(confirm)
     if table.site != rows.site:
         raise WrongSite(
             f"The Table 1 is of site {table.site!r}, and the rows are of {rows.site!r}: the ledger would record other "
@@ -255,14 +267,14 @@ def release_table(
     )
 
 
-def withdraw(message: str) -> list[Recorded]:
+def withdraw(digest: str) -> list[Recorded]:
     """Strike a release from the ledger, by its digest or the first digits of it; the entries that were struck.
 
     Only for what nobody else ever had: two messages of almost the same patients give away those in which they differ.
     Where a joined folder holds the message, it is deleted there, and the masks of its round with it, so that no later
     step posts what the ledger lacks. Refused once its posting began.
     """
-    releases, folders = site_ledger(), all_joined() if len(message) >= FEWEST_DIGITS else []
+    releases, folders = site_ledger(), all_joined() if len(digest) >= FEWEST_DIGITS else []
     with ExitStack() as locks:
         for joined in folders:
             locks.enter_context(joined.locked())
@@ -270,18 +282,18 @@ def withdraw(message: str) -> list[Recorded]:
             (joined, state)
             for joined in folders
             for state in joined.rounds()
-            if _digest_of(joined, state).startswith(message)
+            if _digest_of(joined, state).startswith(digest)
         ]
         for joined, state in held:
             _require_unposted(joined, state)
         for joined in folders:
             is_at_home = any(joined == holder and state.sent is None for holder, state in held)
-            _require_no_lost_posting(joined, message, is_at_home)
+            _require_no_lost_posting(joined, digest, is_at_home)
         for joined, state in held:  # before it is struck: a record without its message does no harm, the reverse would
             forget_drawn(joined)
             state.forget()
-        standing = any(entry.message.startswith(message) and not entry.withdrawn for entry in releases.recorded())
-        return releases.withdraw(message) if standing or not held else []
+        standing = any(entry.message.startswith(digest) and not entry.withdrawn for entry in releases.recorded())
+        return releases.withdraw(digest) if standing or not held else []
 
 
 def require_open(study: Study) -> None:
@@ -370,7 +382,7 @@ def _require_unposted(joined: JoinedFolder, state: RoundState) -> None:
         )
 
 
-def _require_no_lost_posting(joined: JoinedFolder, message: str, is_at_home: bool) -> None:
+def _require_no_lost_posting(joined: JoinedFolder, digest: str, is_at_home: bool) -> None:
     """Refuse a message that may lie in a round of the shared folder of which this site's `sent.json` is lost.
 
     A posting of such a round may be any message that waits `is_at_home` without a record. A folder that cannot be
@@ -380,7 +392,7 @@ def _require_no_lost_posting(joined: JoinedFolder, message: str, is_at_home: boo
     for part in (SUMS, MASKED):
         for posting in sorted((joined.folder / ROUNDS).glob(f"*/{part}/{file_name(joined.site)}")):
             number = posting.parents[1].name
-            if number not in recorded and (is_at_home or _may_hold(posting, joined.study, message)):
+            if number not in recorded and (is_at_home or _may_hold(posting, joined.study, digest)):
                 raise NotWithdrawable(
                     f"A message of site {joined.site!r} was posted in round {number} of {joined.folder}, and what this "
                     "site noted of it, sent.json, is lost. It may be this message, and others may have read it. "
@@ -388,13 +400,16 @@ def _require_no_lost_posting(joined: JoinedFolder, message: str, is_at_home: boo
                 )
 
 
-def _may_hold(posting: Path, study: Study, message: str) -> bool:
-    """Whether a posting holds a message: as it reads, or, under masks, as a secure sum was opened with its numbers."""
+def _may_hold(posting: Path, study: Study, digest: str) -> bool:
+    """Whether a posting holds a message, by its digest.
+
+    An open one is read. A masked one may hold it where a secure sum was opened with its numbers.
+    """
     if posting.parent.name == SUMS:
         try:
-            return read_message(posting, study).digest.startswith(message)
+            return read_message(posting, study).digest.startswith(digest)
         except FdtrError:  # a stranger's file
             return False
-    contents = {entry.content for entry in site_ledger().recorded() if entry.message.startswith(message)}
+    contents = {entry.content for entry in site_ledger().recorded() if entry.message.startswith(digest)}
     opened = [past for past in read_history().rounds if past.survivors is not None]
     return any(past.study == study.fingerprint and past.content in contents for past in opened)

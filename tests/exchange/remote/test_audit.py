@@ -247,9 +247,22 @@ def test_a_crash_between_a_line_and_its_note_is_gone_on_with(tmp_path):
     log.require_whole()
     log.append({"outcome": "done"})
     assert log.head.read_text().strip() == verify(log.path).head
-    log.head.unlink()  # as in logs that were written before there was one
+    assert verify(log.path).lost_heads == 0
+
+
+def test_a_lost_note_is_written_again_and_that_is_said(tmp_path):
+    log = Audit(tmp_path / "log")
     log.append({"outcome": "done"})
-    assert log.head.read_text().strip() == verify(log.path).head
+    log.head.unlink()  # a crash may have come before it
+    log.append({"outcome": "done"})
+    assert verify(log.path).lost_heads == 0
+    log.head.unlink()
+    assert verify(log.path).lost_heads == 1
+    log.append({"outcome": "done"})
+    found = verify(log.path)
+    assert (found.lines, found.lost_heads) == (3, 1)
+    assert log.head.read_text().strip() == found.head
+    assert json.loads(log.path.read_bytes().splitlines()[2])["lost_head"] is True
 
 
 def test_a_note_that_cannot_be_written_takes_its_line_back(tmp_path, monkeypatch):

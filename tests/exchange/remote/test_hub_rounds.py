@@ -14,10 +14,9 @@ from fdtr import __version__
 from fdtr.errors import Busy, InvalidStudy, UnwritableFile
 from fdtr.exchange import atomic_files
 from fdtr.exchange.folder import site_steps
-from fdtr.exchange.remote import collection
+from fdtr.exchange.remote import hub_rounds
 from fdtr.exchange.remote.audit import verify
-from fdtr.exchange.remote.collection import DeliveryFailure, collect
-from fdtr.exchange.remote.hub_rounds import run_federation
+from fdtr.exchange.remote.hub_rounds import DeliveryFailure, collect, run_federation
 from fdtr.exchange.remote.jobs import Absence, Ending, Reason
 from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting
 from fdtr.exchange.site_state import use_state_folder
@@ -431,7 +430,7 @@ def test_a_hub_whose_disk_is_full_says_so(tmp_path, monkeypatch):
     def full(*_):
         raise UnwritableFile("total.fdtr could not be written: No space left on device.")
 
-    monkeypatch.setattr(collection, "post", full)
+    monkeypatch.setattr(hub_rounds, "post", full)
     result = net.run()
     assert result.ending is Ending.REFUSED
     assert "No space left" in result.next

@@ -8,6 +8,7 @@ import os
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from shutil import rmtree
 
 import pyarrow as pa
 import pyarrow.csv
@@ -18,6 +19,7 @@ from fdtr.exchange.folder.round_files import seal_begun
 from fdtr.exchange.folder_layout import file_name
 from fdtr.exchange.remote import request_handler
 from fdtr.exchange.remote.audit import Audit, verify
+from fdtr.exchange.remote.jobs import Ending
 from fdtr.exchange.remote.request_handler import LocalCopy, RequestHandler, ServedStudy, outcome_of
 from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting, Request
 from fdtr.signing import HUB, Key, numbered_round
@@ -207,6 +209,15 @@ def test_a_site_that_was_away_joins_a_later_round_and_follows_no_jump(tmp_path):
     assert answer(of_round(3)).outcome is Outcome.DONE
     assert answer(of_round(2)) == Answer("a", Outcome.REFUSED)
     assert answer(of_round(4)).outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_site_that_lost_its_copy_of_the_folder_joins_again(tmp_path, masked):
+    net = network(tmp_path, masked=masked)
+    said = net.handlers["a"].answer(first(net))
+    rmtree(tmp_path / "homes" / "a" / "mirrors")
+    assert net.handlers["a"].answer(first(net)) == said  # to the last byte
+    assert net.run().ending is Ending.COMPLETE
 
 
 def test_a_hub_that_asks_out_of_turn_gets_nothing(tmp_path):

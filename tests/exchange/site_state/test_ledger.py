@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -375,7 +376,12 @@ def test_a_lost_secret_is_told_and_nothing_is_released(ledger, tmp_path):
                 act(FIRST)
 
 
-@pytest.mark.parametrize("lose", [lambda file: file.unlink(), lambda file: file.write_bytes(b"")])
+def without_its_mark(file: Path) -> None:
+    file.unlink()
+    (file.parent / "made").unlink()
+
+
+@pytest.mark.parametrize("lose", [Path.unlink, lambda file: file.write_bytes(b""), without_its_mark])
 def test_a_ledger_that_vanished_beside_its_secret_is_not_begun_anew(ledger, tmp_path, lose):
     record(ledger, FIRST)
     lose(tmp_path / "state" / "ledger" / "releases.sqlite")
@@ -393,7 +399,7 @@ def test_whoever_died_while_the_ledger_was_made_has_forgotten_nothing(ledger, tm
     folder = tmp_path / "state" / "ledger"
     record(Ledger(tmp_path / "whole"), FIRST)
     folder.mkdir(parents=True)
-    for name, content in (("secret", (tmp_path / "whole" / "secret").read_bytes()), ("releases.sqlite", b"")):
+    for name, content in (("releases.sqlite", b""), ("secret", (tmp_path / "whole" / "secret").read_bytes())):
         (folder / name).write_bytes(content)
         assert ledger.judge(FIRST).measured == "no earlier release"
     record(ledger, FIRST)

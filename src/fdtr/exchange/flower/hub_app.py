@@ -17,8 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 from fdtr.errors import FdtrError, UnreadableFile
 from fdtr.exchange.flower.processes import exit_after_parent
 from fdtr.exchange.flower.records import read_answer, request_record
-from fdtr.exchange.remote.collection import Ask, DeliveryFailure
-from fdtr.exchange.remote.hub_rounds import run_federation
+from fdtr.exchange.remote.hub_rounds import Ask, DeliveryFailure, run_federation
 from fdtr.exchange.remote.jobs import Job, Result
 from fdtr.exchange.remote.requests import Answer, Phase, Request
 from fdtr.signing import Key, is_locked, stated_passphrase

@@ -17,7 +17,7 @@ from fdtr.exchange.folder.round_snapshot import RoundSnapshot, read_round, read_
 from fdtr.exchange.folder.round_status import Step, StepsTaken, names
 from fdtr.exchange.folder.site_session import SiteSession
 from fdtr.exchange.folder_layout import CONFIRMED, KEYS, MASKED, OPENED, SUMS, require_apart
-from fdtr.exchange.release import Confirm, Proposal
+from fdtr.exchange.release import Confirm, Proposal, require_confirm
 from fdtr.exchange.site_state import use_state_folder
 from fdtr.exchange.site_state.joined_folders import JoinedFolder
 from fdtr.exchange.site_state.release_guard import (
@@ -40,6 +40,7 @@ def take_site_steps(
     `confirm` is asked before the site's message is posted, as by `release_message`. The finished policy is also
     written to `out`, which must not lie in the shared folder. The state folder is the one in which the site joined.
     """
+    require_confirm(confirm)
     out = Path(out) if out is not None else None
     require_apart(joined.folder, ("The policy", out))
     if out is not None and out.is_file() and not is_container(out):

@@ -7,7 +7,6 @@ exchanges follow the same rules, and the same code handles a crash at either end
     requests          what travels, and the checks before it is stored
     request_handler   a site's answers to the hub
     audit             a site's log of requests, checks and answers
-    collection        one phase at the hub: ask sites, store their parts
-    hub_rounds        all phases at the hub, up to the total and the policies
+    hub_rounds        all phases at the hub, up to the total and the policies: ask sites, store their parts
     jobs              the hub's job file and result file
 """

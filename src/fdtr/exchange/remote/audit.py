@@ -5,6 +5,8 @@ line that was changed, removed or moved breaks the chain. Lines cut off at the e
 is also written to a file beside the log, and nothing is appended to a log that does not end with it. Somebody who can
 write to both files can cut both: note the head elsewhere from time to time, and give it to `verify`.
 
+Where that file was lost, the next line says so.
+
 A crash can leave part of a line. It stays in the log, and the next line begins right behind it with its length and
 hash. So a crash leaves one unfinished piece at the end, and never a finished line that is not valid. A finished line
 that is not valid was changed, and nothing is written after it.
@@ -27,7 +29,8 @@ from fdtr.exchange.atomic_files import locked
 FIRST = "0" * 64
 """`before` of the first line."""
 _TORN = "torn"
-_BEGINS = b'{"before":"'  # how every line begins: canonical JSON sorts its keys
+_LOST_HEAD = "lost_head"
+_BEGINS = b'{"before":"'  # how the line after a torn one begins: canonical JSON sorts its keys
 _CHUNK = 2**16
 _UNRELIABLE = (
     "The log cannot be relied on from there. Keep it as it is, compare it with a copy, and find out who could write "
@@ -39,13 +42,15 @@ _UNRELIABLE = (
 class Verified:
     """A log whose chain holds: its number of `lines`, its `head`, and how many lines a crash has `torn`.
 
-    `unended` says that the log still ends with a torn line.
+    `unended` says that the log still ends with a torn line. `lost_heads` counts how often the head's file was lost, so
+    that lines may have been cut off unseen.
     """
 
     lines: int
     head: str
     torn: int
     unended: bool
+    lost_heads: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,9 +87,12 @@ class Audit:
         unended = _valid(rest)  # a line that lacks only its newline
         content = b"\n" if unended else b""
         last = unended or last
-        if not self._require_head(last) and last is not None:  # a crash came between the line and its head
-            self._write_head(last)
+        lost = self.lacks_head(last["line"] if last else 0)
+        if not lost and not self._require_head(last) and last is not None:
+            self._write_head(last)  # a crash came between the line and its head
         events = [event] if unended or not rest else [{_TORN: _described(rest)}, event]
+        if lost:
+            events[0] = {**events[0], _LOST_HEAD: True}
         for entry in events:  # the head follows every line, so that a crash leaves at most one line without
             last = _sealed(entry, last)
             self._write(content + canonical_json(last) + b"\n", last)
@@ -103,6 +111,10 @@ class Audit:
 
     def _write_head(self, last: Mapping[str, Any]) -> None:
         write_atomically(self.head, f"{last['seal']}\n".encode(), mode=0o600)
+
+    def lacks_head(self, lines: int) -> bool:
+        """Whether a log of so many lines has lost its head. After the first line a crash may have come before it."""
+        return lines > 1 and not os.path.lexists(self.head)
 
     def _require_head(self, last: Mapping[str, Any] | None) -> bool:
         """Whether the head is the seal of `last`. It may also be the seal before; anything else is refused."""
@@ -126,7 +138,7 @@ def verify(path: Path, noted: str | None = None) -> Verified:
 
     `noted` is an earlier head, which the log must still contain.
     """
-    lines, head, torn, unended = 0, FIRST, 0, False
+    lines, head, torn, unended, lost_heads = 0, FIRST, 0, False, 0
     missing = noted not in (None, FIRST)
     try:
         with path.open("rb") as file:
@@ -139,14 +151,14 @@ def verify(path: Path, noted: str | None = None) -> Verified:
                     raise _broken(path, number, "it was changed, or is not what a crash left")
                 if entry["before"] != head or entry["line"] != lines + 1:
                     raise _broken(path, number, "it does not follow the line before it")
-                torn += _TORN in entry
+                torn, lost_heads = torn + (_TORN in entry), lost_heads + (_LOST_HEAD in entry)
                 lines, head = lines + 1, entry["seal"]
                 missing = missing and head != noted
     except OSError as error:
         raise UnreadableFile(f"The log {path} could not be read: {error.strerror}.") from None
     if missing:
         raise BrokenChain(f"{path} does not hold the line {noted}, which was its head once: lines were cut off.")
-    return Verified(lines, head, torn + unended, unended)
+    return Verified(lines, head, torn + unended, unended, lost_heads + Audit(path).lacks_head(lines))
 
 
 def _broken(path: Path, number: int, what: str) -> BrokenChain:

@@ -7,25 +7,118 @@ The next phase follows from the files in the hub's folder alone, so a hub that w
 """
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from hashlib import sha256
 
 from fdtr import __version__
-from fdtr.errors import FdtrError
-from fdtr.exchange.atomic_files import locked
+from fdtr.errors import BadSignature, FdtrError, UnwritableFile
+from fdtr.exchange.atomic_files import locked, post
 from fdtr.exchange.folder.hub_steps import new_round, take_hub_steps
 from fdtr.exchange.folder.round_snapshot import RoundSnapshot, read_round, read_study
 from fdtr.exchange.folder.round_status import names
-from fdtr.exchange.folder_layout import STUDY, TOTAL
-from fdtr.exchange.remote.collection import Ask, Collected, collect
+from fdtr.exchange.folder_layout import CONFIRMED, KEYS, MASKED, OPENED, STUDY, TOTAL
 from fdtr.exchange.remote.jobs import Absence, Ending, Job, Reason, Result, timestamp
-from fdtr.exchange.remote.requests import Phase, require_hub_key
-from fdtr.signing import Key
+from fdtr.exchange.remote.requests import (
+    Answer,
+    Outcome,
+    Phase,
+    Posting,
+    Request,
+    allowed_from_site,
+    allowed_to_site,
+    require_allowed,
+    require_hub_key,
+    verify_postings,
+)
+from fdtr.signing import HUB, Key
 from fdtr.study import Study
 
 _AGAIN = "Run the same again when the reason is gone: who has answered need not send again."
 _NEW_ROUND_MAY_HELP = {Reason.REFUSED, Reason.FAILED, Reason.WRONG_SIGNATURE, Reason.BAD_ANSWER}
+
+
+class DeliveryFailure(StrEnum):
+    """Why the network brought no answer of a site."""
+
+    NOT_CONNECTED = "not connected"
+    NO_ANSWER = "no answer"
+    UNREADABLE = "unreadable answer"
+
+
+Ask = Callable[[Phase, Mapping[str, Request]], Mapping[str, Answer | DeliveryFailure]]
+"""The network: sends each site its request, waits as long as the job allows, and returns what came back."""
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The sites that did their part in a phase, and the reason for each one that did not."""
+
+    done: tuple[str, ...]
+    absent: dict[str, Reason]
+
+
+def collect(snapshot: RoundSnapshot, phase: Phase, sites: list[str], listed: Collection[str], ask: Ask) -> Collected:
+    """Ask `sites` for their part, and store it in the hub's folder. A site that is not `listed` is not asked."""
+    postings = _postings_for(snapshot, phase)
+
+    def request(site: str) -> Request:
+        of_others = tuple(posting for posting in postings if posting.sender != site)
+        return Request(snapshot.study.fingerprint, snapshot.number, phase, of_others)
+
+    requests = {site: request(site) for site in sites if site in listed}
+    answers = ask(phase, requests) if requests else {}
+    absent: dict[str, Reason] = {}
+    for site in sites:
+        reason: Reason | None = Reason.NOT_ASKED
+        if site in requests:
+            reason = _store(snapshot, phase, site, answers.get(site, DeliveryFailure.NO_ANSWER))
+        if reason is not None:
+            absent[site] = reason
+    return Collected(tuple(site for site in sites if site not in absent), absent)
+
+
+def _postings_for(snapshot: RoundSnapshot, phase: Phase) -> list[Posting]:
+    """The verified postings in the hub's folder that sites need for a phase."""
+    verified: dict[str, Mapping[str, object]] = {
+        KEYS: snapshot.keys,
+        MASKED: snapshot.masked,
+        CONFIRMED: snapshot.confirmed,
+        OPENED: snapshot.opened,
+    }
+    postings = []
+    for part, sender in sorted(allowed_to_site(HUB, phase, snapshot.study)):
+        path = snapshot.hub_path(part) if sender == HUB else snapshot.path(part, sender)
+        if sender == HUB or sender in verified[part]:
+            postings.append(Posting(part, sender, path.read_bytes()))
+    return postings
+
+
+def _store(snapshot: RoundSnapshot, phase: Phase, site: str, answer: Answer | DeliveryFailure) -> Reason | None:
+    """Store a site's part; otherwise the reason why it is missing."""
+    if isinstance(answer, DeliveryFailure):
+        late = phase in (Phase.CONFIRMED, Phase.OPENED) and answer is not DeliveryFailure.UNREADABLE
+        return Reason.LOST_LATE if late else Reason(answer.value)
+    if answer.site != site:
+        return Reason.OTHER_SITE
+    if answer.outcome is not Outcome.DONE:
+        return Reason(answer.outcome.value)
+    allowed = allowed_from_site(site, phase)
+    try:
+        require_allowed(answer.postings, allowed, snapshot.study)
+        if len(answer.postings) != len(allowed):
+            return Reason.BAD_ANSWER
+        verify_postings(answer.postings, snapshot.study, snapshot.within, snapshot.folder)
+        for posting in answer.postings:
+            post(snapshot.path(posting.part, site), posting.content)
+    except UnwritableFile:
+        raise  # the hub's own disk
+    except BadSignature:
+        return Reason.WRONG_SIGNATURE
+    except FdtrError:
+        return Reason.BAD_ANSWER
+    return None
 
 
 def run_federation(job: Job, key: Key, ask: Ask, versions: Mapping[str, str] | None = None) -> Result:
@@ -70,12 +163,11 @@ class _Federation:
     number: int = 0
     began: str = field(default_factory=timestamp)
 
-    @property
-    def board(self) -> RoundSnapshot:
+    def read(self) -> RoundSnapshot:
         """The hub's folder as it is now."""
-        board = read_round(self.job.folder, self.study)
-        self.number = board.number
-        return board
+        snapshot = read_round(self.job.folder, self.study)
+        self.number = snapshot.number
+        return snapshot
 
     def reach_total(self) -> None:
         """Run all phases before the total; raises where a phase cannot be completed."""
@@ -91,34 +183,34 @@ class _Federation:
                 )
 
     def _sum_openly(self) -> None:
-        board = self.board
-        if board.total is not None:
+        snapshot = self.read()
+        if snapshot.total is not None:
             return
-        collected = self._collect(board, Phase.SUMS, board.lacking(board.sums))
-        self._require_enough(len(board.sums) + len(collected.done))
-        self._take_turn()
+        collected = self._collect(snapshot, Phase.SUMS, snapshot.lacking(snapshot.sums))
+        self._require_enough(len(snapshot.sums) + len(collected.done))
+        self._take_steps()
 
     def _sum_masked(self) -> bool:
         """Whether the round has a total. A round that cannot reach one is to be given up."""
-        board = self.board
-        if board.total is not None:
+        snapshot = self.read()
+        if snapshot.total is not None:
             return True
-        if board.survivors is None:
-            silent = sorted(self._collect(board, Phase.KEYS, board.lacking(board.keys)).absent)
+        if snapshot.survivors is None:
+            silent = sorted(self._collect(snapshot, Phase.KEYS, snapshot.lacking(snapshot.keys)).absent)
             if silent:
                 raise _Stopped(
                     f"No key came from {names(silent)}, and nobody can mask before all are there. If a site does "
                     f"not come back, take it out with `fdtr roster remove {self.job.folder / STUDY} SITE`, give "
                     f"everybody the study file, and begin a new round with `fdtr hub new-round`. {_AGAIN}"
                 )
-            board = self.board
-            collected = self._collect(board, Phase.MASKED, board.lacking(board.masked))
-            self._require_enough(len(board.masked) + len(collected.done))
-            self._take_turn()
+            snapshot = self.read()
+            collected = self._collect(snapshot, Phase.MASKED, snapshot.lacking(snapshot.masked))
+            self._require_enough(len(snapshot.masked) + len(collected.done))
+            self._take_steps()
         for phase in (Phase.CONFIRMED, Phase.OPENED):
             if not self._collect_from_survivors(phase):
                 return False
-        self._take_turn()
+        self._take_steps()
         return True
 
     def _collect_from_survivors(self, phase: Phase) -> bool:
@@ -128,13 +220,13 @@ class _Federation:
         succeed: returns False. If one does not answer, its key for a new round would be missing too: the round waits.
         """
         for _ in range(2):
-            board = self.board
-            survivors = board.survivors.sites if board.survivors else ()
-            lacking = board.lacking(board.confirmed if phase is Phase.CONFIRMED else board.opened, survivors)
-            if not lacking and not board.dissenters:
+            snapshot = self.read()
+            survivors = snapshot.survivors.sites if snapshot.survivors else ()
+            lacking = snapshot.lacking(snapshot.confirmed if phase is Phase.CONFIRMED else snapshot.opened, survivors)
+            if not lacking and not snapshot.dissenters:
                 return True
-            collected = self._collect(board, phase, lacking)
-        if not collected.absent and not self.board.dissenters:
+            collected = self._collect(snapshot, phase, lacking)
+        if not collected.absent and not self.read().dissenters:
             return True
         if set(collected.absent.values()) <= _NEW_ROUND_MAY_HELP:
             return False
@@ -145,12 +237,12 @@ class _Federation:
             "`fdtr hub new-round`."
         )
 
-    def _collect(self, board: RoundSnapshot, phase: Phase, sites: list[str]) -> Collected:
-        collected = collect(board, phase, sites, self.job.nodes, self.ask)
+    def _collect(self, snapshot: RoundSnapshot, phase: Phase, sites: list[str]) -> Collected:
+        collected = collect(snapshot, phase, sites, self.job.nodes, self.ask)
         for site in collected.done:
-            self.absent.pop((site, board.number), None)
+            self.absent.pop((site, snapshot.number), None)
         for site, reason in collected.absent.items():
-            self.absent[site, board.number] = Absence(site, board.number, phase.value, reason)
+            self.absent[site, snapshot.number] = Absence(site, snapshot.number, phase.value, reason)
         return collected
 
     def _require_enough(self, count: int) -> None:
@@ -159,22 +251,22 @@ class _Federation:
                 f"{count} sites sent their sums, and {self.job.min_sites} were asked for. Nothing was added. {_AGAIN}"
             )
 
-    def _take_turn(self) -> None:
+    def _take_steps(self) -> None:
         self.notes += take_hub_steps(self.job.folder, self.key, close=True).notes
 
     def finish(self) -> Result:
         """Send the total to the sites that are in it, and report which have finished."""
-        board = self.board
-        total = board.checked_total()
-        for site in board.lacking(dict(total.members)):
-            left_out = Absence(site, board.number, "", Reason.LEFT_OUT)
-            self.absent.setdefault((site, board.number), left_out)
-        collected = self._collect(board, Phase.FINISH, list(total.sites))
+        snapshot = self.read()
+        total = snapshot.checked_total()
+        for site in snapshot.lacking(dict(total.members)):
+            left_out = Absence(site, snapshot.number, "", Reason.LEFT_OUT)
+            self.absent.setdefault((site, snapshot.number), left_out)
+        collected = self._collect(snapshot, Phase.FINISH, list(total.sites))
         if collected.absent:
             advice = f"{names(sorted(collected.absent))} did not finish. When it is back, run the same again."
         else:
             advice = "Nothing: every site in the total has written its policy."
-        digest = sha256(board.hub_path(TOTAL).read_bytes()).hexdigest()
+        digest = sha256(snapshot.hub_path(TOTAL).read_bytes()).hexdigest()
         ending = Ending.INCOMPLETE if collected.absent else Ending.COMPLETE
         return self._result(ending, total.sites, collected.done, digest, advice)
 

@@ -1,13 +1,12 @@
 """A federation's job file, which the hub reads, and its result file, which the hub writes. Both are JSON."""
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from fdtr.container import size_of, write_atomically
 from fdtr.errors import UnreadableFile
@@ -100,6 +99,8 @@ class Result:
     are rounds that were begun and abandoned; `total` is the SHA-256 of the total's file; `next` says what to do.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     study: str
     fingerprint: str
     round: int
@@ -122,21 +123,14 @@ class Result:
         now = timestamp()
         return cls("", "", 0, "", Ending.REFUSED, (), (), (), (), None, now, now, advice)
 
-    def to_json(self) -> str:
-        """The result as JSON text."""
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False)
-
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read what `to_json` wrote."""
+        """Read what `save` wrote."""
         try:
-            fields = json.loads(text)
-            absent = tuple(Absence(**{**entry, "reason": Reason(entry["reason"])}) for entry in fields.pop("absent"))
-            lists = {name: tuple(fields.pop(name)) for name in ("members", "finished", "given_up", "notes")}
-            return cls(**{**fields, **lists, "absent": absent, "ending": Ending(fields["ending"])})
-        except (ValueError, KeyError, TypeError, AttributeError):
+            return TypeAdapter(cls).validate_json(text)
+        except ValidationError:
             raise UnreadableFile("This is no result of a federation, or one of another version.") from None
 
     def save(self, path: Path) -> None:
         """Write the result, whole or not at all."""
-        write_atomically(path, self.to_json().encode())
+        write_atomically(path, TypeAdapter(Result).dump_json(self, indent=1))

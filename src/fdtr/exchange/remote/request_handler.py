@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -108,14 +109,15 @@ class LocalCopy:
         """The copy of the study's folder."""
         return self.place / "folder"
 
-    def home(self, data: Path, key: Key) -> JoinedFolder:
-        """The site's state. It joins at first use, and again when the administrator changed the study or the table."""
-        try:
-            home = find_joined(self.folder, self.site)
-            if home.study == self.study and home.data == data.absolute():
-                return home
-        except NotJoined:
-            pass
+    def joined(self, data: Path, key: Key) -> JoinedFolder:
+        """The copy as the site joined it. It joins at first use, and when the administrator changed study or table.
+
+        It joins again where the copy was lost: its own postings are saved in its state, and the hub sends the others.
+        """
+        with suppress(NotJoined):
+            joined = find_joined(self.folder, self.site)
+            if (self.folder / STUDY).exists() and joined.study == self.study and joined.data == data.absolute():
+                return joined
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.study.save(self.folder / STUDY)
         return join(self.folder, self.site, data, None, key)
@@ -194,7 +196,6 @@ class RequestHandler:
         self._key = key
         self._audit = audit
         self._state = state
-        self._homes: dict[str, JoinedFolder] = {}
 
     def answer(self, request: Request | None) -> Answer:
         """Answer a request; None stands for one that could not be read. This method never raises.
@@ -234,30 +235,29 @@ class RequestHandler:
                 verify_postings(request.postings, study, within, copy.place)
             except FileError as error:  # the hub sent it: this is no fault of the site's disk
                 raise MalformedRequest(str(error)) from None
-            home = self._homes.get(study.fingerprint) or copy.home(served.data, self._key)
-            self._homes[study.fingerprint] = home
+            joined = copy.joined(served.data, self._key)
             copy.store(request.round, request.postings)
-            finished = self._take_turn(results, home, served, within)
+            finished = self._take_steps(results, joined, served, within)
             if request.phase is not Phase.FINISH:
                 return (copy.own_posting(request.round, request.phase.value),)
             if not finished:
                 raise MalformedRequest("The hub says that the round is through, and it is not.")
             return ()
 
-    def _take_turn(self, results: _CheckResults, home: JoinedFolder, served: ServedStudy, within: Round) -> bool:
+    def _take_steps(self, results: _CheckResults, joined: JoinedFolder, served: ServedStudy, within: Round) -> bool:
         """Do all that the site can do in the round now; whether its policy is written."""
-        out = served.out if home.round(within).policy is None else None  # the policy is written there once
+        out = served.out if joined.round(within).policy is None else None  # the policy is written there once
         try:
-            turn = take_site_steps(home, confirm=partial(results.consent, served), key=self._key, out=out)
+            steps = take_site_steps(joined, confirm=partial(results.consent, served), key=self._key, out=out)
         except _ConsentUsed:
             raise
         except DisclosureError:
-            rows = read_trajectories(home.data, home.study, self.site)
-            results.add(check(home.study, rows, ledger=site_ledger()).verdicts)
+            rows = read_trajectories(joined.data, joined.study, self.site)
+            results.add(check(joined.study, rows, ledger=site_ledger()).verdicts)
             raise
-        for note in turn.notes:
+        for note in steps.notes:
             log.info("site %s: %s", self.site, note)
-        return turn.policy is not None
+        return steps.policy is not None
 
     def _log(self, error: Exception) -> None:
         """Write the full error into the site's own log."""

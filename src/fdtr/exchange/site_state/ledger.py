@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fdtr.container import flush_folder, write_through
 from fdtr.disclosure.message import refusal
 from fdtr.disclosure.rule_once import VALUES, WIDTH, Earlier, Patients, Release, judge_once, nothing_near
 from fdtr.disclosure.rules import Verdict
@@ -61,7 +62,10 @@ _MADE = b"There was a ledger beside this file. Without releases.sqlite nothing i
 
 @dataclass(frozen=True)
 class Recorded:
-    """An entry of the ledger: when, for which study, as which site, which message and numbers, of how many patients."""
+    """An entry of the ledger: when, for which study, as which site, and of how many patients.
+
+    `message` is the digest of the message, `content` that of its numbers.
+    """
 
     time: str
     study: str
@@ -136,12 +140,12 @@ class Ledger:
                 ledger.execute("DELETE FROM releases WHERE id = ?", (number,))
             raise
 
-    def withdraw(self, message: str) -> list[Recorded]:
+    def withdraw(self, digest: str) -> list[Recorded]:
         """Strike a release that was never sent, by its message's digest or the first digits of it; what was struck."""
-        meant = [entry for entry in self.recorded() if not entry.withdrawn and entry.message.startswith(message)]
-        if len(message) < FEWEST_DIGITS or len({entry.message for entry in meant}) != 1:
+        meant = [entry for entry in self.recorded() if not entry.withdrawn and entry.message.startswith(digest)]
+        if len(digest) < FEWEST_DIGITS or len({entry.message for entry in meant}) != 1:
             raise NotWithdrawable(
-                f"The ledger holds {'several releases' if meant else 'no release'} under {message[:12]!r}. "
+                f"The ledger holds {'several releases' if meant else 'no release'} under {digest[:12]!r}. "
                 f"Nothing was struck. {self._known()}"
             )
         with self._connected() as ledger:
@@ -156,9 +160,9 @@ class Ledger:
             columns = "time, study, site, message, content, n, state = 'withdrawn'"
             return [Recorded(*row) for row in ledger.execute(f"SELECT {columns} FROM releases ORDER BY id")]  # noqa: S608
 
-    def stands(self, message: str) -> bool:
-        """Whether a message, by its whole digest, was recorded and not withdrawn."""
-        return any(entry.message == message and not entry.withdrawn for entry in self.recorded())
+    def stands(self, digest: str) -> bool:
+        """Whether the message with this digest was recorded and not withdrawn."""
+        return any(entry.message == digest and not entry.withdrawn for entry in self.recorded())
 
     def _known(self) -> str:
         standing = [entry for entry in self.recorded() if not entry.withdrawn]
@@ -209,36 +213,42 @@ class Ledger:
         return secret
 
     def _make(self) -> None:
-        """Make the folder, the secret and an empty ledger, where they are missing; bring an older format up to date."""
+        """Make the folder, an empty ledger and the secret, where they are missing; bring an older format up to date.
+
+        The secret is written once the ledger's file is there, so that a secret without a ledger is never what a crash
+        left. The mark is last of all: whoever dies before it has forgotten nothing.
+        """
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            made_before = self._made_file.exists()
+            marked, left = self._marked(), self._left()
             if not self._file.exists():
-                self._refuse_forgotten(made_before)
-                _write_once(self._secret_file, secrets.token_bytes(32))
+                self._refuse_forgotten(left)
                 os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600))
+                flush_folder(self._folder)
+            with self._connected() as ledger:
+                ledger.execute("BEGIN IMMEDIATE")
+                format_ = _format(ledger)
+                self._refuse_forgotten(marked and not format_)
+                if format_ < len(_FORMATS):
+                    for statement in ";".join(_FORMATS[format_:]).split(";"):
+                        ledger.execute(statement)
+                    ledger.execute(f"PRAGMA user_version = {len(_FORMATS)}")
+                if not format_:
+                    _write_once(self._secret_file, secrets.token_bytes(32))
+                    ledger.execute("INSERT INTO secret VALUES (?)", (_proof(self._secret_file.read_bytes()),))
+                ledger.execute("COMMIT")
+            if not marked:
+                _write_once(self._made_file, _MADE)
         except OSError as error:
             raise _unwritable(self._folder, error) from None
-        with self._connected() as ledger:
-            ledger.execute("BEGIN IMMEDIATE")
-            format_ = _format(ledger)
-            self._refuse_forgotten(made_before and not format_)
-            if format_ < len(_FORMATS):
-                for statement in ";".join(_FORMATS[format_:]).split(";"):
-                    ledger.execute(statement)
-                ledger.execute(f"PRAGMA user_version = {len(_FORMATS)}")
-            if not format_:
-                ledger.execute("INSERT INTO secret VALUES (?)", (_proof(self._secret_file.read_bytes()),))
-            ledger.execute("COMMIT")
-        if not made_before:
-            self._mark_made()
 
-    def _mark_made(self) -> None:
-        """Mark the ledger as made. Last of all: whoever dies before has forgotten nothing."""
-        try:
-            _write_once(self._made_file, _MADE)
-        except OSError as error:
-            raise _unwritable(self._folder, error) from None
+    def _marked(self) -> bool:
+        """Whether a ledger was made completely."""
+        return self._made_file.exists()
+
+    def _left(self) -> bool:
+        """Whether something is left of a ledger beside its file."""
+        return self._marked() or self._secret_file.exists()
 
     def _refuse_forgotten(self, forgotten: bool) -> None:
         """Refuse to begin anew: every patient of a lost ledger could be released again."""
@@ -252,13 +262,13 @@ class Ledger:
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection | None]:
         """The ledger to read; None where nothing was ever recorded."""
-        made = self._made_file.exists()  # read first: another process may be making both just now
+        marked, left = self._marked(), self._left()  # read first: another process may be making all of them just now
         if not self._file.exists():
-            self._refuse_forgotten(made)
+            self._refuse_forgotten(left)
             yield None
             return
         with self._connected() as ledger:
-            self._refuse_forgotten(made and not _format(ledger))
+            self._refuse_forgotten(marked and not _format(ledger))
             yield ledger if _format(ledger) else None
 
     @contextmanager
@@ -333,10 +343,7 @@ def _write_once(path: Path, content: bytes) -> None:
     """Write a file readable by its owner alone, whole, unless it is there already."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_through(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), content)
         try:
             os.link(temporary, path)  # unlike a rename, it never replaces what another process just made
         except FileExistsError:
