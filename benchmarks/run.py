@@ -291,9 +291,9 @@ def secure_sum() -> Figure:
     messages = [state.masked(numbers, private[site].sign) for site, state in states.items()]
     masked = time.perf_counter() - start
     survivors = masking.list_survivors(agreed, messages, verify)
-    states = {site: masking.confirm(state, survivors, masking.History()) for site, state in states.items()}
+    states = {site: masking.accept_survivors(state, survivors, masking.History()) for site, state in states.items()}
     signed = [state.confirmation(private[site].sign) for site, state in states.items()]
-    states = {site: masking.release(state, signed, masking.History(), verify) for site, state in states.items()}
+    states = {site: masking.allow_opening(state, signed, masking.History(), verify) for site, state in states.items()}
     openings = [state.opening(private[site].sign) for site, state in states.items()]
     total = masking.unmask(agreed, survivors, messages, openings, verify)
     whole = time.perf_counter() - start

@@ -71,7 +71,7 @@ def test_without_flower_the_command_that_installs_it_is_named(tmp_path, command,
 
 
 def test_a_round_without_a_serving_hub_is_refused(tmp_path):
-    from fdtr.exchange.flower.hub_control import Serving
+    from fdtr.exchange.flower.hub_service import Serving
 
     with pytest.raises(NotServed, match="Run `fdtr hub serve` first"):
         Serving.find(tmp_path)
@@ -81,11 +81,11 @@ def test_a_round_without_a_serving_hub_is_refused(tmp_path):
 
 
 def test_a_round_whose_study_cannot_be_read_says_so_and_shows_no_empty_table(tmp_path, monkeypatch):
-    from fdtr.exchange.flower import hub_control
+    from fdtr.exchange.flower import hub_service
     from fdtr.exchange.remote.jobs import Result
 
-    told = hub_control.FinishedRound(Result.failed("study.toml: horizon: is required."), tmp_path / "x.result.json")
-    monkeypatch.setattr(hub_control, "start_round", lambda *_: told)
+    told = hub_service.FinishedRound(Result.failed("study.toml: horizon: is required."), tmp_path / "x.result.json")
+    monkeypatch.setattr(hub_service, "start_round", lambda *_: told)
     monkeypatch.setattr("fdtr.exchange.flower.network_settings.HubSettings.load", lambda _: None)
     done = CliRunner().invoke(app, ["hub", "start-round", "hub.toml"], env={"COLUMNS": "200"})
     assert done.exit_code == 1

@@ -25,10 +25,10 @@ from fdtr.masking import (
     Round,
     SiteRound,
     SurvivorList,
-    confirm,
+    accept_survivors,
+    allow_opening,
     list_survivors,
     mask,
-    release,
     require_unlike,
     start,
     unmask,
@@ -100,9 +100,9 @@ def test_a_hub_that_shows_two_lists_would_unmask_a_site_if_nobody_compared_signa
     victim = "site-002"
     openings = {}
     for site, shown in show_two_lists(played, victim).items():
-        state = confirm(played.states[site], shown, History())
+        state = accept_survivors(played.states[site], shown, History())
         dropped = shown.dropped(played.agreed)
-        # What `release` does once it has compared the signatures, without comparing them.
+        # What `allow_opening` does once it has compared the signatures, without comparing them.
         trusting = replace(state, opened=True, pair_keys=tuple(pair for pair in state.pair_keys if pair[0] in dropped))
         openings[site] = trusting.opening(signer(site))
     shared = {site: dict(opening.pair_keys)[victim] for site, opening in openings.items() if site != victim}
@@ -132,7 +132,7 @@ def test_a_hub_that_shows_two_lists_gets_nothing():
         played.states[victim].opening(signer(victim))
     for site in played.agreed.sites:  # nobody signs a second list
         with pytest.raises(ProtocolViolation, match="signed another list"):
-            confirm(played.states[site], shown["site-000" if site == victim else victim], History())
+            accept_survivors(played.states[site], shown["site-000" if site == victim else victim], History())
     # Everything that the hub has of the victim's masks: all but its own.
     known = {opening.site: dict(opening.pair_keys)[victim] for opening in given}
     for guess in (opening.self_mask for opening in given):
@@ -142,18 +142,18 @@ def test_a_hub_that_shows_two_lists_gets_nothing():
 def test_a_site_signs_one_list_in_a_round_and_only_one_that_names_its_message():
     played = play(agree(5, length=8))
     first, second = played.survivors(), played.survivors(played.agreed.sites[:4])
-    state = confirm(played.states["site-000"], first, History())
-    assert confirm(state, first, History()) == state
+    state = accept_survivors(played.states["site-000"], first, History())
+    assert accept_survivors(state, first, History()) == state
     with pytest.raises(ProtocolViolation, match="signed another list"):
-        confirm(state, second, History())
+        accept_survivors(state, second, History())
     with pytest.raises(ProtocolViolation, match=r"lacks site 'site-004' .* its masks stay closed"):
-        confirm(played.states["site-004"], second, History())
+        accept_survivors(played.states["site-004"], second, History())
     changed = SurvivorList(tuple((site, "0" * 64) for site, _ in first.members))
     with pytest.raises(ProtocolViolation, match="names a message that it did not send"):
-        confirm(played.states["site-000"], changed, History())
+        accept_survivors(played.states["site-000"], changed, History())
     stranger = SurvivorList((*first.members, ("stranger", "0" * 64)))
     with pytest.raises(ProtocolViolation, match="'stranger', who is not on the roster"):
-        confirm(played.states["site-000"], stranger, History())
+        accept_survivors(played.states["site-000"], stranger, History())
 
 
 def test_no_mask_is_opened_without_every_signature():
@@ -205,11 +205,11 @@ def test_a_round_that_is_given_up_has_no_secrets_left():
         assert secret.hex() not in gone.to_json()
     gone_round = "gave this round up|not seen every survivor|holds no masks|has announced its key|no masked message"
     for turn in (
-        lambda: release(gone, signed, History(), verify),
+        lambda: allow_opening(gone, signed, History(), verify),
         lambda: gone.opening(signer("site-000")),
         lambda: gone.masked(played.numbers["site-000"], signer("site-000")),
         lambda: gone.announcement(signer("site-000")),
-        lambda: confirm(gone, survivors, History()),
+        lambda: accept_survivors(gone, survivors, History()),
         lambda: mask(start(played.agreed, "site-000", History()).destroyed(), [], played.numbers["site-000"], verify),
     ):
         with pytest.raises(ProtocolViolation, match=gone_round):
@@ -240,7 +240,7 @@ def test_a_saved_state_gives_the_same_bytes_again():
     assert opened == played.states[site]
     assert opened.opening(signer(site)) == played.states[site].opening(signer(site))
     assert opened.confirmation(signer(site)) == played.states[site].confirmation(signer(site))
-    assert release(opened, [], History(), verify) == opened
+    assert allow_opening(opened, [], History(), verify) == opened
     assert "self_mask" not in repr(opened)
     assert opened.self_mask.hex() not in repr(opened)
 
@@ -252,9 +252,9 @@ def test_turns_come_in_order():
     too_early = "holds no masks|no masked message|not accepted a list|not seen every survivor|has announced its key"
     for turn in (
         lambda: fresh.masked(numbers, signer("site-000")),
-        lambda: confirm(fresh, SurvivorList(()), History()),
+        lambda: accept_survivors(fresh, SurvivorList(()), History()),
         lambda: fresh.confirmation(signer("site-000")),
-        lambda: release(fresh, [], History(), verify),
+        lambda: allow_opening(fresh, [], History(), verify),
         lambda: fresh.opening(signer("site-000")),
         lambda: play(agreed).states["site-000"].announcement(signer("site-000")),
     ):
@@ -351,7 +351,7 @@ def test_a_sum_over_too_few_sites_is_never_opened():
         list_survivors(played.agreed, pair, verify)
     two = SurvivorList(played.survivors().members[:2])
     with pytest.raises(TooFewSurvivors):
-        confirm(played.states["site-000"], two, History())
+        accept_survivors(played.states["site-000"], two, History())
     with pytest.raises(TooFewSurvivors):
         unmask(played.agreed, two, pair, [], verify)
     with pytest.raises(TooFewSurvivors, match="The roster has 2 sites"):
@@ -370,9 +370,9 @@ def opened_by_two_lists(played, lists, accomplice):
     found = []
     for sites in lists:
         shown = SurvivorList(tuple((site, played.messages[site].digest(played.agreed)) for site in sites))
-        states = {site: confirm(played.states[site], shown, History()) for site in sites}
+        states = {site: accept_survivors(played.states[site], shown, History()) for site in sites}
         signed = [state.confirmation(signer(site)) for site, state in states.items()]
-        opened = {site: release(state, signed, History(), verify) for site, state in states.items()}
+        opened = {site: allow_opening(state, signed, History(), verify) for site, state in states.items()}
         openings = [state.opening(signer(site)) for site, state in opened.items()]
         total = unmask(played.agreed, shown, played.messages.values(), openings, verify)
         found.append(total - played.numbers[accomplice])
@@ -450,13 +450,13 @@ def test_the_rule_holds_when_signing_and_again_when_opening():
     survivors = played.survivors()
     alike = History().opened(bytes(32), "study", "content", keyed(survivors.sites[:4]))
     with pytest.raises(DifferencingRisk, match="give away a sum over fewer than"):
-        confirm(played.states["site-000"], survivors, alike)
+        accept_survivors(played.states["site-000"], survivors, alike)
     signed = [played.accept(site, survivors) for site in survivors.sites]
     with pytest.raises(DifferencingRisk, match="give away a sum over fewer than"):  # opened in between
-        release(played.states["site-000"], signed, alike, verify)
+        allow_opening(played.states["site-000"], signed, alike, verify)
     same = keyed(survivors.sites)
     own = History().opened(played.agreed.context, "study", "content", same)  # after a crash: the very round
-    assert release(played.states["site-000"], signed, own, verify).opened
+    assert allow_opening(played.states["site-000"], signed, own, verify).opened
 
 
 def test_history_comes_back_as_it_was():

@@ -19,10 +19,10 @@ from fdtr.masking import (
     Sign,
     SiteRound,
     SurvivorList,
-    confirm,
+    accept_survivors,
+    allow_opening,
     list_survivors,
     mask,
-    release,
     start,
     unmask,
 )
@@ -63,11 +63,11 @@ class Played:
         return list_survivors(self.agreed, [self.messages[site] for site in left], verify)
 
     def accept(self, site: str, shown: SurvivorList) -> Confirmation:
-        self.states[site] = confirm(self.states[site], shown, History())
+        self.states[site] = accept_survivors(self.states[site], shown, History())
         return self.states[site].confirmation(signer(site))
 
     def open(self, site: str, confirmations: Iterable[Confirmation]) -> Opening:
-        self.states[site] = release(self.states[site], confirmations, History(), verify)
+        self.states[site] = allow_opening(self.states[site], confirmations, History(), verify)
         return self.states[site].opening(signer(site))
 
     def finish(self, survivors: SurvivorList) -> tuple[Words, list[Opening]]:

@@ -78,7 +78,7 @@ def start_round(
     Exits with 0 only where there is a total and every site in it wrote its policy.
     """
     _require_flower()
-    from fdtr.exchange.flower.hub_control import start_round as start
+    from fdtr.exchange.flower.hub_service import start_round as start
 
     finished = start(HubSettings.load(settings), tuple(sites or ()), min_sites, deadline)
     if json:

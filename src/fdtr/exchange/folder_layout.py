@@ -48,9 +48,15 @@ def round_folder(folder: Path, number: int) -> Path:
     return folder / ROUNDS / str(number)
 
 
+def part_path(folder: Path, number: int, part: str, sender: str) -> Path:
+    """Where a site or the hub posts a part of a round."""
+    place = round_folder(folder, number)
+    return place / HUB / f"{part}{SUFFIX}" if sender == HUB else place / part / file_name(sender)
+
+
 def begun_path(folder: Path, number: int) -> Path:
     """The file in which the hub says that a round is open."""
-    return round_folder(folder, number) / HUB / f"{BEGUN}{SUFFIX}"
+    return part_path(folder, number, BEGUN, HUB)
 
 
 def last_round(folder: Path) -> int:

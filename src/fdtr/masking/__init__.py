@@ -22,7 +22,7 @@ from fdtr.masking.protocol_messages import (
     Verify,
 )
 from fdtr.masking.round_history import History, PastRound, require_unlike
-from fdtr.masking.site_protocol import SiteRound, confirm, mask, release, start
+from fdtr.masking.site_protocol import SiteRound, accept_survivors, allow_opening, mask, start
 from fdtr.masking.unmasking import as_sent, list_survivors, masked_total, unmask
 
 __all__ = [
@@ -42,12 +42,12 @@ __all__ = [
     "SiteRound",
     "SurvivorList",
     "Verify",
+    "accept_survivors",
+    "allow_opening",
     "as_sent",
-    "confirm",
     "list_survivors",
     "mask",
     "masked_total",
-    "release",
     "require_unlike",
     "start",
     "unmask",

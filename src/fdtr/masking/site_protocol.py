@@ -89,7 +89,7 @@ class SiteRound(JsonPart):
         return replace(bare, signature=sign(bare.content(self.round)))
 
     def opening(self, sign: Sign) -> Opening:
-        """Step 5: b_i and the keys shared with dropped sites, once `release` allowed it."""
+        """Step 5: b_i and the keys shared with dropped sites, once `allow_opening` allowed it."""
         if not self.opened or not self.self_mask:
             raise ProtocolViolation(
                 f"Site {self.site!r} has not seen every survivor's signature; its masks stay closed."
@@ -148,7 +148,7 @@ def mask(state: SiteRound, announcements: Iterable[Announcement], vector: Words,
     return replace(keyed, masked_digest=keyed._masked(vector).digest(state.round))
 
 
-def confirm(
+def accept_survivors(
     state: SiteRound, survivors: SurvivorList, history: History, keys: Mapping[str, str] = _NO_KEYS
 ) -> SiteRound:
     """Step 4: accept the hub's list of survivors; a site signs only one list in a round.
@@ -177,7 +177,7 @@ def confirm(
     return replace(state, survivors=survivors)
 
 
-def release(
+def allow_opening(
     state: SiteRound,
     confirmations: Iterable[Confirmation],
     history: History,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fdtr.exchange.flower.hub_control import Serving
+from fdtr.exchange.flower.hub_service import Serving
 from fdtr.signing import HUB
 from folder_parties import study_of
 from network_parties import Network, until

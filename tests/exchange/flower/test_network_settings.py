@@ -281,7 +281,7 @@ def test_a_state_that_is_in_use_is_named_and_nobody_is_blamed(tmp_path, site):
 @pytest.mark.slow  # imports flwr
 @pytest.mark.parametrize("deadline", [float("nan"), float("inf"), 0.0, 4.9, 86401.0])
 def test_a_deadline_that_is_none_is_refused(tmp_path, hub, deadline):
-    from fdtr.exchange.flower.hub_control import start_round
+    from fdtr.exchange.flower.hub_service import start_round
 
     with pytest.raises(InvalidSettings, match=r"The deadline is .* seconds\. Nothing was asked\. Give 5 to 86400\."):
         start_round(HubSettings.load(written(tmp_path, hub)), deadline=deadline)
@@ -289,8 +289,7 @@ def test_a_deadline_that_is_none_is_refused(tmp_path, hub, deadline):
 
 @pytest.mark.slow  # imports flwr
 def test_a_round_is_started_by_the_owner_of_the_state_alone(tmp_path, hub, monkeypatch):
-    from fdtr.exchange.flower.hub_control import Serving, start_round
-    from fdtr.exchange.flower.hub_service import serve_hub
+    from fdtr.exchange.flower.hub_service import Serving, serve_hub, start_round
 
     settings = HubSettings.load(written(tmp_path, hub))
     state = private_folder("The state folder", settings.state)

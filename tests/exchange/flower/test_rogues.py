@@ -83,7 +83,7 @@ def asked(network, path: str, method: str = "POST", body: bytes = b"") -> tuple[
 
 
 def control_of(network):
-    from fdtr.exchange.flower.hub_control import Serving
+    from fdtr.exchange.flower.hub_service import Serving
 
     state = network.root / "hub-state"
     return Serving.find(state).control(state)

@@ -40,7 +40,7 @@ def masked_by_all(root: Path, study: Study) -> Parties:
 def outsiders_list(found: RoundSnapshot) -> None:
     """Three of five, as the list of survivors, by somebody who can write into the folder and has no key."""
     listed = SurvivorList(tuple((site, found.masked[site].digest(found.masked_round)) for site in "abc"))
-    post(found.hub_path(SURVIVORS), seal_part(SURVIVORS, HUB, listed, found.within, None))
+    post(found.path(SURVIVORS, HUB), seal_part(SURVIVORS, HUB, listed, found.within, None))
 
 
 def test_without_it_an_outsider_chooses_whom_a_secure_sum_is_over(tmp_path, monkeypatch):

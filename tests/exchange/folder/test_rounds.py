@@ -286,7 +286,7 @@ def test_a_hub_that_shows_two_lists_gets_nothing(tmp_path):
     parties.all()
     board = parties.snapshot
     members = {site: message.digest(board.masked_round) for site, message in board.masked.items()}
-    path = board.hub_path(SURVIVORS)
+    path = board.path(SURVIVORS, HUB)
 
     def show(sites: str) -> None:
         path.unlink(missing_ok=True)
@@ -336,7 +336,7 @@ def test_a_total_that_is_not_the_sum_is_refused(tmp_path):
         board = parties.snapshot
         assert board.total is not None
         wrong = replace(board.total, sums=board.total.sums + board.total.sums)
-        path = board.hub_path(TOTAL)
+        path = board.path(TOTAL, HUB)
         path.unlink()
         path.write_bytes(encode_total(wrong, board.within, key_of(HUB)))
         for party in ("a", HUB):
@@ -351,10 +351,10 @@ def test_a_total_is_not_taken_on_trust_where_the_hub_signs_nothing(tmp_path):
     parties.hub(close=True)
     board = parties.snapshot
     wrong = replace(board.total, sums=board.total.sums + board.total.sums)
-    path = board.hub_path(TOTAL)
+    path = board.path(TOTAL, HUB)
     path.unlink()
     path.write_bytes(encode_total(wrong, board.within))
-    next((board.hub_path(TOTAL).parent.parent / "sums").glob("b*")).unlink()
+    next((board.path(TOTAL, HUB).parent.parent / "sums").glob("b*")).unlink()
     with pytest.raises(ChangedSummary, match="'b' is no longer in the folder"):
         parties.turn("a")
     assert not list(parties.home_of("a").rglob("*.policy"))
@@ -486,7 +486,7 @@ def test_after_the_round_the_policy_and_the_copy_are_there_for_other_commands(tm
     assert parties.site("a", out=out).policy == out
     np.testing.assert_array_equal(Policy.load(out).theta, parties.policy("a").theta)
     board = parties.snapshot
-    total = read_total(board.hub_path(TOTAL), board.study, board.within)
+    total = read_total(board.path(TOTAL, HUB), board.study, board.within)
     with parties.at_home("a"):
         sent = find_kept(total, "a", board.study)
     assert sent is not None

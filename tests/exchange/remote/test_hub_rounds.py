@@ -64,7 +64,7 @@ def test_the_network_gives_the_policies_of_the_shared_folder(tmp_path, same_mask
     assert result.members == result.finished == tuple("abcd")
     assert result.absent == result.given_up == ()
     assert result.fingerprint == net.study.fingerprint
-    assert result.total == sha256(net.snapshot.hub_path("total").read_bytes()).hexdigest()
+    assert result.total == sha256(net.snapshot.path("total", HUB).read_bytes()).hexdigest()
     assert result.versions["fdtr"] == __version__
     assert result.began <= result.ended
     shared = Parties(tmp_path / "folder", tuple("abcd")).set_up(net.study)
@@ -213,7 +213,7 @@ def test_a_site_has_not_finished_because_another_says_so(tmp_path):
 
 def test_a_part_that_was_not_asked_for_is_not_kept_however_well_it_is_signed(tmp_path):
     net = network(tmp_path, "abcd", masked=False)
-    begun = Posting("begun", HUB, net.snapshot.hub_path("begun").read_bytes())
+    begun = Posting("begun", HUB, net.snapshot.path("begun", HUB).read_bytes())
     net.faults.append(lambda _, site, __: Answer("d", Outcome.DONE, (begun,)) if site == "d" else None)
     result = net.run()
     assert result.absent == (Absence("d", 1, "sums", Reason.BAD_ANSWER),)

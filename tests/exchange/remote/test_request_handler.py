@@ -36,7 +36,7 @@ def no_waiting(monkeypatch):
 
 
 def begun(net: Network) -> Posting:
-    return Posting("begun", HUB, net.snapshot.hub_path("begun").read_bytes())
+    return Posting("begun", HUB, net.snapshot.path("begun", HUB).read_bytes())
 
 
 def first(net: Network, **changes) -> Request:

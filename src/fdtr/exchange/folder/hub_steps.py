@@ -108,7 +108,7 @@ def take_hub_steps(
         notes: list[str] = []
         snapshot = read_round(folder, study)
         for part in HUB_PARTS:
-            clean_up(snapshot.hub_path(part))
+            clean_up(snapshot.path(part, HUB))
         advance = _advance_masked if snapshot.is_masked else _advance_open
         step = advance(snapshot, key, close, without, notes)
         while step.done:
@@ -133,7 +133,7 @@ def _advance_open(
     if not snapshot.sums:
         return Step(waits="Messages: none is there yet.")
     total = snapshot.add_up(tuple(snapshot.sums))
-    post(snapshot.hub_path(TOTAL), encode_total(total, snapshot.within, key))
+    post(snapshot.path(TOTAL, HUB), encode_total(total, snapshot.within, key))
     notes += [doubt.sentence for doubt in doubtful_messages(list(snapshot.sums.values()))]
     return Step(f"Added the messages of {names(total.sites)} and posted the total.")
 
@@ -160,7 +160,7 @@ def _advance_masked(
     if missing:
         return Step(waits=f"Openings of {names(missing)}. {lost}")
     total = snapshot.add_up(survivors.sites)
-    post(snapshot.hub_path(TOTAL), encode_total(total, snapshot.within, key))
+    post(snapshot.path(TOTAL, HUB), encode_total(total, snapshot.within, key))
     return Step(f"Took the masks off the sum of {names(survivors.sites)} and posted the total.")
 
 
@@ -175,7 +175,7 @@ def _list_survivors(snapshot: RoundSnapshot, key: Key | None, close: bool, witho
     if missing and not close:
         return Step(waits=f"Masked messages of {names(missing)}. Go on without them with --close.")
     listed = list_survivors(snapshot.masked_round, snapshot.masked.values(), snapshot.verify)
-    post(snapshot.hub_path(SURVIVORS), seal_part(SURVIVORS, HUB, listed, snapshot.within, key))
+    post(snapshot.path(SURVIVORS, HUB), seal_part(SURVIVORS, HUB, listed, snapshot.within, key))
     dropped = listed.dropped(snapshot.masked_round)
     lacking = f", without {names(dropped)}" if dropped else ""
     return Step(f"Posted the list of survivors: {names(listed.sites)}{lacking}.")

@@ -20,13 +20,13 @@ from fdtr.exchange.folder_layout import (
     OPENED,
     ROUNDS,
     STUDY,
-    SUFFIX,
     SUMS,
     SURVIVORS,
     TOTAL,
     begun_path,
     file_name,
     last_round,
+    part_path,
     round_folder,
     sites_of,
 )
@@ -182,13 +182,14 @@ class RoundSnapshot:
         """The round of the secure sum."""
         return masked_round(self.study, self.within)
 
-    def path(self, part: str, site: str) -> Path:
-        """Where a site posts a part."""
-        return round_folder(self.folder, self.number) / part / file_name(site)
+    @property
+    def secure_sum_parts(self) -> dict[str, Mapping[str, object]]:
+        """What the sites posted of each part of a secure sum."""
+        return {KEYS: self.keys, MASKED: self.masked, CONFIRMED: self.confirmed, OPENED: self.opened}
 
-    def hub_path(self, part: str) -> Path:
-        """Where the hub posts a part."""
-        return round_folder(self.folder, self.number) / HUB / f"{part}{SUFFIX}"
+    def path(self, part: str, sender: str) -> Path:
+        """Where a site or the hub posts a part."""
+        return part_path(self.folder, self.number, part, sender)
 
     def verify(self, site: str, content: bytes, signature: bytes) -> bool:
         """Whether a site of the roster signed the content."""
@@ -232,7 +233,7 @@ class RoundSnapshot:
         computed = self.add_up(posted.sites)
         if computed != posted:
             raise ChangedSummary(
-                f"{self.hub_path(TOTAL)} is not the sum of the sites' messages in this folder. Do not use it, and ask "
+                f"{self.path(TOTAL, HUB)} is not the sum of the sites' messages in this folder. Do not use it, and ask "
                 "the hub; nothing was fitted."
             )
         return computed
@@ -303,7 +304,8 @@ def read_round(folder: str | Path, study: Study | None = None) -> RoundSnapshot:
         return files.of_sites(place / part, sites, lambda file, site: read_part(file, part, site, study, within))
 
     def of_hub(part: str) -> Any:
-        return files.read_one(place / HUB / f"{part}{SUFFIX}", lambda file: read_part(file, part, HUB, study, within))
+        path = part_path(folder, number, part, HUB)
+        return files.read_one(path, lambda file: read_part(file, part, HUB, study, within))
 
     return RoundSnapshot(
         folder=folder,

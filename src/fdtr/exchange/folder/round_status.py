@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fdtr.exchange.folder.round_snapshot import RoundSnapshot
-from fdtr.exchange.folder_layout import CONFIRMED, KEYS, MASKED, OPENED, SUMS
+from fdtr.exchange.folder_layout import SUMS
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,7 @@ class RoundStatus:
 
 def status_of(snapshot: RoundSnapshot) -> RoundStatus:
     """The status of a round, and whose step is next."""
-    posted: dict[str, Mapping[str, object]] = {SUMS: snapshot.sums}
-    if snapshot.is_masked:
-        posted = {
-            KEYS: snapshot.keys,
-            MASKED: snapshot.masked,
-            CONFIRMED: snapshot.confirmed,
-            OPENED: snapshot.opened,
-        }
+    posted = snapshot.secure_sum_parts if snapshot.is_masked else {SUMS: snapshot.sums}
     return RoundStatus(
         study=snapshot.study.name,
         fingerprint=snapshot.study.fingerprint,

@@ -28,7 +28,7 @@ from fdtr.exchange.site_state.release_guard import (
     save_history,
 )
 from fdtr.exchange.site_state.sent_copies import find_kept, keep_rounded
-from fdtr.masking import History, Sign, SiteRound, as_sent, confirm, mask, release, start
+from fdtr.masking import History, Sign, SiteRound, accept_survivors, allow_opening, as_sent, mask, start
 from fdtr.signing import Key
 
 
@@ -160,7 +160,7 @@ def _confirm(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) ->
         missing = snapshot.lacking(snapshot.masked)
         others = f"Masked messages of {names(missing)}, then the" if missing else "The"
         return Step(waits=f"{others} hub's list of survivors: `fdtr hub next`.")
-    confirmed = confirm(masks, snapshot.survivors, _alike(session, read_history()), session.study.roster)
+    confirmed = accept_survivors(masks, snapshot.survivors, _alike(session, read_history()), session.study.roster)
     confirmation = confirmed.confirmation(_sign(session))
     sealed = seal_part(CONFIRMED, session.site, confirmation, session.within, session.key)
     session.state.save_outgoing(CONFIRMED, sealed)
@@ -186,7 +186,7 @@ def _open(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> St
     with history_locked() as history:
         require_never_told(session.sent.content)  # they may have left since
         roster = session.study.roster
-        opened = release(masks, snapshot.confirmed.values(), _alike(session, history), snapshot.verify, roster)
+        opened = allow_opening(masks, snapshot.confirmed.values(), _alike(session, history), snapshot.verify, roster)
         keys = {site: roster[site] for site in survivors.sites}
         study, content = session.study.fingerprint, session.sent.content
         save_history(history.opened(masks.round.context, study, content, keys))

@@ -100,14 +100,21 @@ class Audit:
         return str(last["seal"]) if last else FIRST
 
     def _write(self, content: bytes, last: Mapping[str, Any]) -> None:
-        size = self.path.stat().st_size if self.path.exists() else 0
-        _write(self.path, content)
+        """Append and flush `content`, then write the head; both or neither."""
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            self._write_head(last)
-        except FdtrError:
-            with suppress(OSError):
-                os.truncate(self.path, size)
-            raise
+            size, written = os.fstat(descriptor).st_size, 0
+            try:
+                while written < len(content):
+                    written += os.write(descriptor, content[written:])
+                os.fsync(descriptor)
+                self._write_head(last)
+            except (OSError, FdtrError):
+                with suppress(OSError):
+                    os.ftruncate(descriptor, size)
+                raise
+        finally:
+            os.close(descriptor)
 
     def _write_head(self, last: Mapping[str, Any]) -> None:
         write_atomically(self.head, f"{last['seal']}\n".encode(), mode=0o600)
@@ -221,21 +228,3 @@ def _ending(path: Path) -> tuple[bytes | None, bytes]:
             *lines, rest = file.read(length).split(b"\n")
             if len(lines) > 1 or length == size:  # the first line of the chunk may be cut
                 return (lines[-1] if lines else None), rest
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Append and flush `content`, whole or not at all."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        size = os.fstat(descriptor).st_size
-        try:
-            written = 0
-            while written < len(content):
-                written += os.write(descriptor, content[written:])
-            os.fsync(descriptor)
-        except OSError:
-            with suppress(OSError):
-                os.ftruncate(descriptor, size)
-            raise
-    finally:
-        os.close(descriptor)

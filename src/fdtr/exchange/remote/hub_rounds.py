@@ -18,7 +18,7 @@ from fdtr.exchange.atomic_files import locked, post
 from fdtr.exchange.folder.hub_steps import new_round, take_hub_steps
 from fdtr.exchange.folder.round_snapshot import RoundSnapshot, read_round, read_study
 from fdtr.exchange.folder.round_status import names
-from fdtr.exchange.folder_layout import CONFIRMED, KEYS, MASKED, OPENED, STUDY, TOTAL
+from fdtr.exchange.folder_layout import STUDY, TOTAL
 from fdtr.exchange.remote.jobs import Absence, Ending, Job, Reason, Result, timestamp
 from fdtr.exchange.remote.requests import (
     Answer,
@@ -81,18 +81,9 @@ def collect(snapshot: RoundSnapshot, phase: Phase, sites: list[str], listed: Col
 
 def _postings_for(snapshot: RoundSnapshot, phase: Phase) -> list[Posting]:
     """The verified postings in the hub's folder that sites need for a phase."""
-    verified: dict[str, Mapping[str, object]] = {
-        KEYS: snapshot.keys,
-        MASKED: snapshot.masked,
-        CONFIRMED: snapshot.confirmed,
-        OPENED: snapshot.opened,
-    }
-    postings = []
-    for part, sender in sorted(allowed_to_site(HUB, phase, snapshot.study)):
-        path = snapshot.hub_path(part) if sender == HUB else snapshot.path(part, sender)
-        if sender == HUB or sender in verified[part]:
-            postings.append(Posting(part, sender, path.read_bytes()))
-    return postings
+    wanted = sorted(allowed_to_site(HUB, phase, snapshot.study))
+    posted = [(part, sender) for part, sender in wanted if sender == HUB or sender in snapshot.secure_sum_parts[part]]
+    return [Posting(part, sender, snapshot.path(part, sender).read_bytes()) for part, sender in posted]
 
 
 def _store(snapshot: RoundSnapshot, phase: Phase, site: str, answer: Answer | DeliveryFailure) -> Reason | None:
@@ -266,7 +257,7 @@ class _Federation:
             advice = f"{names(sorted(collected.absent))} did not finish. When it is back, run the same again."
         else:
             advice = "Nothing: every site in the total has written its policy."
-        digest = sha256(snapshot.hub_path(TOTAL).read_bytes()).hexdigest()
+        digest = sha256(snapshot.path(TOTAL, HUB).read_bytes()).hexdigest()
         ending = Ending.INCOMPLETE if collected.absent else Ending.COMPLETE
         return self._result(ending, total.sites, collected.done, digest, advice)
 

@@ -38,7 +38,7 @@ from fdtr.exchange.folder_layout import (
     begun_path,
     file_name,
     last_round,
-    round_folder,
+    part_path,
 )
 from fdtr.exchange.release import Proposal
 from fdtr.exchange.remote.audit import Audit
@@ -57,7 +57,7 @@ from fdtr.exchange.remote.requests import (
 from fdtr.exchange.site_state import state_folder, use_state_folder
 from fdtr.exchange.site_state.joined_folders import JoinedFolder, find_joined
 from fdtr.exchange.site_state.ledger import site_ledger
-from fdtr.signing import HUB, Key, Round, numbered_round, require_own, roster_hash
+from fdtr.signing import Key, Round, numbered_round, require_own, roster_hash
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_check import check
 from fdtr.study import Study
@@ -137,18 +137,14 @@ class LocalCopy:
         for missed in range(last + 1, number):
             post(begun_path(self.folder, missed), b"")
         for posting in postings:
-            post(self._path(number, posting.part, posting.sender), posting.content)
+            post(part_path(self.folder, number, posting.part, posting.sender), posting.content)
 
     def own_posting(self, number: int, part: str) -> Posting:
         """The posting that this site wrote."""
-        path = self._path(number, part, self.site)
+        path = part_path(self.folder, number, part, self.site)
         if not path.exists():
             raise MalformedRequest(f"Site {self.site!r} has no part {part!r} to post yet: the hub asks out of turn.")
         return Posting(part, self.site, path.read_bytes())
-
-    def _path(self, number: int, part: str, sender: str) -> Path:
-        place = round_folder(self.folder, number)
-        return place / HUB / f"{part}{SUFFIX}" if sender == HUB else place / part / file_name(sender)
 
 
 @dataclass

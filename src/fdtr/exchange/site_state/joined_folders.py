@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fdtr.errors import DamagedFile, InvalidStudy, MalformedPart, NotJoined, OtherRoster, OtherStudy
+from pydantic import TypeAdapter
+
+from fdtr.errors import DamagedFile, MalformedPart, NotJoined, OtherRoster, OtherStudy
 from fdtr.exchange.atomic_files import locked, remove, save
 from fdtr.exchange.folder_layout import MASKED, OPENED, SUFFIX, SUMS, file_name
 from fdtr.exchange.site_state import state_folder
@@ -148,15 +150,8 @@ class JoinedFolder:
 
     def save(self) -> None:
         """Remember the folder."""
-        fields = {
-            "folder": str(self.folder),
-            "site": self.site,
-            "data": str(self.data),
-            "key": str(self.key) if self.key else None,
-            "study": self.study.model_dump(mode="json"),
-        }
         with self.locked():
-            save(self.place / _JOINED, json.dumps(fields).encode())
+            save(self.place / _JOINED, _ADAPTER.dump_json(self, exclude={"place"}))
 
     def round(self, within: Round) -> RoundState:
         """What the site keeps of a round."""
@@ -187,6 +182,9 @@ class JoinedFolder:
                 "changed. Nothing was done. Compare `fdtr roster show` by telephone; if all agree, run `fdtr site "
                 "join` again."
             )
+
+
+_ADAPTER = TypeAdapter(JoinedFolder)
 
 
 def all_joined() -> list[JoinedFolder]:
@@ -230,13 +228,7 @@ def hub_lock(study: Study) -> Path:
 def _read(path: Path) -> JoinedFolder:
     try:
         fields = json.loads(path.read_bytes())
-        return JoinedFolder(
-            path.parent,
-            Path(fields["folder"]),
-            fields["site"],
-            Path(fields["data"]),
-            Path(fields["key"]) if fields["key"] else None,
-            Study.model_validate(fields["study"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError, InvalidStudy):
+        joined: JoinedFolder = _ADAPTER.validate_python({**fields, "place": path.parent})
+    except (OSError, ValueError, TypeError):
         raise DamagedFile(f"{path} cannot be read. Run `fdtr site join FOLDER` again.") from None
+    return joined
