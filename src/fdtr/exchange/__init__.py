@@ -27,6 +27,10 @@ file says which round it must belong to: signature, sender and round are checked
 The message of site site-1 for the study linear-mdp:
   70 sums over 120 patients, 2 steps, 4 shared features.
   Nobody's leverage in them is more than 0.13.
+>>> with exchange.use_state_folder(place / "state-of-site-2"):
+...     exchange.release_message(study, sites["site-2"], place / "site-2.fdtr", confirm=lambda proposal: False)
+Traceback (most recent call last):
+fdtr.errors.FdtrError: Nothing was written.
 >>> for site in ("site-2", "site-3"):
 ...     with exchange.use_state_folder(place / f"state-of-{site}"):
 ...         released = exchange.release_message(study, sites[site], place / f"{site}.fdtr", confirm=agreed)

@@ -171,24 +171,6 @@ def release_message(
     refusal raises and writes nothing. `confirm` gets a `Proposal`. The message is signed with `key`, which a study with
     a roster requires. With differential privacy noise is drawn once: for patients who were released before, the sums of
     that release are written again. `n_sites` is the number of sites for which its cost is told.
-
-    A notebook asks with `input`; here somebody says no:
-
-    >>> import numpy as np
-    >>> import pyarrow as pa
-    >>> from fdtr import Study, read_trajectories
-    >>> from fdtr.simulation import WorldSpec, make_world
-    >>> world = make_world(WorldSpec(n_sites=2, n_actions=2, horizon=2), np.random.default_rng(1))
-    >>> study = Study.model_validate(world.study())
-    >>> table = pa.table(world.table(400, np.random.default_rng(2)))
-    >>> rows = read_trajectories(table, study).by_site()
-    >>> def ask(proposal: Proposal) -> bool:
-    ...     print(proposal)
-    ...     return input("Write this? ") == "yes"
-    >>> input = lambda question: "no"
-    >>> release_message(study, next(iter(rows.values())), "a.fdtr", confirm=ask)
-    Traceback (most recent call last):
-    fdtr.errors.FdtrError: Nothing was written.
     """
     require_confirm(confirm)
     out = Path(out)

@@ -8,7 +8,7 @@ here protects against wrong messages, or against what the same site sends in ano
 writes a file.
 """
 
-from fdtr.masking.fixed_point import FEWEST_BITS, PROMISED_BITS, FixedPoint
+from fdtr.masking.fixed_point import FEWEST_BITS, FixedPoint
 from fdtr.masking.protocol_messages import (
     FEWEST_HONEST,
     Announcement,
@@ -19,16 +19,14 @@ from fdtr.masking.protocol_messages import (
     Round,
     Sign,
     SurvivorList,
-    Verify,
 )
-from fdtr.masking.round_history import History, PastRound, require_unlike
+from fdtr.masking.round_history import History, require_unlike
 from fdtr.masking.site_protocol import SiteRound, accept_survivors, allow_opening, mask, start
 from fdtr.masking.unmasking import as_sent, list_survivors, masked_total, unmask
 
 __all__ = [
     "FEWEST_BITS",
     "FEWEST_HONEST",
-    "PROMISED_BITS",
     "Announcement",
     "Confirmation",
     "FixedPoint",
@@ -36,12 +34,10 @@ __all__ = [
     "JsonPart",
     "MaskedMessage",
     "Opening",
-    "PastRound",
     "Round",
     "Sign",
     "SiteRound",
     "SurvivorList",
-    "Verify",
     "accept_survivors",
     "allow_opening",
     "as_sent",

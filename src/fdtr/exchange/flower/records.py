@@ -1,7 +1,7 @@
 """Requests and answers as Flower records: one ConfigRecord with lists of parts, senders and contents."""
 
 import logging
-from typing import TypeGuard
+from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
@@ -12,6 +12,7 @@ log = logging.getLogger("fdtr.exchange.flower")
 FORMAT = 1
 """Format of the record; the postings in it have formats of their own. Another format is refused by number."""
 _NAME = "fdtr"
+_COLUMNS = {"parts": str, "senders": str, "contents": bytes}
 _PHASES = {f"query.{phase.value}": phase for phase in Phase}
 
 
@@ -29,31 +30,19 @@ def answer_record(answer: Answer) -> RecordDict:
 
 def read_request(message: Message) -> Request | None:
     """The request in a message, or None if it cannot be read."""
-    record = _only(message, {"fingerprint", "round", "phase"})
-    if record is None:
-        return None
-    fingerprint, number, postings = record["fingerprint"], record["round"], _postings(record)
+    fields = _fields(message, {"fingerprint": str, "round": int, "phase": str})
     phase = _PHASES.get(message.metadata.message_type)
-    if (
-        not isinstance(fingerprint, str)
-        or type(number) is not int
-        or phase is None
-        or phase.value != record["phase"]
-        or postings is None
-    ):
+    if fields is None or phase is None or phase.value != fields["phase"]:
         return None
-    return Request(fingerprint, number, phase, postings)
+    return Request(fields["fingerprint"], fields["round"], phase, fields["postings"])
 
 
 def read_answer(message: Message) -> Answer | None:
     """The answer in a message, or None if it cannot be read."""
-    record = _only(message, {"site", "outcome"})
-    if record is None:
+    fields = _fields(message, {"site": str, "outcome": str})
+    if fields is None or fields["outcome"] not in list(Outcome):
         return None
-    site, outcome, postings = record["site"], record["outcome"], _postings(record)
-    if not isinstance(site, str) or outcome not in list(Outcome) or postings is None:
-        return None
-    return Answer(site, Outcome(str(outcome)), postings)
+    return Answer(fields["site"], Outcome(fields["outcome"]), fields["postings"])
 
 
 def _record(postings: tuple[Posting, ...], **fields: str | int) -> RecordDict:
@@ -65,8 +54,8 @@ def _record(postings: tuple[Posting, ...], **fields: str | int) -> RecordDict:
     return RecordDict({_NAME: ConfigRecord({"format": FORMAT, **fields, **columns})})
 
 
-def _only(message: Message, fields: set[str]) -> ConfigRecord | None:
-    """The only record of a message, if it has exactly the right fields; otherwise None."""
+def _fields(message: Message, types: dict[str, type]) -> dict[str, Any] | None:
+    """The fields of a message's only record, and its `postings`; None unless it has exactly these fields and types."""
     if not message.has_content() or set(message.content) != {_NAME}:
         return None
     record = message.content[_NAME]
@@ -77,21 +66,13 @@ def _only(message: Message, fields: set[str]) -> ConfigRecord | None:
         shown = number if type(number) is int else "?"
         log.error("A message has format %s; this version of fdtr reads %s.", shown, FORMAT)
         return None
-    return record if set(record) == fields | {"format", "parts", "senders", "contents"} else None
-
-
-def _postings(record: ConfigRecord) -> tuple[Posting, ...] | None:
-    names, senders, contents = record["parts"], record["senders"], record["contents"]
-    if not (_are_texts(names) and _are_texts(senders) and _are_bytes(contents)):
+    fields: dict[str, Any] = dict(record)
+    if set(fields) != {"format", *types, *_COLUMNS} or any(type(fields[name]) is not types[name] for name in types):
         return None
-    if not len(names) == len(senders) == len(contents):
+    columns = [fields[name] for name in _COLUMNS]
+    kinds = zip(columns, _COLUMNS.values(), strict=True)
+    if not all(isinstance(column, list) and all(isinstance(value, kind) for value in column) for column, kind in kinds):
         return None
-    return tuple(Posting(*fields) for fields in zip(names, senders, contents, strict=True))
-
-
-def _are_texts(values: object) -> TypeGuard[list[str]]:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
-
-
-def _are_bytes(values: object) -> TypeGuard[list[bytes]]:
-    return isinstance(values, list) and all(isinstance(value, bytes) for value in values)
+    if len({len(column) for column in columns}) != 1:
+        return None
+    return {**fields, "postings": tuple(Posting(*posting) for posting in zip(*columns, strict=True))}
