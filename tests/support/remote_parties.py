@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fdtr.exchange.folder.round_snapshot import RoundSnapshot
 from fdtr.exchange.remote.audit import Audit
-from fdtr.exchange.remote.hub_rounds import DeliveryFailure, run_federation
-from fdtr.exchange.remote.jobs import Job, Result
+from fdtr.exchange.remote.hub_rounds import run_federation
+from fdtr.exchange.remote.jobs import Job, Reason, Result
 from fdtr.exchange.remote.request_handler import RequestHandler, ServedStudy
 from fdtr.exchange.remote.requests import Answer, Phase, Request
 from fdtr.exchange.site_state import use_state_folder
@@ -18,7 +18,7 @@ from fdtr.signing import HUB
 from fdtr.study import Study
 from folder_parties import Parties, key_of, study_of
 
-Fault = Callable[[Phase, str, Request], Answer | DeliveryFailure | None]
+Fault = Callable[[Phase, str, Request], Answer | Reason | None]
 """What becomes of a request instead of its way through the request handler; None lets it pass."""
 
 
@@ -30,7 +30,7 @@ class Network:
     study: Study
     handlers: dict[str, RequestHandler]
     faults: list[Fault] = field(default_factory=list)
-    answers: list[tuple[Phase, str, Answer | DeliveryFailure]] = field(default_factory=list)
+    answers: list[tuple[Phase, str, Answer | Reason]] = field(default_factory=list)
 
     @property
     def root(self) -> Path:
@@ -45,7 +45,7 @@ class Network:
         fields = {"folder": self.parties.folder, "key": self.root / "hub.key", "result": self.root / "result.json"}
         return Job(**{**fields, "nodes": nodes, **changes})
 
-    def ask(self, phase: Phase, requests: Mapping[str, Request]) -> dict[str, Answer | DeliveryFailure]:
+    def ask(self, phase: Phase, requests: Mapping[str, Request]) -> dict[str, Answer | Reason]:
         answers = {}
         for site, request in requests.items():
             failures = [fault(phase, site, request) for fault in self.faults]
@@ -84,10 +84,10 @@ def silent(site: str, *phases: Phase, times: int = 99) -> Fault:
     """A site that does not answer in some phases, the first few times."""
     left = [times]
 
-    def fault(phase: Phase, name: str, _request: Request) -> DeliveryFailure | None:
+    def fault(phase: Phase, name: str, _request: Request) -> Reason | None:
         if name != site or (phases and phase not in phases) or not left[0]:
             return None
         left[0] -= 1
-        return DeliveryFailure.NO_ANSWER
+        return Reason.NO_ANSWER
 
     return fault

@@ -16,7 +16,7 @@ from fdtr.exchange import atomic_files
 from fdtr.exchange.folder import site_steps
 from fdtr.exchange.remote import hub_rounds
 from fdtr.exchange.remote.audit import verify
-from fdtr.exchange.remote.hub_rounds import DeliveryFailure, collect, run_federation
+from fdtr.exchange.remote.hub_rounds import collect, run_federation
 from fdtr.exchange.remote.jobs import Absence, Ending, Reason
 from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting
 from fdtr.exchange.site_state import use_state_folder
@@ -251,7 +251,7 @@ def test_a_late_answer_is_not_added(tmp_path):
     def fault(phase, site, request):
         if site == "d":
             late.append(net.handlers["d"].answer(request))
-            return DeliveryFailure.NO_ANSWER
+            return Reason.NO_ANSWER
         if phase is Phase.FINISH and site == "a":
             return replace(late[0], site="a")  # arrives with the next phase, under whatever name
         return None
@@ -450,11 +450,11 @@ def test_one_federation_at_a_time_is_at_work_in_a_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("fdtr.exchange.remote.hub_rounds.locked", lambda path, who: waits(path, who, patience=0.1))
     asked: list[Phase] = []
 
-    def during(phase: Phase, requests) -> dict[str, Answer | DeliveryFailure]:
+    def during(phase: Phase, requests) -> dict[str, Answer | Reason]:
         asked.append(phase)
         with pytest.raises(Busy, match="a round of this hub"):
             net.run()
-        return dict.fromkeys(requests, DeliveryFailure.NO_ANSWER)
+        return dict.fromkeys(requests, Reason.NO_ANSWER)
 
     with use_state_folder(tmp_path / "homes" / HUB):
         assert run_federation(net.job(), key_of(HUB), during).ending is Ending.REFUSED

@@ -17,8 +17,8 @@ from flwr.serverapp import Grid, ServerApp
 from fdtr.errors import FdtrError, UnreadableFile
 from fdtr.exchange.flower.processes import exit_after_parent
 from fdtr.exchange.flower.records import read_answer, request_record
-from fdtr.exchange.remote.hub_rounds import Ask, DeliveryFailure, run_federation
-from fdtr.exchange.remote.jobs import Job, Result
+from fdtr.exchange.remote.hub_rounds import Ask, run_federation
+from fdtr.exchange.remote.jobs import Job, Reason, Result
 from fdtr.exchange.remote.requests import Answer, Phase, Request
 from fdtr.signing import Key, is_locked, stated_passphrase
 
@@ -66,7 +66,7 @@ def job_path(name: object) -> Path:
 def asker(grid: Grid, job: Job) -> Ask:
     """Send requests over `grid` to the nodes that are connected, with the job's deadline for each phase."""
 
-    def ask(phase: Phase, requests: Mapping[str, Request]) -> dict[str, Answer | DeliveryFailure]:
+    def ask(phase: Phase, requests: Mapping[str, Request]) -> dict[str, Answer | Reason]:
         connected = set(grid.get_node_ids())
         sent = {
             site: Message(request_record(request), job.nodes[site], f"query.{phase.value}", ttl=job.deadline)
@@ -75,25 +75,23 @@ def asker(grid: Grid, job: Job) -> Ask:
         }
         replies = grid.send_and_receive(list(sent.values()), timeout=job.deadline) if sent else []
         answers = _matched(sent, replies)
-        missing = {
-            site: DeliveryFailure.NO_ANSWER if site in sent else DeliveryFailure.NOT_CONNECTED for site in requests
-        }
+        missing = {site: Reason.NO_ANSWER if site in sent else Reason.NOT_CONNECTED for site in requests}
         return {**missing, **answers}
 
     return ask
 
 
-def _matched(sent: Mapping[str, Message], replies: Iterable[Message]) -> dict[str, Answer | DeliveryFailure]:
+def _matched(sent: Mapping[str, Message], replies: Iterable[Message]) -> dict[str, Answer | Reason]:
     """The first reply to each message, matched by message id: an error names the hub's own node as its source."""
     sites = {message.metadata.message_id: site for site, message in sent.items()}
-    answers: dict[str, Answer | DeliveryFailure] = {}
+    answers: dict[str, Answer | Reason] = {}
     for reply in replies:
         site = sites.get(reply.metadata.reply_to_message_id)
         if site is None or site in answers:
             continue
         if reply.has_error():
             log.warning("site %s: no answer, error %d of the network", site, reply.error.code)
-            answers[site] = DeliveryFailure.NO_ANSWER
+            answers[site] = Reason.NO_ANSWER
         else:
-            answers[site] = read_answer(reply) or DeliveryFailure.UNREADABLE
+            answers[site] = read_answer(reply) or Reason.BAD_ANSWER
     return answers

@@ -9,7 +9,6 @@ The next phase follows from the files in the hub's folder alone, so a hub that w
 import platform
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from hashlib import sha256
 
 from fdtr import __version__
@@ -39,16 +38,11 @@ _AGAIN = "Run the same again when the reason is gone: who has answered need not 
 _NEW_ROUND_MAY_HELP = {Reason.REFUSED, Reason.FAILED, Reason.WRONG_SIGNATURE, Reason.BAD_ANSWER}
 
 
-class DeliveryFailure(StrEnum):
-    """Why the network brought no answer of a site."""
+Ask = Callable[[Phase, Mapping[str, Request]], Mapping[str, Answer | Reason]]
+"""The network: sends each site its request, waits as long as the job allows, and returns what came back.
 
-    NOT_CONNECTED = "not connected"
-    NO_ANSWER = "no answer"
-    UNREADABLE = "unreadable answer"
-
-
-Ask = Callable[[Phase, Mapping[str, Request]], Mapping[str, Answer | DeliveryFailure]]
-"""The network: sends each site its request, waits as long as the job allows, and returns what came back."""
+Where no answer came, it is the reason: not connected, no answer, or an unreadable answer.
+"""
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,7 @@ def collect(snapshot: RoundSnapshot, phase: Phase, sites: list[str], listed: Col
     for site in sites:
         reason: Reason | None = Reason.NOT_ASKED
         if site in requests:
-            reason = _store(snapshot, phase, site, answers.get(site, DeliveryFailure.NO_ANSWER))
+            reason = _store(snapshot, phase, site, answers.get(site, Reason.NO_ANSWER))
         if reason is not None:
             absent[site] = reason
     return Collected(tuple(site for site in sites if site not in absent), absent)
@@ -86,11 +80,11 @@ def _postings_for(snapshot: RoundSnapshot, phase: Phase) -> list[Posting]:
     return [Posting(part, sender, snapshot.path(part, sender).read_bytes()) for part, sender in posted]
 
 
-def _store(snapshot: RoundSnapshot, phase: Phase, site: str, answer: Answer | DeliveryFailure) -> Reason | None:
+def _store(snapshot: RoundSnapshot, phase: Phase, site: str, answer: Answer | Reason) -> Reason | None:
     """Store a site's part; otherwise the reason why it is missing."""
-    if isinstance(answer, DeliveryFailure):
-        late = phase in (Phase.CONFIRMED, Phase.OPENED) and answer is not DeliveryFailure.UNREADABLE
-        return Reason.LOST_LATE if late else Reason(answer.value)
+    if isinstance(answer, Reason):
+        late = phase in (Phase.CONFIRMED, Phase.OPENED) and answer is not Reason.BAD_ANSWER
+        return Reason.LOST_LATE if late else answer
     if answer.site != site:
         return Reason.OTHER_SITE
     if answer.outcome is not Outcome.DONE:
