@@ -26,7 +26,6 @@ from fdtr.errors import FdtrError, NotWithdrawable, OutputExists, PerhapsWritten
 from fdtr.exchange.folder_layout import MASKED, ROUNDS, SUMS, file_name, round_folder
 from fdtr.exchange.site_state.joined_folders import JoinedFolder, RoundState, all_joined
 from fdtr.exchange.site_state.ledger import FEWEST_DIGITS, Recorded, site_ledger
-from fdtr.exchange.site_state.noised_messages import forget_drawn
 from fdtr.exchange.site_state.release_guard import read_history, require_never_summed
 from fdtr.exchange.site_state.sent_copies import copy_path, find_copy, keep, read_own, write_again
 from fdtr.exchange.wire import is_table_one, read_message, write_message, write_table, write_values
@@ -272,7 +271,7 @@ def withdraw(digest: str) -> list[Recorded]:
             is_at_home = any(joined == holder and state.sent is None for holder, state in held)
             _require_no_lost_posting(joined, digest, is_at_home)
         for joined, state in held:  # before it is struck: a record without its message does no harm, the reverse would
-            forget_drawn(joined)
+            joined.forget_drawn()
             state.forget()
         standing = any(entry.message.startswith(digest) and not entry.withdrawn for entry in releases.recorded())
         return releases.withdraw(digest) if standing or not held else []

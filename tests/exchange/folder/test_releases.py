@@ -56,7 +56,7 @@ def test_a_message_that_was_saved_and_not_recorded_is_asked_about_and_goes_out_a
 
 def test_a_disk_that_fails_after_the_message_is_in_place_leaves_message_and_record_together(tmp_path, monkeypatch):
     parties = due(tmp_path, masked=False)
-    flush, failed = atomic_files._flush, []
+    flush, failed = atomic_files.flush_folder, []
 
     def fails_once(folder: int) -> None:
         if not failed and "sums.fdtr" in os.listdir(folder):
@@ -64,7 +64,7 @@ def test_a_disk_that_fails_after_the_message_is_in_place_leaves_message_and_reco
             raise OSError(errno.EIO, "Input/output error")
         flush(folder)
 
-    monkeypatch.setattr(atomic_files, "_flush", fails_once)
+    monkeypatch.setattr(atomic_files, "flush_folder", fails_once)
     with pytest.raises(FdtrError, match="Input/output error"):
         parties.site("a")
     assert standing(parties) == []

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
+from fdtr.container import fingerprint
 from fdtr.disclosure import Message
 from fdtr.errors import ChangedSummary, OtherStudy, ProtocolViolation
 from fdtr.exchange.atomic_files import clean_up, post, remove, save
@@ -13,8 +14,7 @@ from fdtr.exchange.release import AGREED_BEFOREHAND, Confirm, Proposal, carry_ou
 from fdtr.exchange.site_state import state_folder
 from fdtr.exchange.site_state.joined_folders import JoinedFolder, RoundState, Sent, joined_place
 from fdtr.exchange.site_state.ledger import site_ledger
-from fdtr.exchange.site_state.noised_messages import noised_message
-from fdtr.exchange.site_state.sent_copies import keep
+from fdtr.exchange.site_state.sent_copies import keep, read_copy
 from fdtr.exchange.wire import encode_message, read_message
 from fdtr.signing import Key, Round, check_site_name, numbered_round, require_own
 from fdtr.site.fitting import MessageFit, fit_federated, fit_message
@@ -103,10 +103,25 @@ class SiteSession:
 
     @cached_property
     def message(self) -> Message:
-        """The message of the table as it is now; refuses where a rule does."""
-        if self._noised:
-            return noised_message(self.joined, self.rows, self.fitted, self.within, self.key)
-        return summarize(self.study, self.rows, site_ledger(), self.fitted)
+        """The message of the table as it is now; refuses where a rule does.
+
+        Noise is drawn once for the same patients, whatever the round: another draw would spend ε again. The rules judge
+        the table as it is.
+        """
+        drawn = self._drawn_before() if self._noised else None
+        fitted = self.fitted if drawn is None else MessageFit(self.fitted.fit, lambda: drawn)
+        message = summarize(self.study, self.rows, site_ledger(), fitted)
+        if self._noised and drawn is None:
+            clean_up(keep(message, self.within, self.key), ending="")
+            self.joined.save_drawn(_patients_digest(self.rows), message.summary.digest)
+        return message
+
+    def _drawn_before(self) -> SiteSummary | None:
+        """What the ledger says was released of these very patients, or was drawn for them and not recorded yet."""
+        released = site_ledger().repeated(release_of(self.study, self.rows, None))
+        digest = released or self.joined.drawn.get(_patients_digest(self.rows))
+        summary = read_copy(digest, self.study) if digest else None
+        return None if summary is None else replace(summary, noised=True)
 
     @property
     def sent(self) -> Sent:
@@ -209,3 +224,8 @@ class SiteSession:
                 "subtracted, and the policy is fitted on the table as it is now."
             )
         self.notes.append(check_total(self.study, self.rows, total, own).sentence)
+
+
+def _patients_digest(rows: Trajectories) -> str:
+    """Digest of all patients together, so that no id is stored."""
+    return fingerprint({"patients": sorted(rows.patients.to_pylist())})

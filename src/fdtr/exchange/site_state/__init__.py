@@ -5,7 +5,7 @@ sent/DIGEST.fdtr               copies of its messages, to be subtracted from tot
 secure-sums.json               the secure sums in which its sums were opened, in all studies (`release_guard`)
 studies/FINGERPRINT-SITE/      a folder that it joined (`joined_folders`):
 joined.json                    folder, table, key, and the study as the site accepted it, its roster included
-drawn.json                     with differential privacy: which message was drawn for whom (`noised_messages`)
+drawn.json                     with differential privacy: which message was drawn for whom
 ROUND/state.json               its masks in a round
 ROUND/PART.fdtr                the bytes of everything that it posts there
 ROUND/sent.json                the message that a person agreed to and the ledger holds

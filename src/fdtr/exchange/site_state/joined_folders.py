@@ -17,6 +17,7 @@ from fdtr.signing import Round
 from fdtr.study import Study
 
 _JOINED = "joined.json"
+_DRAWN = "drawn.json"
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,26 @@ class JoinedFolder:
     def rounds(self) -> list[RoundState]:
         """What the site keeps of every round so far."""
         return [RoundState(path) for path in sorted(self.place.iterdir()) if path.is_dir()]
+
+    @property
+    def drawn(self) -> dict[str, str]:
+        """With differential privacy, the digest of the message that was drawn, by the digest of its patients."""
+        path = self.place / _DRAWN
+        try:
+            digests = json.loads(path.read_bytes()) if path.exists() else {}
+        except (OSError, ValueError):
+            digests = None
+        if not isinstance(digests, dict):
+            raise DamagedFile(f"{path} cannot be read. Nothing was drawn. Restore it from a copy.")
+        return {str(patients): str(message) for patients, message in digests.items()}
+
+    def save_drawn(self, patients: str, message: str) -> None:
+        """Remember which message was drawn for whom, by their digests."""
+        save(self.place / _DRAWN, json.dumps(self.drawn | {patients: message}).encode())
+
+    def forget_drawn(self) -> None:
+        """Forget the drawn messages, once one that nobody had was withdrawn: its patients may be released anew."""
+        remove(self.place / _DRAWN)
 
     def give_up_others(self, within: Round) -> bool:
         """Destroy the masks of every other round; whether any were left."""
