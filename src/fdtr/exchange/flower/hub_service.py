@@ -351,7 +351,7 @@ def _run_job(serving: Serving, state: Path, name: str, job: Job) -> Result:
         pass  # the program of a stopped run works on for some seconds
     run = control.start(name)
     try:
-        _wait_for_result(serving, state, run, job.result)
+        _wait_for_result(control, state, run, job.result)
     except BaseException:
         with suppress(NotServed):
             control.stop(run)
@@ -359,8 +359,8 @@ def _run_job(serving: Serving, state: Path, name: str, job: Job) -> Result:
     return Result.from_json(job.result.read_bytes())
 
 
-def _wait_for_result(serving: Serving, state: Path, run: int, result: Path) -> None:
-    control, checked, ended = serving.control(state), time.monotonic(), 0.0
+def _wait_for_result(control: Control, state: Path, run: int, result: Path) -> None:
+    checked, ended = time.monotonic(), 0.0
     while not result.exists():
         time.sleep(_RESULT_INTERVAL)
         now = time.monotonic()

@@ -109,21 +109,23 @@ def take_hub_steps(
         snapshot = read_round(folder, study)
         for part in HUB_PARTS:
             clean_up(snapshot.path(part, HUB))
-        advance = _advance_masked if snapshot.is_masked else _advance_open
-        step = advance(snapshot, key, close, without, notes)
+        step = _advance(snapshot, key, close, without)
         while step.done:
             done.append(step.done)
+            notes += step.notes
             snapshot = read_round(folder, study)
-            step = advance(snapshot, key, close, without, notes)
+            step = _advance(snapshot, key, close, without)
         return StepsTaken(snapshot.number, tuple(done), step.waits, (*snapshot.faults, *notes))
 
 
-def _advance_open(
-    snapshot: RoundSnapshot, key: Key | None, close: bool, without: Collection[str], notes: list[str]
-) -> Step:
+def _advance(snapshot: RoundSnapshot, key: Key | None, close: bool, without: Collection[str]) -> Step:
     if snapshot.total is not None:
         snapshot.checked_total()
         return Step()
+    return (_advance_masked if snapshot.is_masked else _advance_open)(snapshot, key, close, without)
+
+
+def _advance_open(snapshot: RoundSnapshot, key: Key | None, close: bool, without: Collection[str]) -> Step:
     missing = [site for site in snapshot.lacking(snapshot.sums) if site not in without]
     if (missing or not snapshot.study.roster) and not close:
         so_far = f" Here: {names(list(snapshot.sums))}." if snapshot.sums else ""
@@ -134,16 +136,11 @@ def _advance_open(
         return Step(waits="Messages: none is there yet.")
     total = snapshot.add_up(tuple(snapshot.sums))
     post(snapshot.path(TOTAL, HUB), encode_total(total, snapshot.within, key))
-    notes += [doubt.sentence for doubt in doubtful_messages(list(snapshot.sums.values()))]
-    return Step(f"Added the messages of {names(total.sites)} and posted the total.")
+    doubts = tuple(doubt.sentence for doubt in doubtful_messages(list(snapshot.sums.values())))
+    return Step(f"Added the messages of {names(total.sites)} and posted the total.", notes=doubts)
 
 
-def _advance_masked(
-    snapshot: RoundSnapshot, key: Key | None, close: bool, without: Collection[str], _notes: list[str]
-) -> Step:
-    if snapshot.total is not None:
-        snapshot.checked_total()
-        return Step()
+def _advance_masked(snapshot: RoundSnapshot, key: Key | None, close: bool, without: Collection[str]) -> Step:
     survivors = snapshot.survivors
     if survivors is None:
         return _list_survivors(snapshot, key, close, without)

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -297,7 +297,7 @@ def read_round(folder: str | Path, study: Study | None = None) -> RoundSnapshot:
     masked = study.disclosure.secure_sum
 
     def of_sites(part: str) -> dict[str, Any]:
-        if masked != (part != SUMS):
+        if masked == (part == SUMS):  # sums are posted in open rounds alone, all else in masked ones
             return {}
         if not sites:
             return files.of_anybody(place / SUMS, lambda file: open_message(file, study, within).body)
@@ -328,11 +328,8 @@ def _newest(files: PostedFiles, study: Study) -> int:
     _note_beyond(files, last)
     for number in range(last, 0, -1):
         within = numbered_round(study.fingerprint, study.roster, number)
-        begun = files.read_one(
-            begun_path(files.folder, number),
-            lambda file: read_part(file, BEGUN, HUB, study, within),  # noqa: B023
-        )
-        if begun is not None:
+        read_begun = partial(read_part, part=BEGUN, sender=HUB, study=study, within=within)
+        if files.read_one(begun_path(files.folder, number), read_begun) is not None:
             return number
     reason = f" {files.faults[0]}" if files.faults else ""
     raise NoStudyFolder(

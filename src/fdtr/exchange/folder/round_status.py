@@ -28,6 +28,7 @@ class Step:
 
     done: str = ""
     waits: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
