@@ -39,7 +39,7 @@ _RANGE_TOLERANCE = 1e-8  # length of a moment outside the range, relative to the
 _SQUARE_TOLERANCE = 1e-4  # relative rounding of sums of squares, which divide by small eigenvalues
 _MOST_COUNTED = 2.0**53
 _MOST, _LEAST = 1e100, 1e-100  # far beyond any study; inside, nothing below overflows
-_MOST_DERIVED = 1e30  # the same for Grams, whose squares are scaled and inverted
+_MOST_DERIVED = 1e30  # the same for Grams: what is derived from them scales and inverts their squares
 
 
 def check_sound(sums: Sums | Grams, slack: float = 0.0) -> None:
@@ -47,28 +47,21 @@ def check_sound(sums: Sums | Grams, slack: float = 0.0) -> None:
 
     `slack` is how far below zero an eigenvalue may lie beside rounding: K · d0 · resolution in a masked total.
     """
+    most = _MOST_DERIVED if isinstance(sums, Grams) else _MOST
     for field in fields(sums):
         array = getattr(sums, field.name)
         if not np.isfinite(array).all():
             raise InvalidSums(f"{field.name} holds a number that is not finite")
-        if np.abs(array).max(initial=0.0) > _MOST:
+        if np.abs(array).max(initial=0.0) > most:
             raise InvalidSums(f"{field.name} holds a number beyond any count of patients")
     if isinstance(sums, Grams):
-        _check_derivable(sums)
+        diagonal = np.diagonal(sums.gram, axis1=1, axis2=2)
+        if ((diagonal > 0) & (diagonal < 1 / _MOST_DERIVED)).any():
+            raise InvalidSums("gram holds a square that is smaller than any feature's")
         _check_positive("gram", sums.gram, sums.n_features, 0.0)
         return
     _check_positive("schur", sums.schur, sums.n_shared, slack)
     _check_positive("information", sums.information, sums.n_shared, INFORMATION_COARSENESS * slack)
-
-
-def _check_derivable(grams: Grams) -> None:
-    """Refuse numbers so large or small that what is derived from them would overflow."""
-    for field in fields(grams):
-        if np.abs(getattr(grams, field.name)).max(initial=0.0) > _MOST_DERIVED:
-            raise InvalidSums(f"{field.name} holds a number beyond any count of patients")
-    diagonal = np.diagonal(grams.gram, axis1=1, axis2=2)
-    if ((diagonal > 0) & (diagonal < 1 / _MOST_DERIVED)).any():
-        raise InvalidSums("gram holds a square that is smaller than any feature's")
 
 
 def _check_positive(name: str, matrices: Array, d: int, allowed: float) -> None:

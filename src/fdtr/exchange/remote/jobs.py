@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from fdtr.container import size_of, write_atomically
+from fdtr.container import read_bounded, write_atomically
 from fdtr.errors import UnreadableFile
 
 _MOST_JOB_BYTES = 2**20
@@ -48,10 +48,8 @@ class Job(BaseModel):
     def load(cls, path: Path) -> Self:
         """Read a job that `save` wrote."""
         try:
-            if size_of(path) > _MOST_JOB_BYTES:
-                raise ValueError
-            return cls.model_validate_json(path.read_bytes())
-        except (OSError, ValueError, ValidationError):
+            return cls.model_validate_json(read_bounded(path, _MOST_JOB_BYTES, "a job"))
+        except (UnreadableFile, ValidationError):
             raise UnreadableFile(f"{path} is no job that `fdtr hub` wrote. Start the federation again.") from None
 
 
