@@ -52,6 +52,8 @@ def test_an_audit_is_verified_and_a_changed_line_is_found(tmp_path):
     Audit(path).append({"asked": "two"})
     assert "2 lines, none changed" in said("audit", "verify", path)
     assert json.loads(said("audit", "verify", path, "--head", first, "--json"))["lines"] == 2
+    Audit(path).head.unlink()
+    assert "Lost heads: 1. audit.jsonl.head was gone" in said("audit", "verify", path)
     path.write_text(path.read_text().replace("one", "One"))
     with pytest.raises(BrokenChain):
         said("audit", "verify", path)

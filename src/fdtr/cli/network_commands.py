@@ -142,8 +142,8 @@ def verify(
     show.line(f"{verified.lines} lines{torn}, none changed. Head: {verified.head}")
     if verified.lost_heads:
         show.line(
-            f"The note of the newest line, {audit.Audit(file).head.name}, was lost {verified.lost_heads} times. Lines "
-            "may have been cut off then: compare with a head that was noted elsewhere (--head)."
+            f"Lost heads: {verified.lost_heads}. {audit.Audit(file).head.name} was gone, and lines may have been cut "
+            "off before: compare with a head that was noted elsewhere (--head)."
         )
 
 
