@@ -12,8 +12,7 @@
     │   ├── UnreadableFile          missing, a link, or not what its name says
     │   │   ├── MissingFile         there is none of that name
     │   │   ├── DamagedFile         truncated or changed: its length, header, arrays or checksum are wrong
-    │   │   ├── LostState           records that a site had written are gone
-    │   │   └── UnreadableKey       not a private key of fdtr, another passphrase, or open to other users
+    │   │   └── LostState           records that a site had written are gone
     │   ├── UnwritableFile          a file or folder could not be written
     │   │   └── PerhapsWritten      it is unknown whether it was
     │   ├── ForeignFile             a sound file of another kind or another program
@@ -44,8 +43,7 @@
     │   ├── TooFewSurvivors         a sum over so few sites would reveal one of them
     │   └── DifferencingRisk        a difference of releases would reveal a few sites
     ├── ExtractionError             from a hospital's database to trajectories
-    │   ├── Unreachable             a database that is not there, does not answer, or refuses the user
-    │   ├── NotPermitted            a table may not be read, or no temporary one made
+    │   ├── Unreachable             a database that is not there, does not answer, or does not permit what is needed
     │   ├── UnsuitableTables        a table, column or usable value is missing, ambiguous or of another type
     │   ├── RefusedStatement        the database could not carry out a statement
     │   └── EmptyCohort             no stay is left
@@ -102,7 +100,7 @@ class FileError(FdtrError):
 
 
 class UnreadableFile(FileError):
-    """A file is missing, a link where none is followed, or not what its name says."""
+    """A file is missing, a link where none is followed, or not what its name says; a key that other users can read."""
 
 
 class MissingFile(UnreadableFile):
@@ -115,10 +113,6 @@ class DamagedFile(UnreadableFile):
 
 class LostState(UnreadableFile):
     """Records that a site had written are gone: deleted, emptied, or replaced by an old copy."""
-
-
-class UnreadableKey(UnreadableFile):
-    """A file holds no private key of fdtr, its passphrase is another one, or other users can read it."""
 
 
 class UnwritableFile(FileError):
@@ -267,11 +261,7 @@ class ExtractionError(FdtrError):
 
 
 class Unreachable(ExtractionError):
-    """A database is not there, does not answer, or refuses the user."""
-
-
-class NotPermitted(ExtractionError):
-    """A table of the database may not be read, or no temporary one may be made."""
+    """A database is not there, does not answer, refuses the user, or permits too little: no table, no temporary one."""
 
 
 class UnsuitableTables(ExtractionError):

@@ -8,7 +8,7 @@ import tomli_w
 from typer.testing import CliRunner
 
 from fdtr.cli.app import app
-from fdtr.errors import BrokenChain, InvalidSettings, MissingExtra, NotServed, OutputExists, UnreadableKey
+from fdtr.errors import BrokenChain, InvalidSettings, MissingExtra, NotServed, OutputExists, UnreadableFile
 from fdtr.exchange.flower.node_keys import new_node_key, public_line
 from fdtr.exchange.remote.audit import Audit
 from fdtr.signing import Key
@@ -110,8 +110,8 @@ def test_a_locked_key_of_the_hub_needs_a_passphrase_that_rounds_can_read(tmp_pat
     path = tmp_path / "hub.toml"
     path.write_text(tomli_w.dumps(settings))
     Key.new().save(tmp_path / "hub.key", passphrase="secret")
-    with pytest.raises(UnreadableKey, match=r"cannot ask for\. Nothing was started.* FDTR_PASSPHRASE_FILE"):
+    with pytest.raises(UnreadableFile, match=r"cannot ask for\. Nothing was started.* FDTR_PASSPHRASE_FILE"):
         said("hub", "serve", path)
     monkeypatch.setenv("FDTR_PASSPHRASE", "another")
-    with pytest.raises(UnreadableKey, match="the passphrase is another one"):
+    with pytest.raises(UnreadableFile, match="the passphrase is another one"):
         said("hub", "serve", path)

@@ -13,7 +13,7 @@ from fdtr.errors import (
     OtherRound,
     OtherStudy,
     OutputExists,
-    UnreadableKey,
+    UnreadableFile,
     UnwritableFile,
 )
 from fdtr.exchange.wire import (
@@ -97,7 +97,7 @@ def test_keys_come_back_from_their_file(tmp_path):
     assert Key.load(tmp_path / "locked.key", "correct horse").public == key.public
     assert not is_locked(tmp_path / "plain.key")
     for wrong in (None, "battery staple"):
-        with pytest.raises(UnreadableKey, match="the passphrase is another one"):
+        with pytest.raises(UnreadableFile, match="the passphrase is another one"):
             Key.load(tmp_path / "locked.key", wrong)
 
 
@@ -127,7 +127,7 @@ def test_a_key_that_others_can_read_or_change_is_refused_before_a_passphrase_is_
     key.save(path, passphrase)
     path.chmod(mode)
     for read in (is_locked, Key.load):
-        with pytest.raises(UnreadableKey, match=f"chmod 600 {path}"):
+        with pytest.raises(UnreadableFile, match=f"chmod 600 {path}"):
             read(path)
     path.chmod(0o400)
     (tmp_path / "link").symlink_to(path)
@@ -142,14 +142,14 @@ def test_a_key_of_another_owner_may_be_handed_out_through_a_group_but_not_to_all
     path.chmod(0o440)
     Key.load(path)
     path.chmod(0o444)
-    with pytest.raises(UnreadableKey, match="other users"):
+    with pytest.raises(UnreadableFile, match="other users"):
         Key.load(path)
 
 
 def test_what_is_no_regular_file_is_no_key(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path, reason in ((tmp_path, "is a folder"), (tmp_path / "pipe", "is a pipe"), (tmp_path / "no", "not exist")):
-        with pytest.raises(UnreadableKey, match=reason):
+        with pytest.raises(UnreadableFile, match=reason):
             Key.load(path)
 
 
@@ -157,7 +157,7 @@ def test_what_is_no_regular_file_is_no_key(tmp_path):
 def test_what_is_no_key_is_refused(tmp_path, content):
     (tmp_path / "x").write_bytes(content)
     (tmp_path / "x").chmod(0o600)
-    with pytest.raises(UnreadableKey, match="is no private key"):
+    with pytest.raises(UnreadableFile, match="is no private key"):
         Key.load(tmp_path / "x")
 
 
@@ -168,7 +168,7 @@ def test_keys_of_another_kind_are_refused(tmp_path):
     other = X25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (tmp_path / "x").write_bytes(other)
     (tmp_path / "x").chmod(0o600)
-    with pytest.raises(UnreadableKey, match="is no private key"):
+    with pytest.raises(UnreadableFile, match="is no private key"):
         Key.load(tmp_path / "x")
 
 

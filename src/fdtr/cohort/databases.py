@@ -18,7 +18,6 @@ import pyarrow as pa
 from fdtr.errors import (
     ExtractionError,
     MissingExtra,
-    NotPermitted,
     RefusedStatement,
     Unreachable,
     UnreadableFile,
@@ -60,17 +59,17 @@ class Failure(Enum):
         "Convert the column where the table is loaded: text that is no number to an empty value, times to TIMESTAMP.",
     )
     NOT_PERMITTED = (
-        NotPermitted,
+        Unreachable,
         "The database refuses permission to read one of its tables, or to make temporary ones.",
         "Ask its administrator for SELECT on the tables, USAGE on their schemas, and TEMPORARY on the database.",
     )
     NO_TEMPORARY_TABLES = (
-        NotPermitted,
+        Unreachable,
         "The database lets you read, and not make the temporary tables that an extraction takes.",
         "Ask its administrator for: GRANT TEMPORARY ON DATABASE {database} TO {role};",
     )
     READ_ONLY = (  # the session, or the whole server, allows no CREATE
-        NotPermitted,
+        Unreachable,
         "The database lets this session only read, and an extraction makes temporary tables, which end with it.",
         "Connect as a role without default_transaction_read_only; where the server is a standby copy, to its primary.",
     )
@@ -120,10 +119,10 @@ class Failure(Enum):
         return explained
 
 
-def permission_denied(tables: Sequence[str], role: str = "YOUR_ROLE") -> NotPermitted:
+def permission_denied(tables: Sequence[str], role: str = "YOUR_ROLE") -> Unreachable:
     """The error for `tables` that `role` may not read, with what to ask the administrator for."""
     schemas = sorted({table.partition(".")[0] for table in tables})
-    return NotPermitted(
+    return Unreachable(
         f"The database refuses permission to read {joined(tables)}. Nothing was written. Ask its administrator for: "
         f"GRANT USAGE ON SCHEMA {', '.join(schemas)} TO {role}; GRANT SELECT ON {', '.join(tables)} TO {role};"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fdtr.container import create_private, opened
-from fdtr.errors import UnreadableFile, UnreadableKey
+from fdtr.errors import UnreadableFile
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -132,10 +132,10 @@ class Key:
             private = load_pem_private_key(content, passphrase.encode() if passphrase else None)
         except (TypeError, ValueError, UnsupportedAlgorithm):
             if is_locked(path):
-                raise UnreadableKey(f"{path} could not be opened: the passphrase is another one.") from None
+                raise UnreadableFile(f"{path} could not be opened: the passphrase is another one.") from None
             private = None
         if not isinstance(private, Ed25519PrivateKey):
-            raise UnreadableKey(f"{path} is no private key that `fdtr keys new` made.")
+            raise UnreadableFile(f"{path} is no private key that `fdtr keys new` made.")
         return cls(private)
 
 
@@ -149,7 +149,7 @@ def stated_passphrase() -> str | None:
     except (OSError, UnicodeDecodeError):
         passphrase = ""
     if not passphrase:
-        raise UnreadableKey(f"FDTR_PASSPHRASE_FILE names {file}, which holds no passphrase that can be read.")
+        raise UnreadableFile(f"FDTR_PASSPHRASE_FILE names {file}, which holds no passphrase that can be read.")
     return passphrase
 
 
@@ -165,9 +165,9 @@ def _pem(path: str | Path) -> bytes:
             content = file.beginning(_MOST_KEY_BYTES + 1)
             status = os.fstat(file.descriptor)
     except UnreadableFile as error:
-        raise UnreadableKey(f"The key could not be read: {error}") from None
+        raise UnreadableFile(f"The key could not be read: {error}") from None
     if len(content) > _MOST_KEY_BYTES or b"PRIVATE KEY-----" not in content:
-        raise UnreadableKey(f"{path} is no private key that `fdtr keys new` made.")
+        raise UnreadableFile(f"{path} is no private key that `fdtr keys new` made.")
     _refuse_exposed(path, status)
     return content
 
@@ -180,7 +180,7 @@ def _refuse_exposed(path: str | Path, status: os.stat_result) -> None:
     """
     others = _GROUP_OR_ALL if status.st_uid == os.geteuid() else _ALL
     if status.st_mode & others:
-        raise UnreadableKey(
+        raise UnreadableFile(
             f"The private key {path} is open to other users of this machine, who could sign with it. It was not used. "
             f"Run `chmod 600 {path}`, keep it where that has an effect, and make another if somebody may have read it."
         )

@@ -18,7 +18,7 @@ from fdtr.errors import (
     InvalidStudy,
     OtherStudy,
     ServiceError,
-    UnreadableKey,
+    UnreadableFile,
 )
 from fdtr.exchange.atomic_files import locked
 from fdtr.exchange.flower.certificates import make_certificates
@@ -183,7 +183,7 @@ def test_a_site_starts_only_with_what_it_agreed_to(tmp_path, site):
     (tmp_path / "letter.txt").write_text("to my daughter")
     elsewhere = {**study, "policy": "letter.txt"}
     refused_site(tmp_path, {**site, "studies": [elsewhere]}, InvalidSettings, "is no policy of a for the study test")
-    refused_site(tmp_path, {**site, "node_key": "a.key"}, UnreadableKey, "fdtr keys node")
+    refused_site(tmp_path, {**site, "node_key": "a.key"}, UnreadableFile, "fdtr keys node")
     (tmp_path / "a.key").chmod(0o644)
     refused_site(tmp_path, site, Exposed, "chmod 600")
     (tmp_path / "a.key").chmod(0o600)

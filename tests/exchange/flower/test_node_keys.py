@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from fdtr.errors import OutputExists, UnreadableKey
+from fdtr.errors import OutputExists, UnreadableFile
 from fdtr.exchange.flower.node_keys import new_node_key, node_fingerprint, public_line, public_pem
 
 
@@ -30,7 +30,7 @@ def test_ssh_keygen_reads_a_node_key_and_prints_the_same_fingerprint(tmp_path):
 @pytest.mark.parametrize("content", ["", "no key", "-----BEGIN OPENSSH PRIVATE KEY-----\n"])
 def test_what_is_no_node_key_is_refused(tmp_path, content):
     (tmp_path / "key").write_text(content)
-    with pytest.raises(UnreadableKey, match="fdtr keys node"):
+    with pytest.raises(UnreadableFile, match="fdtr keys node"):
         public_line(tmp_path / "key")
     with pytest.raises(ValueError, match="the line that `fdtr keys node` prints"):
         public_pem(content)

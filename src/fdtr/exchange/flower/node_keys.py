@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from fdtr.container import create_private
-from fdtr.errors import UnreadableKey
+from fdtr.errors import UnreadableFile
 
 _MOST_KEY_BYTES = 4096
 
@@ -37,11 +37,11 @@ def public_line(path: Path) -> str:
         with path.open("rb") as file:
             key: object = load_ssh_private_key(file.read(_MOST_KEY_BYTES), password=None)
     except OSError as error:
-        raise UnreadableKey(f"The node key {path} could not be read: {error.strerror}.") from None
+        raise UnreadableFile(f"The node key {path} could not be read: {error.strerror}.") from None
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP384R1):
-        raise UnreadableKey(f"{path} is no node key. Make one with `fdtr keys node --out FILE`.")
+        raise UnreadableFile(f"{path} is no node key. Make one with `fdtr keys node --out FILE`.")
     return _line(key.public_key())
 
 
