@@ -77,7 +77,7 @@ class Row:
     """One method over all runs, beside the `truth`, whose own Monte-Carlo error is `truth_error`.
 
     `bias` is the mean of estimate less truth with its Monte-Carlo error `bias_error`, `deviation` the standard
-    deviation of that, `standard_error` the mean of those that were stated, and `believable` how often the verdict
+    deviation of that, `standard_error` the mean of those that were stated, and `believable` how often the diagnostics
     was good.
     """
 

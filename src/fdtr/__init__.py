@@ -39,23 +39,23 @@ its policy from the total; `help(fdtr.exchange)` shows a whole round:
 
 The same in pieces, on a world whose truth is known:
 
->>> import fdtr, numpy as np, pyarrow as pa
+>>> import numpy as np, pyarrow as pa
 >>> from fdtr.simulation import WorldSpec, make_world
->>> world = make_world(WorldSpec(n_sites=3, horizon=2, n_actions=2), np.random.default_rng(0))
->>> study = fdtr.Study.model_validate(world.study(ridge=1.0, sharing=1.0, share="value"))
->>> sites = fdtr.read_trajectories(pa.table(world.table(200, np.random.default_rng(1))), study).by_site()
+>>> known = make_world(WorldSpec(n_sites=3, horizon=2, n_actions=2), np.random.default_rng(0))
+>>> study = fdtr.Study.model_validate(known.study(ridge=1.0, sharing=1.0, share="value"))
+>>> sites = fdtr.read_trajectories(pa.table(known.table(200, np.random.default_rng(1))), study).by_site()
 >>> checked = fdtr.check(study, sites["site-1"])
 >>> checked.n_patients, [verdict.sentence for verdict in checked.verdicts if verdict.refuses]
 (200, [])
->>> alone = {site: fdtr.fit_local(study, rows) for site, rows in sites.items()}
->>> alone["site-1"].policy
+>>> local = {site: fdtr.fit_local(study, rows) for site, rows in sites.items()}
+>>> local["site-1"].policy
 <Policy LDTR of site 'site-1': 2 steps, 8 features>
->>> alone["site-1"].summary
+>>> local["site-1"].summary
 <SiteSummary of 'site-1': 200 patients, 2 steps, 4 shared features>
->>> total = fdtr.combine(fit.summary for fit in alone.values())
+>>> total = fdtr.combine(fit.summary for fit in local.values())
 >>> fdtr.fit_federated(study, sites["site-1"], total).shared_coefficients.shape
 (2, 4)
->>> estimate = fdtr.evaluate(study, sites["site-2"], alone["site-1"].policy, "wdr")
+>>> estimate = fdtr.evaluate(study, sites["site-2"], local["site-1"].policy, "wdr")
 >>> 0 < estimate.value < study.horizon
 True
 

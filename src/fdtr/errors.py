@@ -29,7 +29,7 @@
     │   ├── ChangedSummary          a summary or total is not the one that was sent
     │   ├── NoStudyFolder           a folder without a study, or without a round of it
     │   ├── NotJoined               this site joined no such folder
-    │   ├── Exposed                 private files of a site lie where others can read them
+    │   ├── Exposed                 private files or a private key lie where others can read them
     │   ├── Busy                    another process of the same party is at work
     │   ├── MalformedRequest        a request or an answer over the network that the round cannot have
     │   ├── BrokenChain             a line of a site's log was changed, removed or moved
@@ -43,7 +43,8 @@
     │   ├── TooFewSurvivors         a sum over so few sites would reveal one of them
     │   └── DifferencingRisk        a difference of releases would reveal a few sites
     ├── ExtractionError             from a hospital's database to trajectories
-    │   ├── Unreachable             a database that is not there, does not answer, or does not permit what is needed
+    │   ├── Unreachable             a database that is not there, does not answer, or refuses the user
+    │   ├── NotPermitted            a table may not be read, or no temporary one made
     │   ├── UnsuitableTables        a table, column or usable value is missing, ambiguous or of another type
     │   ├── RefusedStatement        the database could not carry out a statement
     │   └── EmptyCohort             no stay is left
@@ -100,7 +101,7 @@ class FileError(FdtrError):
 
 
 class UnreadableFile(FileError):
-    """A file is missing, a link where none is followed, or not what its name says; a key that other users can read."""
+    """A file is missing, a link where none is followed, or not what its name says: no key of fdtr, say."""
 
 
 class MissingFile(UnreadableFile):
@@ -180,7 +181,7 @@ class NotJoined(ExchangeError):
 
 
 class Exposed(ExchangeError):
-    """Private files of a site lie where others can read them."""
+    """Private files of a site, or a private key, lie where others can read them."""
 
 
 class Busy(ExchangeError):
@@ -261,7 +262,11 @@ class ExtractionError(FdtrError):
 
 
 class Unreachable(ExtractionError):
-    """A database is not there, does not answer, refuses the user, or permits too little: no table, no temporary one."""
+    """A database is not there, does not answer, or refuses the user."""
+
+
+class NotPermitted(ExtractionError):
+    """A table of the database may not be read, or no temporary one may be made."""
 
 
 class UnsuitableTables(ExtractionError):

@@ -154,7 +154,7 @@ def calibration(results: Results | Record, site: str | None = None) -> Drawing:
 
 
 def intervals(rows: Sequence[Mapping[str, str | float | bool]], across: str) -> Drawing:
-    """Any estimates as dots with their intervals, in the style of the report; `across` names the axis.
+    """Any estimates as dots with their intervals, as the report draws them; `across` names the axis.
 
     A row has `method`, `estimator`, `value`, `low`, `high` and `believable`; rows with False are drawn hollow.
 

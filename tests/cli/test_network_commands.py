@@ -110,7 +110,7 @@ def test_a_locked_key_of_the_hub_needs_a_passphrase_that_rounds_can_read(tmp_pat
     path = tmp_path / "hub.toml"
     path.write_text(tomli_w.dumps(settings))
     Key.new().save(tmp_path / "hub.key", passphrase="secret")
-    with pytest.raises(UnreadableFile, match=r"cannot ask for\. Nothing was started.* FDTR_PASSPHRASE_FILE"):
+    with pytest.raises(InvalidSettings, match=r"cannot ask for\. Nothing was started.* FDTR_PASSPHRASE_FILE"):
         said("hub", "serve", path)
     monkeypatch.setenv("FDTR_PASSPHRASE", "another")
     with pytest.raises(UnreadableFile, match="the passphrase is another one"):

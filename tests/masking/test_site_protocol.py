@@ -241,6 +241,10 @@ def test_a_saved_state_gives_the_same_bytes_again():
     assert opened.opening(signer(site)) == played.states[site].opening(signer(site))
     assert opened.confirmation(signer(site)) == played.states[site].confirmation(signer(site))
     assert allow_opening(opened, [], History(), verify) == opened
+    for doubtful in ("yes", 1, "true"):
+        damaged = json.dumps(json.loads(masked.to_json()) | {"opened": doubtful})
+        with pytest.raises(MalformedPart, match="its opened is not what the protocol asks for"):
+            SiteRound.from_json(damaged)
     assert "self_mask" not in repr(opened)
     assert opened.self_mask.hex() not in repr(opened)
 

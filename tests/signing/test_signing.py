@@ -8,6 +8,7 @@ import pytest
 from fdtr.container import UNSIGNED
 from fdtr.errors import (
     BadSignature,
+    Exposed,
     InvalidStudy,
     OtherRoster,
     OtherRound,
@@ -127,7 +128,7 @@ def test_a_key_that_others_can_read_or_change_is_refused_before_a_passphrase_is_
     key.save(path, passphrase)
     path.chmod(mode)
     for read in (is_locked, Key.load):
-        with pytest.raises(UnreadableFile, match=f"chmod 600 {path}"):
+        with pytest.raises(Exposed, match=f"chmod 600 {path}"):
             read(path)
     path.chmod(0o400)
     (tmp_path / "link").symlink_to(path)
@@ -142,7 +143,7 @@ def test_a_key_of_another_owner_may_be_handed_out_through_a_group_but_not_to_all
     path.chmod(0o440)
     Key.load(path)
     path.chmod(0o444)
-    with pytest.raises(UnreadableFile, match="other users"):
+    with pytest.raises(Exposed, match="other users"):
         Key.load(path)
 
 

@@ -11,7 +11,7 @@ import typer
 
 from fdtr.cli import show
 from fdtr.cli.options import Json, load_key
-from fdtr.errors import MissingExtra, UnreadableFile
+from fdtr.errors import InvalidSettings, MissingExtra
 from fdtr.exchange.flower.certificates import TRIAL_DAYS, certificate_fingerprint, make_certificates
 from fdtr.exchange.flower.network_settings import HubSettings, SiteSettings
 from fdtr.exchange.flower.node_keys import node_fingerprint
@@ -150,7 +150,7 @@ def verify(
 def _hub_key(path: Path) -> Key:
     """The hub's key. Rounds open it again in a program that cannot ask for a passphrase."""
     if is_locked(path) and stated_passphrase() is None:
-        raise UnreadableFile(
+        raise InvalidSettings(
             f"{path} has a passphrase, which every round needs and cannot ask for. Nothing was started. Write it into "
             "a file that its owner alone can read, and name that file in FDTR_PASSPHRASE_FILE."
         )

@@ -8,7 +8,7 @@ import typer
 
 from fdtr.cli import show
 from fdtr.container import is_container
-from fdtr.errors import FdtrError, OutputExists, UnreadableFile
+from fdtr.errors import FdtrError, InvalidSettings, OutputExists
 from fdtr.signing import HUB, Key, Round, is_locked, numbered_round, stated_passphrase
 from fdtr.study import Study
 
@@ -74,7 +74,7 @@ def passphrase(question: str, *, twice: bool = False) -> str:
     if stated:
         return stated
     if not sys.stdin.isatty():
-        raise UnreadableFile(
+        raise InvalidSettings(
             "A passphrase is needed, and there is no terminal to ask on. Name a file that holds it in "
             "FDTR_PASSPHRASE_FILE."
         )

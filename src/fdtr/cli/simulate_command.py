@@ -35,7 +35,7 @@ def simulate(
 ) -> None:
     """Draw a world whose truth is known: a table and its study file. Nothing leaves this machine.
 
-    linear: a valid linear MDP in the paper's feature form, and with some options one that is not. sepsis: the five
+    linear: a linear MDP in the paper's feature form; --shared-kind and --deviation break its model. sepsis: the five
     hospitals of the demo, which have no options but --out and --seed.
     """
     options: dict[str, Any] = {

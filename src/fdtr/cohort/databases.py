@@ -18,6 +18,7 @@ import pyarrow as pa
 from fdtr.errors import (
     ExtractionError,
     MissingExtra,
+    NotPermitted,
     RefusedStatement,
     Unreachable,
     UnreadableFile,
@@ -55,21 +56,21 @@ class Failure(Enum):
     )
     UNSUITABLE_VALUE = (  # such as the text "<0.5" in place of a number
         UnsuitableTables,
-        "{column} of {tables} holds text that is no number, or no time such as 2150-03-01 08:00:00, but needs one.",
+        "{column} of {tables} holds text where a number is needed, or a time such as 2150-03-01 08:00:00.",
         "Convert the column where the table is loaded: text that is no number to an empty value, times to TIMESTAMP.",
     )
     NOT_PERMITTED = (
-        Unreachable,
+        NotPermitted,
         "The database refuses permission to read one of its tables, or to make temporary ones.",
         "Ask its administrator for SELECT on the tables, USAGE on their schemas, and TEMPORARY on the database.",
     )
     NO_TEMPORARY_TABLES = (
-        Unreachable,
+        NotPermitted,
         "The database lets you read, and not make the temporary tables that an extraction takes.",
         "Ask its administrator for: GRANT TEMPORARY ON DATABASE {database} TO {role};",
     )
     READ_ONLY = (  # the session, or the whole server, allows no CREATE
-        Unreachable,
+        NotPermitted,
         "The database lets this session only read, and an extraction makes temporary tables, which end with it.",
         "Connect as a role without default_transaction_read_only; where the server is a standby copy, to its primary.",
     )
@@ -119,10 +120,10 @@ class Failure(Enum):
         return explained
 
 
-def permission_denied(tables: Sequence[str], role: str = "YOUR_ROLE") -> Unreachable:
+def permission_denied(tables: Sequence[str], role: str = "YOUR_ROLE") -> NotPermitted:
     """The error for `tables` that `role` may not read, with what to ask the administrator for."""
     schemas = sorted({table.partition(".")[0] for table in tables})
-    return Unreachable(
+    return NotPermitted(
         f"The database refuses permission to read {joined(tables)}. Nothing was written. Ask its administrator for: "
         f"GRANT USAGE ON SCHEMA {', '.join(schemas)} TO {role}; GRANT SELECT ON {', '.join(tables)} TO {role};"
     )

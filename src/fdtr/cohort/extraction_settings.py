@@ -327,14 +327,23 @@ class ExtractionSettings(Setting):
         changed = {"steps": study.horizon, "dose": {**self.dose.model_dump(), **agreed}}
         return type(self).model_validate({**self.model_dump(), **changed})
 
-    def with_options(self, **options: str | bool | None) -> Self:
-        """These settings with some `Options` of the command recorded in them, and with this version of fdtr.
+    def with_options(
+        self,
+        *,
+        site: str | None = None,
+        one_site: bool = False,
+        sepsis: Sepsis | None = None,
+        file_type: str | None = None,
+        time_zone: str | None = None,
+    ) -> Self:
+        """These settings with options of the command recorded in them, and with this version of fdtr.
 
-        An option that is None or False stays as it was. A named `site` drops the covariates that tell its units apart.
+        An option that is left out stays as it was. A named `site` drops the covariates that tell its units apart.
         """
-        given = {name: value for name, value in options.items() if value not in (None, False)}
-        made_with = {"source": self.SOURCE, "version": __version__}
-        recorded = Options.model_validate(self.options.model_dump() | given | made_with)
+        options = {"site": site, "one_site": one_site or None, "sepsis": sepsis, "file_type": file_type}
+        options |= {"time_zone": time_zone, "source": self.SOURCE, "version": __version__}
+        changed = {name: value for name, value in options.items() if value is not None}
+        recorded = Options.model_validate(self.options.model_dump() | changed)
         dropped = {} if recorded.site is None else {"site_covariates": ()}
         return self.model_copy(update={"options": recorded, **dropped})
 

@@ -16,7 +16,7 @@ from fdtr.cohort.cohort_flow import Flow, keep_cohort
 from fdtr.cohort.databases import Database, joined, quoted, read_sql
 from fdtr.cohort.extraction_settings import Sepsis
 from fdtr.cohort.mimic_iv_settings import CONCEPTS, MimicSettings
-from fdtr.cohort.time_steps import HOUR, ExtractedTable, Source, make_table
+from fdtr.cohort.time_steps import HOUR, ExtractedTable, Source, make_table, site_values
 from fdtr.errors import EmptyCohort, UnreadableFile, UnsuitableTables
 from fdtr.progress import Progress, ignore_progress
 
@@ -96,6 +96,7 @@ def extract_mimic_iv(
         db.make(name, read_sql(f"mimic_iv/{file}"))
     flow = _keep_cohort(db, sepsis)
     db.make("stays", read_sql("mimic_iv/stays"))
+    site_values(db, settings, remedy="Load icustays anew: outtime is empty")  # before the large tables are read
     for number, concept in enumerate(charted, 1):
         progress(concept, number, total)
         db.make(concept, read_sql(f"mimic_iv/{concept}"))

@@ -84,7 +84,7 @@ def make_table(
 ) -> ExtractedTable:
     """The long table from the relations `stays`, `measurements` and `doses` of `db`."""
     total = len(RELATIONS) + 2
-    values_by_site = _site_values(db, settings)  # refused before the work, not after it
+    values_by_site = site_values(db, settings)  # refused before the work, not after it
     _put_settings(db, settings)
     for number, relation in enumerate(RELATIONS):
         progress(relation.replace("_", " "), number, total)
@@ -241,7 +241,10 @@ def _refuse_small(rows: pa.Table, flow: Flow, sites: int) -> None:
         )
 
 
-def _site_values(db: Database, settings: ExtractionSettings) -> dict[str, dict[str, float]]:
+def site_values(
+    db: Database, settings: ExtractionSettings, remedy: str = "Complete the times of stays"
+) -> dict[str, dict[str, float]]:
+    """The site covariates of each site, from the relation `stays`. Refuse a site where one is not known."""
     names = [covariate.name for covariate in settings.site_covariates]
     if not names:
         return {}
@@ -252,7 +255,7 @@ def _site_values(db: Database, settings: ExtractionSettings) -> dict[str, dict[s
         name, site = unknown[0]
         raise UnsuitableTables(
             f"The site covariate {name} is not known for {site}: none of its stays has an end. Nothing was written. "
-            "Complete the times of stays, or leave the covariate out: site_covariates = [] in the settings."
+            f"{remedy}, or leave the covariate out: site_covariates = [] in the settings."
         )
     return {row["site"]: row for row in sites}
 

@@ -202,7 +202,7 @@ class Evaluator:
     def value(
         self, target: Target | PolicyLike, method: Estimator = "wdr", interval: IntervalOptions = BY_INFLUENCE
     ) -> Estimate:
-        """The value of a target to these patients, with its interval, verdict and cautions."""
+        """The value of a target to these patients, with its interval, doubt and cautions."""
         evaluation, horizon = self._evaluation(target), self.rows.horizon
         statistic = evaluation.statistic(method).clustered(self.data.clusters)
         limits = interval_of(statistic, Range(0.0, horizon), interval)

@@ -151,13 +151,14 @@ def fit_q(
     arrays, gram, cross = design.arrays, outcomes.gram.sum(axis=0), transitions.cross.sum(axis=0)
     theta = solve_backward(gram, outcomes.moment.sum(axis=0), cross, ridge)
     values = values_of(theta, design, chances)
-    phi = [design.taken(h) for h in range(arrays.horizon)]
-    residuals = arrays.residuals(values, _predicted(theta, phi))
+    # φ of one step at a time: that of all steps is as large as the table times d.
+    predicted = tuple(coefficients @ design.taken(h) for h, coefficients in enumerate(theta))
+    residuals = arrays.residuals(values, predicted)
     influence, size = values[0].copy(), np.zeros(arrays.horizon)
     start = nu = transitions.start.sum(axis=0)
     for h, count in enumerate(arrays.counts):
         direction = solve(factor(gram[h] + ridge * np.eye(len(nu))), nu)
-        kappa = direction @ phi[h]
+        kappa = direction @ design.taken(h)
         influence[:count] += kappa * residuals[h, :count]
         spread = float(nu @ direction)
         size[h] = kappa.sum() ** 2 / spread if spread > 0 else 0.0

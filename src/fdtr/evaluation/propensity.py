@@ -268,9 +268,9 @@ class _Problems:
             )
             for action in np.flatnonzero(counts == 0).tolist()
         ]
-        for told, sentence in _PROBLEMS.items():
+        for problem, sentence in _PROBLEMS.items():
             for (kind, subject), steps in self.steps.items():
-                if kind == told:
+                if kind == problem:
                     cautions.append(Caution(kind, sentence.format(subject=subject, steps=_name_steps(steps))))
         taken = (at_actions(c, a) for c, a in zip(chances, arrays.actions, strict=True))
         below = sum(int((probability < self.floor).sum()) for probability in taken)

@@ -170,6 +170,7 @@ def release_message(
     refusal raises and writes nothing. `confirm` gets a `Proposal`. The message is signed with `key`, which a study with
     a roster requires. With differential privacy noise is drawn once: for patients who were released before, the sums of
     that release are written again. `n_sites` is the number of sites for which its cost is told.
+    `help(fdtr.exchange)` has an example.
     """
     require_confirm(confirm)
     out = Path(out)

@@ -38,13 +38,9 @@ class Basis(ABC):
         """Names of the functions."""
 
     @property
+    @abstractmethod
     def bound(self) -> float:
-        """Largest possible sum of squares of the functions, M, after the range is mapped onto [0, 1].
-
-        It is 1 for z itself, for indicators, of which at most one is 1, and for splines, which are not negative and add
-        up to at most 1.
-        """
-        return 1.0
+        """Largest possible sum of squares of the functions, M, after the range is mapped onto [0, 1]."""
 
     @abstractmethod
     def fill(self, x: Array, out: Array) -> None:
@@ -71,6 +67,11 @@ class Linear(Basis):
     def labels(self) -> tuple[str, ...]:
         """The covariate's own name."""
         return (self.name,)
+
+    @property
+    def bound(self) -> float:
+        """z² is at most 1."""
+        return 1.0
 
     def fill(self, x: Array, out: Array) -> None:
         """One row: z."""
@@ -113,6 +114,11 @@ class Categorical(Basis):
         """unit=2, unit=3, …."""
         return tuple(f"{self.name}={level:g}" for level in self.levels[1:])
 
+    @property
+    def bound(self) -> float:
+        """At most one indicator is 1."""
+        return 1.0
+
     def fill(self, x: Array, out: Array) -> None:
         """A row for each level but the first."""
         for row, level in zip(out, self.levels[1:], strict=True):
@@ -135,6 +141,11 @@ class Spline(Basis):
     def labels(self) -> tuple[str, ...]:
         """sbp~1, sbp~2, …."""
         return tuple(f"{self.name}~{index}" for index in range(1, len(self.knots) + self.degree + 1))
+
+    @property
+    def bound(self) -> float:
+        """The functions are not negative and add up to at most 1, and so do their squares."""
+        return 1.0
 
     @cached_property
     def _functions(self) -> Any:

@@ -5,14 +5,14 @@ Signatures come from outside: `Sign` makes this site's signature, `Verify` check
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, StrictInt, TypeAdapter, ValidationError
 
 from fdtr.errors import MalformedPart, TooFewSurvivors
 from fdtr.masking.mask_streams import KEY_BYTES, prefixed
@@ -69,9 +69,10 @@ class JsonPart:
         try:
             part: Self = cls._adapter().validate_python(values)
         except ValidationError as error:
-            reasons = [fault.get("ctx", {}).get("error") for fault in error.errors()]
+            faults = error.errors()
+            reasons = [fault.get("ctx", {}).get("error") for fault in faults]
             stated = [reason for reason in reasons if isinstance(reason, MalformedPart)]
-            raise stated[0] if stated else _malformed(cls) from None
+            raise stated[0] if stated else _malformed(cls, faults[0]["loc"][:1]) from None
         return part
 
     @classmethod
@@ -80,9 +81,11 @@ class JsonPart:
         return TypeAdapter(cls)
 
 
-def _malformed(kind: type[JsonPart]) -> MalformedPart:
+def _malformed(kind: type[JsonPart], field: Sequence[int | str] = ()) -> MalformedPart:
+    """The refusal of a part; `field` names the one that cannot be read, if the part has all of them and no other."""
     names = ", ".join(kind.__annotations__)
-    return MalformedPart(f"A part of the secure sum should hold {names} and cannot be read. Ask its sender again.")
+    fault = f"its {field[0]} is not what the protocol asks for" if field else "it cannot be read"
+    return MalformedPart(f"A part of the secure sum should hold {names}, and {fault}. Ask its sender again.")
 
 
 @dataclass(frozen=True)
@@ -96,9 +99,9 @@ class Round(JsonPart):
 
     context: Hex
     sites: tuple[str, ...]
-    length: int
-    min_sites: int = FEWEST_HONEST
-    colluding: int = 0
+    length: StrictInt
+    min_sites: StrictInt = FEWEST_HONEST
+    colluding: StrictInt = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sites", tuple(sorted(self.sites)))

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import BeforeValidator, PlainSerializer, StrictBool
 
 from fdtr.errors import OtherStudy, ProtocolViolation
 from fdtr.masking.mask_streams import KEY_BYTES, add_pair_mask, pair_keys, public_key, stream
@@ -60,7 +60,7 @@ class SiteRound(JsonPart):
     pair_keys: tuple[tuple[Name, KeyBytes], ...] = ()
     masked_digest: str = ""
     survivors: _StoredSurvivors = None
-    opened: bool = False
+    opened: StrictBool = False  # nothing but JSON's true may open masks
 
     def announcement(self, sign: Sign) -> Announcement:
         """Step 1: the site's public key for this round, signed."""

@@ -30,6 +30,7 @@ def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: P
     `split` is "folds" (every patient is held out once) or "half" (one half of every site is, as in the paper). A site
     that cannot be valued is in `not_valued`, and the others go on. Nothing is released: what disclosure would say is in
     `checks`. `progress` is called with each step that begins; nothing is left to compute after its last call.
+    `help(fdtr)` has an example.
     """
     if not isinstance(data, Trajectories):
         raise TypeError(f"Trajectories are needed, not {type(data).__name__}: read_trajectories(table, study).")
@@ -76,7 +77,7 @@ def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: P
 def fit_baselines(study: Study, sites: Mapping[str, Trajectories]) -> dict[str, Mapping[str, Rule]]:
     """LDTR, LDTR (MV), Q-learn (1), Q-learn (1-MV) and Q-learn (H): for each, {site: policy}.
 
-    `sites` is what `by_site()` of a table gives.
+    `sites` is what `by_site()` of a table gives. `help(fdtr)` has an example.
     """
     if not isinstance(sites, Mapping):
         raise TypeError(f"A mapping of sites to their rows is needed, not {type(sites).__name__}: data.by_site().")

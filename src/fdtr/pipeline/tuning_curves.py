@@ -46,6 +46,7 @@ def tune(
     """The tuning curves of every site in a table; with `total`, those of the table's one site.
 
     The other sites are then those in the total, and `own` is this site's summary as it was sent, or None.
+    `help(fdtr)` has an example.
     """
     sites = data.by_site()
     summaries: Mapping[str, SiteSummary] = {site: fit_local(study, rows).summary for site, rows in sites.items()}

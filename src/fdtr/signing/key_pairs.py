@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fdtr.container import create_private, opened
-from fdtr.errors import UnreadableFile
+from fdtr.errors import Exposed, UnreadableFile
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -180,7 +180,7 @@ def _refuse_exposed(path: str | Path, status: os.stat_result) -> None:
     """
     others = _GROUP_OR_ALL if status.st_uid == os.geteuid() else _ALL
     if status.st_mode & others:
-        raise UnreadableFile(
+        raise Exposed(
             f"The private key {path} is open to other users of this machine, who could sign with it. It was not used. "
             f"Run `chmod 600 {path}`, keep it where that has an effect, and make another if somebody may have read it."
         )

@@ -243,8 +243,8 @@ def read(source: object, layout: TableLayout, site: str | None = None) -> Trajec
 def _arrange(table: Checked, layout: TableLayout) -> Trajectories:
     import pyarrow as pa
 
-    people, patient_site = table.rows, table.rows.patient_site
-    n_sites, horizon, n_patients = len(people.sites), layout.horizon, len(table.length)
+    rows, patient_site = table.rows, table.rows.patient_site
+    n_sites, horizon, n_patients = len(rows.sites), layout.horizon, len(table.length)
     n_by_length = np.bincount(patient_site * (horizon + 1) + table.length, minlength=n_sites * (horizon + 1)).reshape(
         n_sites, horizon + 1
     )
@@ -254,7 +254,7 @@ def _arrange(table: Checked, layout: TableLayout) -> Trajectories:
     ranked = np.argsort(patient_site * (horizon + 1) - table.length, kind="stable")
     rank = np.empty(n_patients, np.intp)
     rank[ranked] = np.arange(n_patients) - first[patient_site[ranked]]
-    slot = start[(patient_site * horizon)[people.patient] + people.step] + rank[people.patient]
+    slot = start[(patient_site * horizon)[rows.patient] + rows.step] + rank[rows.patient]
     order = np.empty(len(slot), np.intp)
     order[slot] = np.arange(len(slot))
 
@@ -264,18 +264,18 @@ def _arrange(table: Checked, layout: TableLayout) -> Trajectories:
     pairs = [*zip(values, states, strict=True), (table.reward, rewards), (table.action, actions)]
     with ThreadPoolExecutor() as pool:  # mode="clip" writes to `out` directly; every index is in range
         list(pool.map(lambda pair: np.take(pair[0], order, out=pair[1], mode="clip"), pairs))
-    ids, ended_value = people.patient_id.take(pa.array(ranked)), table.ended_value[ranked]
+    ids, ended_value = rows.patient_id.take(pa.array(ranked)), table.ended_value[ranked]
     clusters = None if table.cluster is None else table.cluster.take(pa.array(ranked))
 
-    rows: dict[str, _SiteRows] = {}
-    for i, name in enumerate(people.sites):
+    by_site: dict[str, _SiteRows] = {}
+    for i, name in enumerate(rows.sites):
         bounds = start[i * horizon : (i + 1) * horizon + 1]
         own, patients = slice(bounds[0], bounds[-1]), slice(first[i], first[i + 1])
         starts = tuple((bounds - bounds[0]).tolist())
         for covariate, column in zip(layout.covariates, states[:, own], strict=True):
             if covariate.missing == "forward":
                 _fill_forward(column, starts)
-        rows[name] = _SiteRows(
+        by_site[name] = _SiteRows(
             states=_frozen(states[:, own]),
             actions=_frozen(actions[own]),
             rewards=_frozen(rewards[own]),
@@ -287,7 +287,7 @@ def _arrange(table: Checked, layout: TableLayout) -> Trajectories:
             filled=tuple(int(covariate.filled[i]) for covariate in table.covariates),
         )
     names = tuple(covariate.name for covariate in layout.covariates)
-    return Trajectories(horizon, names, len(layout.action_levels), layout.meaning, rows)
+    return Trajectories(horizon, names, len(layout.action_levels), layout.meaning, by_site)
 
 
 def _fill_forward(values: Floats, start: tuple[int, ...]) -> None:

@@ -53,10 +53,9 @@ def read_part(source: OpenFile, part: str, sender: str, study: Study, within: Ro
     if part == TOTAL:
         return open_total(source, study, within).body
     content = open_message(source, study, within).body if part == SUMS else _read(source, part, sender, study, within)
-    site = getattr(content, "site", sender)  # the hub's parts name none
-    if site != sender:
+    if sender != HUB and content.site != sender:  # the hub's parts name no site
         holds = "is" if part == SUMS else "holds a part"
-        raise WrongSite(f"{source} {holds} of {site!r} and lies under the name of {sender!r}.")
+        raise WrongSite(f"{source} {holds} of {content.site!r} and lies under the name of {sender!r}.")
     return content
 
 

@@ -299,7 +299,7 @@ def read_round(folder: str | Path, study: Study | None = None) -> RoundSnapshot:
     def of_sites(part: str) -> dict[str, Any]:
         if masked == (part == SUMS):  # sums are posted in open rounds alone, all else in masked ones
             return {}
-        if not sites:
+        if part == SUMS and not sites:
             return files.of_anybody(place / SUMS, lambda file: open_message(file, study, within).body)
         return files.of_sites(place / part, sites, lambda file, site: read_part(file, part, site, study, within))
 
