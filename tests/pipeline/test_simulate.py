@@ -28,7 +28,7 @@ def test_the_numbers_of_patients_of_the_demo_are_fixed(tmp_path):
 
 
 def test_only_a_world_can_be_simulated(tmp_path):
-    with pytest.raises(TypeError, match="A WorldSpec, a simulated world or None is needed, not str"):
+    with pytest.raises(TypeError, match="A WorldSpec, DiscreteSpec, simulated world or None is needed, not str"):
         simulate("linear", tmp_path / "world")
 
 

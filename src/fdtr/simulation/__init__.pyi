@@ -1,6 +1,8 @@
+from .discrete import DiscreteSpec, make_discrete_world
 from .environment import SiteEnvironment, make_environment
 from .linear import World, WorldSpec, make_world
 from .sepsis import HospitalWorld, make_hospital_world
+from .tabular import TabularWorld
 from .worlds import (
     NO_DISCLOSURE_RULES,
     Act,
@@ -16,17 +18,20 @@ from .worlds import (
 __all__ = [
     "NO_DISCLOSURE_RULES",
     "Act",
+    "DiscreteSpec",
     "FixedHorizonWorld",
     "HospitalWorld",
     "Move",
     "Optimal",
     "SimulatedWorld",
     "SiteEnvironment",
+    "TabularWorld",
     "Trajectory",
     "Value",
     "World",
     "WorldSpec",
     "constant_rule",
+    "make_discrete_world",
     "make_environment",
     "make_hospital_world",
     "make_world",

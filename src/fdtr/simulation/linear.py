@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.simulation.linear_effects import attainable, by_covariate, draw_effects, halves
-from fdtr.simulation.worlds import NO_DISCLOSURE_RULES, Act, Array, Codes, FixedHorizonWorld, Optimal
+from fdtr.simulation.worlds import NO_DISCLOSURE_RULES, Act, Array, Codes, FixedHorizonWorld, Optimal, codes_at
 
 SOLVER_DRAWS = 20_000
 """States drawn from every ν_{b,i} to find the optimum."""
@@ -156,7 +156,7 @@ class World(FixedHorizonWorld):
 
     def next_states(self, site: int, step: int, states: Array, codes: Codes, luck: "TransitionDraws") -> Array:  # noqa: ARG002
         """x' (n, m) ~ P(· | x, a)."""
-        component = _codes_at(self.component_chances(site, states), luck.component)
+        component = codes_at(self.component_chances(site, states), luck.component)
         branch = (luck.branch < self.dose(codes)).astype(np.intp)
         own = luck.own[branch, component, np.arange(len(states))]
         shared = luck.shared if self.spec.shared_kind == "redrawn" else states[:, : self.spec.n_shared]
@@ -173,7 +173,7 @@ class World(FixedHorizonWorld):
         """What the site's clinicians do; they draw from `rng`."""
 
         def act(states: Array, step: int) -> Codes:
-            return _codes_at(self.behaviour_chances(site, states, step), rng.random(len(states)))
+            return codes_at(self.behaviour_chances(site, states, step), rng.random(len(states)))
 
         return act
 
@@ -270,12 +270,6 @@ def make_world(spec: WorldSpec, rng: np.random.Generator) -> World:
         habits=_draw_habits(spec, rng),
         solver_seed=int(rng.integers(2**63)),
     )
-
-
-def _codes_at(chances: Array, tickets: Array) -> Codes:
-    """The code (n,) into which each of `tickets` (n,), uniform on [0, 1), falls; rows of `chances` (n, A) sum to 1."""
-    edges = np.cumsum(chances, axis=1)[:, :-1]
-    return np.asarray(np.sum(tickets[:, None] >= edges, axis=1), dtype=np.intp)
 
 
 def _draw_habits(spec: WorldSpec, rng: np.random.Generator) -> Array:

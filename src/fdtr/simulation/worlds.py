@@ -234,3 +234,9 @@ def constant_rule(code: int) -> Act:
     array([1, 1, 1])
     """
     return lambda states, step: np.full(len(states), code, dtype=np.intp)  # noqa: ARG005 - it looks at nothing
+
+
+def codes_at(chances: Array, tickets: Array) -> Codes:
+    """The code (n,) into which each of `tickets` (n,), uniform on [0, 1), falls; rows of `chances` (n, A) sum to 1."""
+    edges = np.cumsum(chances, axis=1)[:, :-1]
+    return np.asarray(np.sum(tickets[:, None] >= edges, axis=1), dtype=np.intp)
