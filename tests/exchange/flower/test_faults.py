@@ -22,6 +22,10 @@ def posted(network, site: str, part: str = "sums"):
     return lambda: list((network.root / "shared" / "rounds" / "1" / part).glob(f"{site}-*"))
 
 
+# In `make test` the law is held without sockets by test_apps.py:test_replies_are_known_by_the_message_they_answer,
+# where a site is silent, one fails and one is not connected, and by
+# tests/exchange/remote/test_hub_rounds.py:test_an_open_round_goes_on_without_a_site_that_is_down.
+@pytest.mark.slow
 def test_an_open_round_goes_on_without_a_site_that_is_away(network):
     network.begin(study_of(FOUR, masked=False), "a", "b", "c")
     result = network.finished(network.round())
