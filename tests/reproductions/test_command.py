@@ -1,6 +1,8 @@
 """`make reproduce` as a real process: what it prints, writes, and refuses."""
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +26,9 @@ PAGES = sorted(page for page in (ROOT / "reproductions").glob("*.md") if page.na
 
 @pytest.mark.slow
 def test_reproduce_shows_what_it_found_and_where(tmp_path):
-    done = reproduce("figure2", "--quick", "--panel", 3, "--seed", 4, "--out", "found", cwd=tmp_path)
+    command = [sys.executable, "-W", "error", "-m", "experiments", "figure2", "--quick", "--panel", "3", "--seed", "4"]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "reproductions"), "COLUMNS": "200"}
+    done = subprocess.run([*command, "--out", "found"], cwd=tmp_path, env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "2/2 Figure 2, valid" in done.stderr
     assert "Figure 2 on a valid linear MDP" in done.stdout

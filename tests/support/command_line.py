@@ -13,45 +13,78 @@ import json
 import os
 import pkgutil
 import select
+import signal
 import subprocess
 import sys
 import traceback
 import warnings
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
+FDTR = "from fdtr.cli import main; main()"
+EXPERIMENTS = "from experiments.command import main; main()"
 TIMEOUT = 120
 """Seconds until a command counts as hanging."""
 SITES = {"north": 260, "south": 200, "west": 220}
 """Patients of each site in the table of tests/cli (the fixture `place`)."""
 
 
+@dataclass(eq=False)
+class Running:
+    """A command that was started and may still run; whoever starts it waits for it."""
+
+    pid: int
+    arguments: tuple[object, ...]
+    folder: TemporaryDirectory[str]
+    code: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has."""
+        if self.code is None:
+            self.code = _served({"poll": self.pid})
+        return self.code is not None
+
+    def kill(self) -> None:
+        """As nothing can keep it from dying: it is not waited for before, so that the number is still its own."""
+        if not self.ended:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def done(self) -> subprocess.CompletedProcess[str]:
+        """Wait until it ends."""
+        if self.code is None:
+            self.code = _served({"wait": self.pid})
+        said = [(Path(self.folder.name) / name).read_text() for name in ("stdout", "stderr")]
+        self.folder.cleanup()
+        return subprocess.CompletedProcess(self.arguments, self.code, *said)
+
+
+def start(*arguments: object, cwd: Path, stdin: str = "", program: str = FDTR, **environment: str) -> Running:
+    """Start `fdtr` in `cwd`, or another Python `program` with these arguments; warnings are errors."""
+    folder = TemporaryDirectory()
+    streams = [Path(folder.name) / name for name in ("stdin", "stdout", "stderr")]
+    streams[0].write_text(stdin)
+    request = {
+        "program": program,
+        "arguments": [str(argument) for argument in arguments],
+        "cwd": str(cwd),
+        "environment": {**os.environ, "COLUMNS": "200", **environment},
+        "streams": [str(stream) for stream in streams],
+    }
+    return Running(_served({"start": request}), arguments, folder)
+
+
 def fdtr(*arguments: object, cwd: Path, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """Run `fdtr` in `cwd`, with its state in `cwd/state`, on a wide terminal; warnings are errors."""
-    variables = {**os.environ, "FDTR_STATE": str(cwd / "state"), "COLUMNS": "200", **environment}
-    with TemporaryDirectory() as folder:
-        streams = [Path(folder) / name for name in ("stdin", "stdout", "stderr")]
-        streams[0].write_text(stdin)
-        code = _served(
-            {
-                "arguments": [str(argument) for argument in arguments],
-                "cwd": str(cwd),
-                "environment": variables,
-                "streams": [str(stream) for stream in streams],
-            }
-        )
-        return subprocess.CompletedProcess(arguments, code, streams[1].read_text(), streams[2].read_text())
+    return start(*arguments, cwd=cwd, stdin=stdin, **{"FDTR_STATE": str(cwd / "state"), **environment}).done()
 
 
 def reproduce(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run `python -m experiments` in `cwd`, as `make reproduce` does; warnings are errors."""
-    folder = Path(__file__).parents[2] / "reproductions"
-    paths = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    variables = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "200", **environment}
-    command = [sys.executable, "-W", "error", "-m", "experiments", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=TIMEOUT)
+    return start(*arguments, cwd=cwd, program=EXPERIMENTS, **environment).done()
 
 
 def refused(result: subprocess.CompletedProcess[str], *sentences: str) -> None:
@@ -62,7 +95,8 @@ def refused(result: subprocess.CompletedProcess[str], *sentences: str) -> None:
     assert "Traceback" not in result.stderr
 
 
-def _served(request: dict[str, Any]) -> int:
+def _served(request: dict[str, Any]) -> Any:
+    """The server's answer: the number of what it started, or an exit code, None of what still runs."""
     server = _server()
     server.stdin.write(json.dumps(request) + "\n")
     server.stdin.flush()
@@ -70,8 +104,8 @@ def _served(request: dict[str, Any]) -> int:
     if not ready:
         _stop(server)
         _server.cache_clear()
-        raise TimeoutError(f"fdtr {' '.join(request['arguments'])} did not end within {TIMEOUT} seconds.")
-    return int(server.stdout.readline())
+        raise TimeoutError(f"A command did not end within {TIMEOUT} seconds: {request}")
+    return json.loads(server.stdout.readline())
 
 
 @cache
@@ -97,17 +131,26 @@ def _stop(server: subprocess.Popen[str]) -> None:
 
 
 def serve() -> None:
-    """Run one command after another, each asked for by a line of JSON, and answer with its exit code."""
+    """Start commands and wait for them, as lines of JSON ask for it, and answer with their numbers and exit codes."""
     import_everything()
     while line := sys.stdin.readline():
-        request = json.loads(line)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12: OpenBLAS has threads, and can fork
-            child = os.fork()
-        if not child:
-            _become(request)
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        [(what, asked)] = json.loads(line).items()
+        answer = _forked(asked) if what == "start" else _code(asked, os.WNOHANG if what == "poll" else 0)
+        print(json.dumps(answer), flush=True)
+
+
+def _forked(request: dict[str, Any]) -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12: OpenBLAS has threads, and can fork
+        child = os.fork()
+    if not child:
+        _become(request)
+    return child
+
+
+def _code(child: int, options: int) -> int | None:
+    ended, status = os.waitpid(child, options)
+    return os.waitstatus_to_exitcode(status) if ended else None
 
 
 def import_everything() -> None:
@@ -132,9 +175,7 @@ def _become(request: dict[str, Any]) -> NoReturn:
         os.environ.clear()
         os.environ.update(request["environment"])
         sys.argv = ["fdtr", *request["arguments"]]
-        from fdtr.cli import main
-
-        main()
+        exec(request["program"], {"__name__": "__main__"})
         code = 0
     except SystemExit as end:
         code = end.code

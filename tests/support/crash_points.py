@@ -1,7 +1,7 @@
 """Boundaries of what makes a file last, at which a test looks, fails, or dies.
 
-`python -m crash_points die POINT MARKER COMMAND…` runs fdtr up to that point, says so with a file, and waits to be
-killed; `fail` lets the disk fail there instead.
+PROGRAM with the arguments `die POINT MARKER COMMAND…` runs fdtr up to that point, says so with a file, and waits to
+be killed; `fail` lets the disk fail there instead.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+PROGRAM = "from crash_points import main; main()"
+"""For `command_line.start`."""
 
 CALLS = ("fsync", "link", "replace", "rename", "unlink", "mkdir")
 STATEMENTS = ("BEGIN", "CREATE", "INSERT", "UPDATE", "DELETE", "COMMIT")
@@ -105,7 +108,3 @@ def main() -> None:
 
     hook(at(point, wait_for_death if what == "die" else fail))
     fdtr()
-
-
-if __name__ == "__main__":
-    main()

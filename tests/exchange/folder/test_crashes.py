@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from functools import cache
 from pathlib import Path
@@ -13,7 +10,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from crash_points import EVERY, hook, spread
+from command_line import start
+from crash_points import EVERY, PROGRAM, hook, spread
 from fdtr.policy import Policy
 from fdtr.signing import HUB
 from fdtr.study import Study
@@ -93,22 +91,16 @@ def killed(parties: Parties, party: str, point: int) -> None:
     marker = parties.root / "there"
     where = ["hub", "next", str(parties.folder), "--key", str(parties.root / "hub.key")]
     command = where if party == HUB else ["site", "next", "--yes"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "crash_points", "die", str(point), str(marker), *command],
-        env={**os.environ, "FDTR_STATE": str(parties.root / "homes" / party), "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        until = time.monotonic() + 60
-        while not marker.exists() and process.poll() is None and time.monotonic() < until:
-            time.sleep(0.02)
-        assert marker.exists(), process.communicate()[0]
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    state = str(parties.root / "homes" / party)
+    process = start("die", point, marker, *command, cwd=parties.root, program=PROGRAM, FDTR_STATE=state)
+    until = time.monotonic() + 60
+    while not marker.exists() and not process.ended and time.monotonic() < until:
+        time.sleep(0.02)
+    there = marker.exists()
+    process.kill()
+    done = process.done()
+    assert there, done.stdout + done.stderr
+    assert done.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(
@@ -123,9 +115,9 @@ def killed(parties: Parties, party: str, point: int) -> None:
     ],
     ids=["site masks", "hub lists", "hub unmasks", "site posts", "hub adds", "site finishes"],
 )
-def test_a_real_process_that_is_killed_goes_on(tmp_path, kind, before, party, points):
+def test_a_real_process_that_is_killed_goes_on(in_memory, kind, before, party, points):
     for point in points:
-        parties = Parties(tmp_path / str(point)).set_up(study_like(kind))
+        parties = Parties(in_memory / str(point)).set_up(study_like(kind))
         for turn in ("open", "join a", "join b", "join c", *before.split()):
             parties.turn(turn)
         killed(parties, party, point)

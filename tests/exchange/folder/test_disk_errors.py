@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import errno
-import os
-import subprocess
-import sys
 from contextlib import suppress
 
 import pytest
 
-from crash_points import EVERY, at, fail, hook, spread
+from command_line import start
+from crash_points import EVERY, PROGRAM, at, fail, hook, spread
 from fdtr.errors import FdtrError
 from fdtr.signing import HUB
 from folder_disk import MASKED_TURNS, OPEN_TURNS, Disk, require_same
@@ -109,14 +107,8 @@ def test_a_command_whose_disk_fails_says_so_and_ends_with_1(tmp_path, party, poi
     for turn in ("open", "join a", "join b", "join c", "a", "b", *(["c"] if party == HUB else [])):
         parties.turn(turn)
     command = ["hub", "next", "shared", "--key", "hub.key"] if party == HUB else ["site", "next", "--yes"]
-    done = subprocess.run(
-        [sys.executable, "-m", "crash_points", "fail", str(point), "unused", *command],
-        env={**os.environ, "FDTR_STATE": f"homes/{party}", "PYTHONPATH": os.pathsep.join(sys.path)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    failing = ("fail", point, "unused", *command)
+    done = start(*failing, cwd=tmp_path, program=PROGRAM, FDTR_STATE=f"homes/{party}").done()
     assert done.returncode == 1, done.stdout
     assert "Traceback" not in done.stderr
     assert "nobody foresaw" not in done.stderr

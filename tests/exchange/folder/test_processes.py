@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import command_line
 import fdtr
+from command_line import FDTR, Running, start
 from fdtr.policy import Policy
 from fdtr.signing import HUB
 from folder_parties import Parties, key_of, study_of
@@ -37,32 +36,27 @@ sys.exit("still waiting")
 """
 
 
-def command(parties: Parties, name: str, *arguments: object, program: str = "") -> subprocess.Popen[str]:
+def command(parties: Parties, name: str, *arguments: object, program: str = FDTR) -> Running:
     """A process of a party, which runs fdtr, or a `program` around it."""
-    environment = {**os.environ, "FDTR_STATE": str(parties.root / "homes" / plain(name)), "COLUMNS": "200"}
-    called = [sys.executable, "-W", "error", *(["-c", program] if program else ["-m", "fdtr"]), *map(str, arguments)]
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(called, env=environment, cwd=parties.root, text=True, **pipes)
+    state = str(parties.root / "homes" / plain(name))
+    return start(*arguments, cwd=parties.root, program=program, FDTR_STATE=state)
 
 
 def plain(name: str) -> str:
     return name.replace("/", "-")
 
 
-def done(process: subprocess.Popen[str]) -> str:
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, out + err
-    return out
+def done(process: Running) -> str:
+    ended = process.done()
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
 
 
-def refused(process: subprocess.Popen[str], sentence: str) -> None:
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert sentence in err
-    assert "Traceback" not in err
+def refused(process: Running, sentence: str) -> None:
+    command_line.refused(process.done(), sentence)
 
 
-def all_done(processes: list[subprocess.Popen[str]]) -> list[str]:
+def all_done(processes: list[Running]) -> list[str]:
     return [done(process) for process in processes]
 
 
@@ -72,12 +66,12 @@ def study(request):
 
 
 @pytest.fixture
-def parties(tmp_path, study):
-    parties = Parties(tmp_path, SITES)
-    study.save(tmp_path / "study.toml")
-    pa.csv.write_csv(make_table(study, dict.fromkeys(SITES, N)), tmp_path / "table.csv")
+def parties(in_memory, study):
+    parties = Parties(in_memory, SITES)
+    study.save(in_memory / "study.toml")
+    pa.csv.write_csv(make_table(study, dict.fromkeys(SITES, N)), in_memory / "table.csv")
     for name in (*SITES, HUB):
-        key_of(name).save(tmp_path / f"{plain(name)}.key")
+        key_of(name).save(in_memory / f"{plain(name)}.key")
     done(command(parties, HUB, "hub", "open", "shared", "study.toml", "--key", "hub.key"))
     join = ("site", "join", "shared", "--data", "table.csv")
     joins = [command(parties, site, *join, "--site", site, "--key", f"{plain(site)}.key") for site in SITES]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
 
+from command_line import fdtr
 from fdtr.errors import DifferencingRisk
 from fdtr.exchange.folder.site_steps import take_site_steps
 from fdtr.exchange.release import withdraw
@@ -30,10 +29,9 @@ def open_clone(first: Parties, root: Path) -> Parties:
 
 
 def summarize(parties: Parties, site: str, study: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "FDTR_STATE": str(parties.root / "homes" / site), "COLUMNS": "200"}
     named = ["--site", site, "--key", str(parties.root / f"{site}.key"), "--out", str(parties.root / f"{site}.fdtr")]
-    command = ["-m", "fdtr", "site", "summarize", str(study), str(parties.root / f"{site}.csv"), *named, "--yes"]
-    return subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, timeout=120)
+    command = ["site", "summarize", str(study), str(parties.root / f"{site}.csv"), *named, "--yes"]
+    return fdtr(*command, cwd=parties.root, FDTR_STATE=str(parties.root / "homes" / site))
 
 
 def standing(parties: Parties, site: str) -> int:
