@@ -1,6 +1,5 @@
 """Settings of all tests, and what several of them share."""
 
-import fcntl
 import os
 from pathlib import Path
 
@@ -28,14 +27,11 @@ def demo(tmp_path_factory) -> Path:
     All workers share it: copy what a test changes.
     """
     from command_line import fdtr
+    from made_once import made_once
 
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "demo"
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the first worker makes it, the others wait
-        if not (folder / "printed.txt").exists():
-            done = fdtr("demo", cwd=folder, COLUMNS="80")
-            assert done.returncode == 0, done.stderr
-            (folder / "printed.txt").write_text(done.stdout)
-    return folder
+    def make(folder: Path) -> None:
+        done = fdtr("demo", cwd=folder, COLUMNS="80")
+        assert done.returncode == 0, done.stderr
+        (folder / "printed.txt").write_text(done.stdout)
+
+    return made_once(tmp_path_factory, "demo", make)

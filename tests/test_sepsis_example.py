@@ -2,13 +2,12 @@
 
 import csv
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from command_line import FDTR, start
 from fdtr.cohort.extraction_settings import ExtractionSettings
 from fdtr.study import Study
 from mimic_world import make_world, write_duckdb
@@ -17,6 +16,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "sepsis"
 # Section 5.2: d0 = 6, d1 = 15; S9: d = 36. The primary study is not the paper's: beside an intercept of each unit's own
 # the paper's shared covariates are not identified, so it shares the five measurements instead, (x, ax, a²x), and leaves
 # the intercept and its action terms to each unit.
+ANALYSE = f"import runpy; runpy.run_path({str(EXAMPLE / 'analyse.py')!r}, run_name='__main__')"
 SHAPES = {"paper": (6, 15), "intercept": (6, 18), "reward": (6, 15), "squares": (6, 30), "primary": (15, 3)}
 
 
@@ -37,14 +37,13 @@ def test_a_table_that_was_made_with_other_cuts_is_refused_before_any_study_is_fi
     settings = ExtractionSettings()
     dose = settings.dose.model_copy(update={"cuts": (0.0, 400.0)})
     (tmp_path / "data" / "settings.toml").write_text(settings.model_copy(update={"dose": dose}).as_toml())
-    command = [sys.executable, "-W", "error", str(EXAMPLE / "analyse.py"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = start(tmp_path, program=ANALYSE, cwd=tmp_path).done()
     assert done.returncode == 1
     assert "primary.toml has 5 steps and cuts doses at 0 and 180 ml" in done.stderr
     assert "made with 5 steps and 0 and 400 ml" in done.stderr
     assert "SEPSIS=" in done.stderr
     (tmp_path / "data" / "settings.toml").write_text("steps = 5")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = start(tmp_path, program=ANALYSE, cwd=tmp_path).done()
     assert "is not what `fdtr extract` wrote" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -73,20 +72,17 @@ def test_make_neither_extracts_over_a_table_nor_takes_an_old_one_for_another_dat
 def test_a_database_becomes_reports_without_hand_work(tmp_path):
     # So many that the disclosure rules let units share: 18 features of 1,500 stays at nine units would be withheld.
     address = write_duckdb(make_world(5_000, seed=9), tmp_path / "mimic.duckdb")
-    place, environment = tmp_path / "sepsis", {**os.environ, "FDTR_STATE": str(tmp_path / "state")}
+    place = tmp_path / "sepsis"
 
-    def do(*command: object) -> str:
-        line = [sys.executable, "-W", "error", *map(str, command)]
-        done = subprocess.run(line, capture_output=True, text=True, env=environment, timeout=300)
+    def do(*arguments: object, program: str = FDTR) -> str:
+        done = start(*arguments, program=program, cwd=tmp_path, FDTR_STATE=str(tmp_path / "state")).done()
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
 
-    told = do(
-        "-m", "fdtr", "extract", "mimic-iv", "--db", address, "--study", EXAMPLE / "paper.toml", "--out", place / "data"
-    )
+    told = do("extract", "mimic-iv", "--db", address, "--study", EXAMPLE / "paper.toml", "--out", place / "data")
     assert "the person's first ICU stay" in told
     assert "1000" not in told  # no id of a stay: they begin at 1000
-    do(EXAMPLE / "analyse.py", place, "--only", "primary", "--only", "paper")
+    do(place, "--only", "primary", "--only", "paper", program=ANALYSE)
     for name in ("primary", "paper"):
         assert (place / name / "report.html").stat().st_size > 100_000
         rows = list(csv.DictReader((place / name / "figure3a.csv").read_text().splitlines()))
@@ -101,7 +97,7 @@ def test_a_database_becomes_reports_without_hand_work(tmp_path):
         fdtr, ldtr = ({row["estimator"]: row["value"] for row in rows if row["method"] == m} for m in ("FDTR", "LDTR"))
         assert all(fdtr[estimator] != ldtr[estimator] for estimator in fdtr)
         assert "Treatment rules learnt together" in (place / name / "report.html").read_text()
-    checked = do("-m", "fdtr", "check", EXAMPLE / "primary.toml", place / "data" / "table.parquet")
+    checked = do("check", EXAMPLE / "primary.toml", place / "data" / "table.parquet")
     assert "COLLINEAR" not in checked
     assert "LEARNT TOGETHER" not in checked
     splits = {name: json.loads((place / name / "results.json").read_text())["split"] for name in ("primary", "paper")}

@@ -23,7 +23,7 @@ def printed(monkeypatch, capsys, width, function, *arguments, **options):
 def nine_sites(tmp_path_factory):
     """A study of nine hospitals with long names, its table, and its results."""
     folder = tmp_path_factory.mktemp("nine")
-    study = simulate(WorldSpec(n_sites=9, horizon=4), folder, patients=60)
+    study = simulate(WorldSpec(n_sites=9, horizon=2), folder, patients=60)
     table = (folder / "table.csv").read_text().replace("\nsite-", "\nUniversity Hospital of the Northern Province ")
     (folder / "table.csv").write_text(table)
     rows = read_trajectories(folder / "table.csv", study)

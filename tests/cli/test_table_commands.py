@@ -100,24 +100,24 @@ def test_tune_shows_both_criteria_and_writes_nothing(place):
     assert sorted(place.iterdir()) == before
 
 
-def test_run_writes_what_it_says_and_can_be_repeated(place):
-    for _ in range(2):
-        done = fdtr("run", "study.toml", "table.csv", "--out", "results", "--json", cwd=place)
-        assert done.returncode == 0, done.stderr
+def test_run_writes_what_it_says_and_can_be_repeated(ran):
+    done = fdtr("run", "study.toml", "table.csv", "--out", "results", "--json", cwd=ran)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (ran / "printed.json").read_text()
     printed = json.loads(done.stdout)
-    assert printed == json.loads((place / "results/results.json").read_text())
+    assert printed == json.loads((ran / "results/results.json").read_text())
     assert printed["sites"]["north"]["patients"] == 260
-    assert {p.name for p in (place / "results").iterdir()} == {
+    assert {p.name for p in (ran / "results").iterdir()} == {
         "policies", "report.html", "results.json", "shared-coefficients.csv", "shared-effects.csv", "study.toml",
         "values.csv",
     }  # fmt: skip
-    assert Study.load(place / "results/study.toml") == Study.load(place / "study.toml")
-    report = (place / "results/report.html").read_bytes()
-    (place / "results/report.html").unlink()
-    assert fdtr("report", "results", cwd=place).returncode == 0
-    assert (place / "results/report.html").read_bytes() == report
-    refused(fdtr("report", ".", cwd=place), "holds no readable results.json")
-    table = pa.csv.read_csv(place / "results/shared-coefficients.csv").to_pylist()
+    assert Study.load(ran / "results/study.toml") == Study.load(ran / "study.toml")
+    report = (ran / "results/report.html").read_bytes()
+    (ran / "results/report.html").unlink()
+    assert fdtr("report", "results", cwd=ran).returncode == 0
+    assert (ran / "results/report.html").read_bytes() == report
+    refused(fdtr("report", ".", cwd=ran), "holds no readable results.json")
+    table = pa.csv.read_csv(ran / "results/shared-coefficients.csv").to_pylist()
     assert len(table) == 3 * 6
     assert table[1]["feature"] == "v"
     assert table[1]["coefficient"] == printed["shared_coefficients"]["v"]["by_step"][0]
@@ -171,11 +171,11 @@ def test_files_that_cannot_be_read_are_refused(place):
     assert not (place / "results").exists()
 
 
-def test_results_of_an_earlier_run_do_not_linger(place):
-    assert fdtr("run", "study.toml", "table.csv", "--out", "results", cwd=place).returncode == 0
-    two = fdtr("run", "study.toml", "table.csv", "--site", "west", "--out", "results", cwd=place)
+def test_results_of_an_earlier_run_do_not_linger(ran):
+    assert len([*(ran / "results" / "policies").iterdir()]) == 3
+    two = fdtr("run", "study.toml", "table.csv", "--site", "west", "--out", "results", cwd=ran)
     assert two.returncode == 0, two.stderr
-    assert [path.name for path in (place / "results" / "policies").iterdir()] == ["west.policy"]
+    assert [path.name for path in (ran / "results" / "policies").iterdir()] == ["west.policy"]
 
 
 def test_results_never_overwrite_other_files(place):

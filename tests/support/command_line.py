@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 
 FDTR = "from fdtr.cli import main; main()"
 EXPERIMENTS = "from experiments.command import main; main()"
+REPORTING = (["run"], ["report"], ["demo"])
 TIMEOUT = 120
 """Seconds until a command counts as hanging."""
 SITES = {"north": 260, "south": 200, "west": 220}
@@ -135,8 +136,31 @@ def serve() -> None:
     import_everything()
     while line := sys.stdin.readline():
         [(what, asked)] = json.loads(line).items()
+        if what == "start" and asked["arguments"][:1] in REPORTING:
+            _bundle_scripts()
         answer = _forked(asked) if what == "start" else _code(asked, os.WNOHANG if what == "poll" else 0)
         print(json.dumps(answer), flush=True)
+
+
+@cache
+def _bundle_scripts() -> None:
+    """The scripts of every report, which take seconds to bundle, once: a process that reports has them already.
+
+    A child bundles them, as the bundler starts threads, which would not survive a fork.
+    """
+    from fdtr.report import render
+
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        with os.fdopen(writing, "w") as pipe:
+            json.dump(render._scripts(), pipe)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        scripts = tuple(json.load(pipe))
+    os.waitpid(child, 0)
+    render._scripts = lambda: scripts
 
 
 def _forked(request: dict[str, Any]) -> int:
