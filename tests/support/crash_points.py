@@ -26,7 +26,7 @@ STATEMENTS = ("BEGIN", "CREATE", "INSERT", "UPDATE", "DELETE", "COMMIT")
 CHANGING = (*CALLS[1:], "COMMIT")
 Boundary = Callable[[str], None]
 EVERY = pytest.mark.parametrize(
-    "every", [5, pytest.param(1, marks=pytest.mark.long)], ids=["every fifth point", "every point"]
+    "every", [7, pytest.param(1, marks=pytest.mark.long)], ids=["every seventh point", "every point"]
 )
 """An odd number, so that both errors of a disk that alternate from point to point are met."""
 

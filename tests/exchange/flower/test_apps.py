@@ -185,7 +185,7 @@ def test_nothing_of_an_error_in_an_app_crosses(caplog):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number_of_sites", [100, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number_of_sites", [50, pytest.param(1000, marks=pytest.mark.long)])
 def test_a_thousand_sites(in_memory, monkeypatch, number_of_sites):
     sites = tuple(f"site-{number:04}" for number in range(number_of_sites))
     study = study_of(sites, masked=False, horizon=1)
