@@ -7,13 +7,15 @@ from experiments.coverage import Setting, measure_coverage
 
 @pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False])
-def test_intervals_cover_in_a_hundred_runs(known):
-    # A true 95% is seen below 90% in 1.1% of such tests, a true 93% in 9%; the seed is fixed. In 2,000 runs coverage
-    # was 94.5% to 95.0%; 98.0% for pdis with estimated propensities, which varies less than its interval says.
-    rows = measure_coverage(Setting(known=known, fresh=400_000), runs=100, processes=1)
+@pytest.mark.parametrize(("runs", "least"), [(60, 53), pytest.param(100, 90, marks=pytest.mark.long)])
+def test_intervals_cover_in_many_runs(known, runs, least):
+    # A true 95% is seen below 53 of 60 in 1.0% of such tests and below 90 of 100 in 1.1%, a true 93% in 6% and 9%; the
+    # seed is fixed. In 2,000 runs coverage was 94.5% to 95.0%; 98.0% for pdis with estimated propensities, which varies
+    # less than its interval says.
+    rows = measure_coverage(Setting(known=known, fresh=400_000), runs=runs, processes=1)
     assert [row.method for row in rows] == ["pdis", "wis", "fqe", "dr", "wdr"]
     for row in rows:
-        assert row.coverage.estimate >= 0.90, row
+        assert row.coverage.estimate >= least / runs, row
         assert row.believable >= 0.97  # weights average less than 1 by three standard errors once in a while
         assert abs(row.bias) <= max(3 * row.bias_error, 0.1 * row.deviation), row
         if known or row.method != "pdis":

@@ -146,14 +146,14 @@ def test_values_of_the_default_world_agree_with_its_patients(arrays: IcuArrays, 
 @needs_wheel
 def test_the_command_writes_a_study_that_check_and_run_take(cache: Path, tmp_path: Path):
     environment = {"XDG_CACHE_HOME": str(cache)}
+    options = ("--patients", 120, "--sites", 2, "--horizon", 3, "--effect", 2)
     for name in ("one", "two"):
-        done = reproduce("world", "icu-sepsis", "--patients", 120, "--sites", 3, "--effect", 2, "--out", name,
-                         cwd=tmp_path, **environment)  # fmt: skip
+        done = reproduce("world", "icu-sepsis", *options, "--out", name, cwd=tmp_path, **environment)
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "one/table.csv").read_bytes() == (tmp_path / "two/table.csv").read_bytes()
     study = Study.load(tmp_path / "one/study.toml")
     rows = fdtr.read_trajectories(tmp_path / "one/table.csv", study)
-    assert (rows.sites, rows.n_patients, rows.horizon) == (("site-1", "site-2", "site-3"), 360, 9)
+    assert (rows.sites, rows.n_patients, rows.horizon) == (("site-1", "site-2"), 240, 3)
     assert not any(rows.clipped.values())
     for command in (["check"], ["run", "--out", "results"]):
         done = run_fdtr(command[0], "one/study.toml", "one/table.csv", *command[1:], cwd=tmp_path)

@@ -150,17 +150,17 @@ def outcomes_by_clinician(rng: np.random.Generator) -> pa.Table:
 
 @pytest.mark.slow
 def test_errors_by_cluster_cover_the_truth_where_errors_by_patient_do_not() -> None:
-    # Always treating is worth 0.6. Of 120 intervals 114 ± 2.4 should cover it. By patient the error is too small by
-    # √(1 + 7/4) = 1.66, as a quarter of the variance of weighted outcomes is shared: 120 · P(|z| < 1.18) = 91 ± 4.7.
+    # Always treating is worth 0.6. Of 80 intervals 76 ± 1.9 should cover it. By patient the error is too small by
+    # √(1 + 7/4) = 1.66, as a quarter of the variance of weighted outcomes is shared: 80 · P(|z| < 1.18) = 61 ± 3.8.
     parts = {"horizon": 1, "actions": {"levels": [0, 1]}, "covariates": [{"name": "x"}]}
     studies = [make_study(**parts, columns=columns) for columns in ({"cluster": "clinician"}, {})]
     covered, errors = np.zeros(2), np.zeros(2)
-    for draw in range(120):
+    for draw in range(80):
         made = outcomes_by_clinician(np.random.default_rng([draw, 5]))
         for k, study in enumerate(studies):
             found = evaluate(study, fdtr.read_trajectories(made, study, "a"), Constant(1))
             covered[k] += found.low <= 0.6 <= found.high
             errors[k] += found.standard_error
     assert errors[0] > 1.2 * errors[1]
-    assert covered[0] >= 108
-    assert covered[1] <= 102
+    assert covered[0] >= 72
+    assert covered[1] <= 68
