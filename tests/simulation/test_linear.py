@@ -324,7 +324,7 @@ def test_the_transition_test_rejects_where_shared_covariates_last(kind: Any, low
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", PANELS[::2], ids=["six actions", "two actions"])
 def test_federated_policies_are_best_on_average_and_below_the_optimum(spec: WorldSpec, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(linear, "SOLVER_DRAWS", 2000)  # what such an optimum falls short of the true one favours us
+    monkeypatch.setattr(linear, "SOLVER_DRAWS", 2000)  # rougher, so that it is harder to be below it
     gains = []
     for seed in range(3):
         world = make_world(spec, generator(24, seed))

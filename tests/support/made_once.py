@@ -15,8 +15,9 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     base = factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
     folder.mkdir(exist_ok=True)
-    with (base.parent / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the first worker makes it, the others wait
-        if not any(folder.iterdir()):
+    with (folder.parent / f"{name}.made").open("a+") as note:
+        fcntl.flock(note, fcntl.LOCK_EX)  # the first worker makes it, the others wait
+        if not note.tell():
             make(folder)
+            note.write("made")  # what failed halfway is not taken for whole
     return folder
