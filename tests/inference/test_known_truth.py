@@ -30,6 +30,7 @@ def within_chance(hits: np.ndarray, expected: float) -> bool:
     return abs(np.mean(hits) - expected) <= 3.5 * np.sqrt(expected * (1 - expected) / hits.size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["redrawn", "static"])
 def test_q_rejects_a_common_effect_as_often_as_it_should(kind):
     assert within_chance(np.stack([one.p_values < 0.05 for one in observed(kind)]), 0.05)
@@ -45,6 +46,7 @@ def test_p_values_are_uniform_under_a_common_effect():
     assert distance < 1.95 / np.sqrt(len(p))  # Kolmogorov, p < 0.001 by chance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deviation", [0.3, 0.6])
 def test_power_is_what_the_non_central_chi_square_says(deviation):
     worlds = observed("redrawn", deviation)
@@ -63,6 +65,7 @@ def test_intervals_cover_at_every_step(kind):
         assert within_chance((off[:, :, step] <= sidak(1))[..., ::2], 0.95)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["redrawn", "static"])
 def test_bands_hold_at_all_steps_together(kind):
     off = np.stack([one.off for one in observed(kind)])

@@ -97,6 +97,7 @@ def test_no_two_replications_have_the_same_seeds(monkeypatch):
     assert len(set(keys)) == len(keys) > 1000
 
 
+@pytest.mark.slow
 def test_methods_are_those_of_the_package():
     drawn, tables = draw(small_trial())
     world, sites = drawn.world, read(drawn.world, 60, tables[60]).by_site()

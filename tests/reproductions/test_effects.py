@@ -66,6 +66,7 @@ def quick_finding() -> Finding:
     return effects.run(0, True, 1, ignore_progress)
 
 
+@pytest.mark.slow
 def test_the_quick_form_says_what_it_shows():
     finding = quick_finding()
     assert len(finding.shows) == 1 + 7 + 1 + 4 + 1

@@ -389,6 +389,7 @@ def test_a_foreign_or_missing_wheel_gets_a_sentence(tmp_path: Path):
         load_icu_sepsis(tmp_path / "other.whl")
 
 
+@pytest.mark.slow
 def test_the_command_says_what_is_missing_and_writes_nothing(tmp_path: Path):
     environment = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PIP_NO_INDEX": "1"}
     done = reproduce("world", "icu-sepsis", "--out", "world", cwd=tmp_path, **environment)
