@@ -6,7 +6,7 @@ table never shows it. Because u is drawn anew at each step, a rule that sees s a
 Σ_u p(u | s) P_u(s' | s, a), whose values and optimum follow by dynamic programming. With one cause nothing is hidden.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -195,7 +195,7 @@ class TabularWorld(SimulatedWorld):
         return ahead
 
     def _mean_ahead(self, site: int, step: int, later: Array) -> Array:
-        """The same to somebody who does not see the cause, (A, S)."""
+        """Reward now and value afterwards, (A, S), averaged over the hidden cause."""
         mean: Array = np.einsum("us,uas->as", self.hidden[site], self._ahead(site, step, later))
         return mean
 
@@ -206,8 +206,11 @@ class TabularWorld(SimulatedWorld):
         return mean
 
 
-def best_actions(ahead: Any, horizon: int, n_states: int) -> tuple[Codes, Array]:
-    """The best action of each step and state, (H, S), and the value of each state at the first step, (S,)."""
+def best_actions(ahead: Callable[[int, Array], Array], horizon: int, n_states: int) -> tuple[Codes, Array]:
+    """The best action of each step and state, (H, S), and the value of each state at the first step, (S,).
+
+    `ahead(step, later)` gives Q (A, S) where a state is worth `later` (S,) from the next step on.
+    """
     best, later = np.empty((horizon, n_states), dtype=np.intp), np.zeros(n_states)
     for h in reversed(range(horizon)):
         values = ahead(h, later)
