@@ -1,5 +1,7 @@
 """Policies: bounds, actions, explanations, and files."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -39,7 +41,7 @@ def test_bounds_are_estimate_minus_penalty(policy, states):
         bounds = policy.lower_bound(states, step)
         for action in range(3):
             phi = features.phi(states.T, np.full(50, action))
-            expected = phi @ policy.theta[step] - penalty(phi, factor(policy.precision[step]), policy.scale)
+            expected = phi @ policy.theta[step] - penalty(phi, factor(policy.precision[step]), policy.scale[step])
             np.testing.assert_allclose(bounds[:, action], expected, rtol=1e-9, atol=1e-12)
         np.testing.assert_array_equal(policy.q_values(states, step), np.clip(bounds, 0, 3 - step))
 
@@ -179,9 +181,9 @@ def test_misspecification_widens_the_penalty_and_is_kept(states, tmp_path):
     policy = fit_local(study, make_sites(study, {"a": 100})["a"]).policy
     alpha = 0.001 * 15 * 3 * np.sqrt(np.log(2 * 15 * 3 * 100 / 0.99))
     assert policy.offset == pytest.approx(4 * 0.01)
-    assert policy.scale == pytest.approx(alpha + 10 * 4 * 0.01)
+    assert policy.scale == pytest.approx((alpha + 10 * 4 * 0.01,) * 3)
     phi = policy.features.phi(states.T, np.full(50, 1))
-    expected = phi @ policy.theta[0] - penalty(phi, factor(policy.precision[0]), policy.scale) - 0.04
+    expected = phi @ policy.theta[0] - penalty(phi, factor(policy.precision[0]), policy.scale[0]) - 0.04
     np.testing.assert_allclose(policy.lower_bound(states, 0)[:, 1], expected, rtol=1e-9)
     policy.save(tmp_path / "a.policy")
     again = Policy.load(tmp_path / "a.policy")
@@ -207,13 +209,36 @@ def test_foreign_and_broken_files_are_refused(policy, study, tmp_path):
     write_message(summarize(study, make_sites(study, {"a": 400})["a"]), path)
     with pytest.raises(ForeignFile, match="holds a message, not a policy"):
         Policy.load(path)
-    Policy(study.public, "0" * 64, "a", "LDTR", "0", policy.theta, None, 0.0, 0.0).save(path)
+    Policy(study.public, "0" * 64, "a", "LDTR", "0", policy.theta, None).save(path)
     with pytest.raises(UnreadableFile, match="do not fit together"):
         Policy.load(path)
     narrow = policy.precision[:, 1:, 1:]
-    Policy(study.public, study.fingerprint, "a", "LDTR", "0", policy.theta, narrow, 1.0, 0.0).save(path)
+    Policy(study.public, study.fingerprint, "a", "LDTR", "0", policy.theta, narrow, (1.0,) * 3).save(path)
     with pytest.raises(UnreadableFile, match="do not fit together"):
         Policy.load(path)
-    Policy(study.public, study.fingerprint, "a", "LDTR", "0", policy.theta[:, 1:], None, 0.0, 0.0).save(path)
+    Policy(study.public, study.fingerprint, "a", "LDTR", "0", policy.theta[:, 1:], None).save(path)
     with pytest.raises(UnreadableFile, match="do not fit together"):
         Policy.load(path)
+    parts = (study.public, study.fingerprint, "a", "LDTR", "0", policy.theta, policy.precision)
+    with pytest.raises(ValueError, match="scale has 2 numbers"):
+        Policy(*parts, (1.0,) * 2)
+    for scale in ((1.0, -1.0, 1.0), ("1", "1", "1"), (True, True, True)):
+        Policy(*parts, scale).save(path)
+        with pytest.raises(UnreadableFile, match="do not fit together"):
+            Policy.load(path)
+
+
+@pytest.mark.parametrize(
+    ("file", "last_scale", "bounds"),
+    [
+        ("one-scale", 0.13418669996589355, [1.4883190476319326, 0.8732907928974226, 0.22080416788913498]),
+        ("scale-by-step", 0.10558697946623324, [1.4952114040422964, 0.881253094150709, 0.2366892648148021]),
+    ],
+)
+def test_policies_that_were_saved_once_are_read(file, last_scale, bounds):
+    policy = Policy.load(Path(__file__).with_name("policies") / f"{file}.policy")
+    states = np.array([[0.5, 5.0, 0.5, 0.5], [-0.9, 1.0, 0.1, 0.9]])
+    assert len(policy.scale) == 3
+    assert policy.scale[-1] == last_scale
+    found = [policy.lower_bound(states, step)[row, action] for step, row, action in ((0, 0, 1), (1, 1, 1), (2, 1, 2))]
+    assert found == pytest.approx(bounds, rel=1e-9)

@@ -1,5 +1,6 @@
 """Charts of experiments. Series differ in shape or dash as well as in colour; imported only to draw."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -90,11 +91,11 @@ def differences_by_world(rows: Sequence[Any], rivals: Sequence[str], allowed: fl
     """A row for each world and shape, intervals of the difference from each rival; a dashed line at what is allowed."""
     records = [{**vars(row), "case": f"{row.world}, {row.shape}"} for row in rows]
     order = list(dict.fromkeys(record["case"] for record in records))
-    sizes = sorted({row.n for row in rows})
+    sizes = list(dict.fromkeys(row.n for row in rows))
     return beside(_differences([r for r in records if r["n"] == n], order, rivals, allowed, n) for n in sizes)
 
 
-def _differences(records: list[Any], order: list[str], rivals: Sequence[str], allowed: float, n: int) -> Any:
+def _differences(records: list[Any], order: list[str], rivals: Sequence[str], allowed: float, n: str) -> Any:
     base = alt.Chart(alt.InlineData(values=records))
     y = alt.Y("case:N", sort=order, title=None, axis=alt.Axis(labelLimit=260))
     offset = alt.YOffset("against:N", sort=list(rivals))
@@ -111,24 +112,43 @@ def _differences(records: list[Any], order: list[str], rivals: Sequence[str], al
     ).properties(width=300, height=alt.Step(14), title=f"{n} patients at a site")
 
 
-def rules_by_world(rows: Sequence[Any]) -> alt.HConcatChart:
-    """The chosen rule less each criterion alone: a row for each world and shape, one chart a criterion."""
-    criteria = {"less held-out error alone": "less_error", "less contrast alone": "less_contrast"}
-    records = [{**vars(row), "case": f"{row.world}, {row.shape}", "patients": str(row.n)} for row in rows]
-    order, sizes = list(dict.fromkeys(r["case"] for r in records)), list(dict.fromkeys(r["patients"] for r in records))
+def ratios_by_world(rows: Sequence[Any], least: float) -> alt.HConcatChart:
+    """What auto gains of what the best fixed setting gains: a row for each world and shape, a chart for each purpose.
+
+    A dashed line marks `least`. Cells without a ratio are left out; an interval beyond 0 or 150% is cut there.
+    """
+    records = [
+        {
+            "case": f"{row.world}, {row.shape}",
+            "purpose": row.purpose,
+            "patients": row.n,
+            "ratio": 100 * row.ratio,
+            "low": 100 * row.ratio_low,
+            "high": 100 * row.ratio_high,
+        }
+        for row in rows
+        if math.isfinite(row.ratio)
+    ]
+    purposes = dict.fromkeys(record["purpose"] for record in records)
+    sizes = sorted({record["patients"] for record in records}, key=lambda n: (not n.isdecimal(), int(n.split()[0])))
+    lowest, highest = (end(record[name] for record in records) for end, name in ((min, "low"), (max, "high")))
+    scale = alt.Scale(domain=[max(lowest, 0.0), min(highest, 150.0)], zero=False, clamp=True)
+    return beside(_ratios([r for r in records if r["purpose"] == p], sizes, scale, 100 * least, p) for p in purposes)
+
+
+def _ratios(records: list[Any], sizes: Sequence[str], scale: alt.Scale, least: float, title: str) -> Any:
+    base = alt.Chart(alt.InlineData(values=records))
+    order = list(dict.fromkeys(record["case"] for record in records))
+    y = alt.Y("case:N", sort=order, title=None, axis=alt.Axis(labelLimit=300, grid=True, tickBand="extent"))
+    offset = alt.YOffset("patients:N", sort=list(sizes))
     styles = series("patients:N", sizes, "patients at a site")
-    offset = alt.YOffset("patients:N", sort=sizes)
-    charts = []
-    for title, field in criteria.items():
-        base = alt.Chart(alt.InlineData(values=records))
-        y = alt.Y("case:N", sort=order, title=None, axis=alt.Axis(labelLimit=260))
-        x = alt.X(f"{field}_low:Q", title="% of (optimum − behaviour)")
-        bars = base.mark_rule().encode(x, y, x2=f"{field}_high:Q", yOffset=offset, color=styles["color"])
-        points = base.mark_point(filled=True, size=40, opacity=1)
-        points = points.encode(alt.X(f"{field}:Q"), y, yOffset=offset, **styles)
-        zero = alt.Chart(alt.InlineData(values=[{"at": 0.0}])).mark_rule().encode(alt.X("at:Q"))
-        charts.append(alt.layer(zero, bars, points).properties(width=300, height=alt.Step(10), title=title))
-    return beside(charts)
+    mark = alt.Chart(alt.InlineData(values=[{"at": least}])).mark_rule(strokeDash=[4, 3]).encode(alt.X("at:Q"))
+    x = alt.X("low:Q", scale=scale, title="% of what the best fixed setting gains")
+    return alt.layer(
+        mark,
+        base.mark_rule().encode(x, y, x2="high:Q", yOffset=offset, color=styles["color"]),
+        base.mark_point(filled=True, size=40, opacity=1).encode(alt.X("ratio:Q"), y, yOffset=offset, **styles),
+    ).properties(width=300, height=alt.Step(8), title=f"worlds for {title}")
 
 
 def lines(

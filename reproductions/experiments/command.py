@@ -28,7 +28,7 @@ from experiments.replications import Progress, core_count, ignore_progress
 from fdtr import FdtrError, simulate
 from fdtr.errors import InvalidStudy
 
-Experiment = Literal["worlds", "tuning", "theorems", "evaluation", "effects"]
+Experiment = Literal["tuning", "theorems", "evaluation", "effects"]
 
 _OUT = Console(highlight=False, markup=False, soft_wrap=True)
 _ERR = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
@@ -39,7 +39,8 @@ class Request:
     """How to run an experiment: its name and options as `words`, which go into the captions.
 
     `replications` None is the experiment's own number; `quick` shows that everything runs, and nothing else.
-    `icu_sepsis` adds hospitals cut from that benchmark, which is downloaded unless it was before.
+    `icu_sepsis` adds hospitals cut from that benchmark, which is downloaded unless it was before. `keep` is a file for
+    the outcomes of single replications: those in it are not computed again.
     """
 
     words: tuple[str, ...]
@@ -48,13 +49,14 @@ class Request:
     quick: bool = False
     processes: int | None = None
     icu_sepsis: bool = False
+    keep: Path | None = None
 
     @property
     def command(self) -> str:
         """The command that repeats the experiment: with what changes a number, and without what does not.
 
-        >>> Request(("worlds",), seed=3, quick=True).command
-        'make reproduce WHAT="worlds --quick --seed 3"'
+        >>> Request(("tuning",), seed=3, quick=True).command
+        'make reproduce WHAT="tuning --quick --seed 3"'
         >>> Request(("theorems",)).command
         'make reproduce WHAT=theorems'
         """
@@ -83,47 +85,53 @@ def reproduce_figure2(
     """Figure 2 on one of its worlds, all panels or some."""
     plan = request.plan(figure2.Plan(world, seed=request.seed), figure2.Plan.quick(world, request.seed))
     plan = replace(plan, panels=tuple(panels)) if panels else plan
-    return _run_and_write(
-        folder, f"figure2-{world}", request, lambda: [figure2.run_figure2(plan, request.processes, progress)]
-    )[0]
+    page = f"figure2-{world}"
+    return _run_and_write(folder, request, lambda: [(page, figure2.run_figure2(plan, request.processes, progress))])[0]
 
 
 def reproduce(
     experiment: Experiment, folder: str | Path, request: Request, progress: Progress = ignore_progress
 ) -> list[Finding]:
-    """Any experiment but Figure 2."""
+    """Any experiment but Figure 2. The page has its name; the runs of `tuning` fill the page `worlds`, too."""
 
-    def run() -> Iterator[Finding]:
-        if experiment == "worlds":
-            plan = replace(worlds.PLAN, seed=request.seed)
-            yield worlds.run_worlds(request.plan(plan, plan.quick()), request.processes, progress)
-        elif experiment == "tuning":
-            plan = replace(tuning.PLAN, seed=request.seed)
-            yield tuning.run_tuning(request.plan(plan, plan.quick()), request.processes, progress)
-        elif experiment == "evaluation":
-            yield from evaluation.run_values(request.seed, request.quick, request.processes, progress)
+    def run() -> Iterator[tuple[str, Finding]]:
+        if experiment == "tuning":
+            plan = tuning.plan_of(request.seed)
+            plan = request.plan(plan, plan.quick())
+            outcomes = tuning.run_all(plan, request.processes, progress, request.keep)
+            yield "worlds", worlds.find(plan, outcomes)
+            yield "tuning", tuning.find(plan, outcomes)
+            return
+        findings: Iterable[Finding]
+        if experiment == "evaluation":
+            findings = evaluation.run_values(request.seed, request.quick, request.processes, progress)
         elif experiment == "effects":
-            yield effects.run(request.seed, request.quick, request.processes, progress)
+            findings = [effects.run(request.seed, request.quick, request.processes, progress)]
         else:
-            yield from theorems.run_theorems(request.seed, request.quick, request.processes, progress)
+            findings = theorems.run_theorems(request.seed, request.quick, request.processes, progress)
+        for finding in findings:
+            yield experiment, finding
 
-    return _run_and_write(folder, experiment, request, run)
+    return _run_and_write(folder, request, run)
 
 
 def _run_and_write(
-    folder: str | Path, name: str, request: Request, run: Callable[[], Iterable[Finding]]
+    folder: str | Path, request: Request, run: Callable[[], Iterable[tuple[str, Finding]]]
 ) -> list[Finding]:
-    """Run, and write each finding with its provenance as soon as it is there: the next one may take long."""
+    """Run, and write each finding on its page as soon as it is there: the next one may take long."""
     place = Path(folder)
     prepare(place)
+    if request.keep is not None:
+        prepare(request.keep.parent)
+    resumed = request.keep is not None and request.keep.exists()
     start = time.monotonic()
     cores = min(request.processes or core_count(), core_count())
-    findings: list[Finding] = []
-    for finding in run():
-        findings.append(finding)
-        provenance = Provenance(request.command, request.seed, time.monotonic() - start, cores)
-        write_findings(place, name, findings, provenance)
-    return findings
+    pages: dict[str, list[Finding]] = {}
+    for page, finding in run():
+        pages.setdefault(page, []).append(finding)
+        provenance = Provenance(request.command, request.seed, time.monotonic() - start, cores, resumed)
+        write_findings(place, page, pages[page], provenance)
+    return [finding for findings in pages.values() for finding in findings]
 
 
 app = typer.Typer(
@@ -144,6 +152,14 @@ Processes = Annotated[int | None, typer.Option(min=1, help="As many as cores if 
 IcuSepsis = Annotated[
     bool,
     typer.Option("--icu-sepsis", help="Also hospitals cut from ICU-Sepsis; pip downloads it once."),
+]
+
+Keep = Annotated[
+    Path | None,
+    typer.Option(
+        dir_okay=False,
+        help="Keep the outcome of every replication in this file; those that it has are not computed again.",
+    ),
 ]
 
 PANELS = tuple(FIGURE_2)
@@ -181,19 +197,6 @@ def figure2_command(
     _print([finding], out)
 
 
-@app.command("worlds")
-def worlds_command(
-    out: Out = Path("reproductions"),
-    icu_sepsis: IcuSepsis = False,
-    quick: Quick = False,
-    replications: Replications = None,
-    seed: Seed = 0,
-    processes: Processes = None,
-) -> None:
-    """Is it ever worse than going alone? FDTR against LDTR and Q-learning where assumptions break."""
-    _run("worlds", out, Request(("worlds",), seed, replications, quick, processes, icu_sepsis))
-
-
 @app.command("tuning")
 def tuning_command(
     out: Out = Path("reproductions"),
@@ -202,9 +205,13 @@ def tuning_command(
     replications: Replications = None,
     seed: Seed = 0,
     processes: Processes = None,
+    keep: Keep = None,
 ) -> None:
-    """Does "auto" choose well? Against other rules, and against the best fixed settings in hindsight."""
-    _run("tuning", out, Request(("tuning",), seed, replications, quick, processes, icu_sepsis))
+    """Does "auto" choose well, and is it ever worse than going alone? In many worlds, some of which break assumptions.
+
+    Writes two pages: `worlds` against going alone and Q-learning, `tuning` against the best fixed settings.
+    """
+    _run("tuning", out, Request(("tuning",), seed, replications, quick, processes, icu_sepsis, keep))
 
 
 @app.command("theorems")

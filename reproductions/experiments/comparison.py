@@ -1,14 +1,15 @@
 """Methods compared on known worlds: which worlds there are, and one replication in one of them.
 
-A replication draws a world and its patients, fits every method, and values every policy in that world. Everybody is
-tuned the same way: with "auto" each method chooses what it has, c included, from the site's own patients. Policies of
-one site are valued on the same simulated patients with the same luck, so that differences are paired.
+A replication draws a world and its patients, fits every method, and values every policy in that world. All methods are
+tuned the same way: with "auto", a study's default, each chooses the settings that it has, pessimism included, from the
+site's own patients. Policies of one site are valued on the same simulated patients with the same luck, so that
+differences are paired.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +21,25 @@ from experiments.icu_world import IcuSpec, IcuWorld, make_icu_world
 from experiments.replications import anew, seeds_of
 from fdtr import Study, Trajectories, combine, fit_federated, fit_local, read_trajectories
 from fdtr.learners import Fit, MajorityVote
-from fdtr.simulation import Act, World, WorldSpec, constant_rule, make_world
+from fdtr.simulation import (
+    Act,
+    DiscreteSpec,
+    TabularWorld,
+    World,
+    WorldSpec,
+    constant_rule,
+    make_discrete_world,
+    make_world,
+)
 from fdtr.site import fit_q_learning
 
 Array = NDArray[np.float64]
 Result = TypeVar("Result")
-Spec = WorldSpec | AuthorsSpec | IcuSpec
-KnownWorld = World | AuthorsWorld | IcuWorld
+Spec = WorldSpec | AuthorsSpec | IcuSpec | DiscreteSpec
+KnownWorld = World | AuthorsWorld | IcuWorld | TabularWorld
+Purpose = Literal["design", "confirmation"]
+Size = int | tuple[int, ...]
+"""Patients: one number for all sites, or one for each."""
 
 FDTR_AUTO = "FDTR (auto)"
 LDTR_AUTO = "LDTR (auto)"
@@ -40,8 +53,9 @@ PAPERS = ("FDTR (c = 0.005, λ = 1)", "LDTR (c = 0.005, λ = 1)")
 METHODS = (FDTR_AUTO, *BASELINES, *PAPERS)
 
 AUTO: dict[str, Any] = {"pessimism": "auto", "ridge": "auto", "sharing": "auto", "share": "auto"}
-PAPER: dict[str, Any] = {"pessimism": 0.005, "ridge": 1.0, "sharing": 1.0, "share": "value"}
+"""The defaults of a study."""
 
+PAPER: dict[str, Any] = {"pessimism": 0.005, "ridge": 1.0, "sharing": 1.0, "share": "value"}
 
 DEVIATION = 0.8
 """How far sites' effects lie from the common one, in standard deviations of an effect."""
@@ -70,12 +84,18 @@ def linear_of(panel: str) -> WorldSpec:
 
 @dataclass(frozen=True)
 class Case:
-    """A world to try: what it is `called`, its `shape` (d, |A|, H, K), and a `number` that its seeds are known by."""
+    """A world to try: what it is `called`, its `shape` (d, |A|, H, K), and a `number` that its seeds are known by.
+
+    `sizes` are those to try in it, None for those of the plan. `purpose` tells worlds that a rule of tuning was
+    designed on from worlds that it was confirmed on.
+    """
 
     called: str
     shape: str
     number: int
     spec: Spec
+    sizes: tuple[Size, ...] | None = None
+    purpose: Purpose = "design"
 
 
 def all_cases() -> list[Case]:
@@ -86,6 +106,62 @@ def all_cases() -> list[Case]:
         specs["authors' generator", shape] = FIGURE_2[shape]
         specs["authors' generator, intercept", shape] = replace(FIGURE_2[shape], intercept="specific")
     return [Case(*key, number, spec) for number, (key, spec) in enumerate(specs.items())]
+
+
+UNEQUAL = (50, 120, 300, 800, 2000, 5000)
+"""Sizes of six sites."""
+
+
+def hard_cases() -> list[Case]:
+    """Worlds that a linear method's friends would not pick, and sites, steps, sizes and features far from the usual.
+
+    Sites, steps and sizes differ one at a time from six sites and five steps.
+    """
+    ward = DiscreteSpec()
+    crossed = DiscreteSpec(kind="crossed")
+    linear = WorldSpec(n_sites=6, n_shared=5, n_specific=5, n_actions=2, horizon=5)
+    wide = replace(linear, n_shared=40, n_specific=40)
+    worlds: dict[str, DiscreteSpec | WorldSpec] = {
+        "ward": ward,
+        "ward, 15 steps": replace(ward, horizon=15),
+        "ward, early ends": replace(ward, ends=True),
+        "ward, deviating": replace(ward, deviation=0.5),
+        "ward, 1 step": replace(ward, horizon=1),
+        "ward, 3 sites": replace(ward, n_sites=3),
+        "ward, 10 sites": replace(ward, n_sites=10),
+        "ward, 30 sites": replace(ward, n_sites=30),
+        "ward, 24 steps": replace(ward, horizon=24),
+        "ward, confounded": replace(ward, confounding=1.0),
+        "ward, censored": replace(ward, censoring=0.1),
+        "crossed": crossed,
+        "crossed, deviating": replace(crossed, deviation=0.5),
+        "valid, 160 features": wide,
+        "ward, unequal sites": ward,
+        "valid, unequal sites": linear,
+        "crossed, confounded": replace(crossed, confounding=1.0),
+        "crossed, 10 sites": replace(crossed, n_sites=10),
+    }
+    designed = ("ward", "ward, 15 steps", "ward, early ends", "ward, deviating", "ward, 1 step", "crossed",
+                "crossed, deviating")  # fmt: skip
+    sizes: dict[str, tuple[Size, ...]] = {
+        "ward, 30 sites": (50, 200, 500),
+        "valid, 160 features": (200, 2000),
+        "ward, unequal sites": (UNEQUAL,),
+        "valid, unequal sites": (UNEQUAL,),
+        "crossed, confounded": (200, 500),
+        "crossed, 10 sites": (200, 500, 2000),
+    }
+    return [
+        Case(name, _shape(spec), number, spec, sizes.get(name), "design" if name in designed else "confirmation")
+        for number, (name, spec) in enumerate(worlds.items(), start=2000)
+    ]
+
+
+def _shape(spec: DiscreteSpec | WorldSpec) -> str:
+    """(d, |A|, H, K); the first two are those of the smallest world of its kind."""
+    world = draw_world(replace(spec, n_sites=1, horizon=1), np.random.default_rng(0))
+    d = Study.model_validate(world.study()).feature_map.n_features
+    return f"({d},{world.n_actions},{spec.horizon},{spec.n_sites})"
 
 
 def icu_cases() -> list[Case]:
@@ -113,14 +189,22 @@ class Trial:
     """
 
     spec: Spec
-    sizes: tuple[int, ...]
+    sizes: tuple[Size, ...]
     seeds: np.random.SeedSequence
     fresh: int
+
+    @property
+    def key(self) -> str:
+        """What its outcome is known by, where outcomes are kept."""
+        return f"{self.spec} {self.sizes} {self.fresh} {self.seeds.entropy} {self.seeds.spawn_key}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How many patients a site, how often, and in which worlds; `experiment` tells its seeds from those of others."""
+    """How many patients a site, how often, and in which worlds; `experiment` tells its seeds from those of others.
+
+    `sizes` are for cases that have none of their own.
+    """
 
     experiment: int
     replications: int
@@ -136,7 +220,7 @@ class Plan:
     def trials(self) -> list[Trial]:
         """All replications of a case, one case after another."""
         return [
-            Trial(case.spec, self.sizes, seeds_of(self.seed, self.experiment, case.number, r), self.fresh)
+            Trial(case.spec, case.sizes or self.sizes, seeds_of(self.seed, self.experiment, case.number, r), self.fresh)
             for case in self.cases
             for r in range(self.replications)
         ]
@@ -166,7 +250,7 @@ class References:
 class Outcome:
     """Values of one replication, each a mean over sites: `methods`[n][method], and the references."""
 
-    methods: Mapping[int, Mapping[str, float]]
+    methods: Mapping[Size, Mapping[str, float]]
     references: References
 
 
@@ -191,7 +275,7 @@ class Drawn:
         return References(float(behaviour), float(max(constants)), float(optimum))
 
 
-def draw(trial: Trial) -> tuple[Drawn, dict[int, np.random.SeedSequence]]:
+def draw(trial: Trial) -> tuple[Drawn, dict[Size, np.random.SeedSequence]]:
     """The world of a trial, and the seeds of the table of each size."""
     of_world, of_patients, of_tables = anew(trial.seeds).spawn(3)
     world = draw_world(trial.spec, np.random.default_rng(of_world))
@@ -203,6 +287,8 @@ def draw_world(spec: Spec, rng: np.random.Generator) -> KnownWorld:
     """The world of a specification, of whichever kind."""
     if isinstance(spec, IcuSpec):
         return make_icu_world(spec, _icu_arrays(), rng)
+    if isinstance(spec, DiscreteSpec):
+        return make_discrete_world(spec, rng)
     return make_world(spec, rng) if isinstance(spec, WorldSpec) else make_authors_world(spec, rng)
 
 
@@ -212,8 +298,8 @@ def _icu_arrays() -> IcuArrays:
     return load_icu_sepsis(fetch_icu_sepsis())
 
 
-def read(world: KnownWorld, n: int, seeds: np.random.SeedSequence) -> Trajectories:
-    """The patients of all sites, `n` at each; every site draws from a child of `seeds`."""
+def read(world: KnownWorld, n: Size, seeds: np.random.SeedSequence) -> Trajectories:
+    """The patients of all sites, `n` at each, or one number for each; every site draws from a child of `seeds`."""
     table = pa.table(world.table(n, np.random.default_rng(seeds)))
     return read_trajectories(table, Study.model_validate(world.study()))
 

@@ -57,19 +57,24 @@ class Finding:
 
 @dataclass(frozen=True)
 class Provenance:
-    """How files came to be: the `command`, the `seed`, and the wall time in `seconds` on `cores` cores."""
+    """How files came to be: the `command`, the `seed`, and the wall time in `seconds` on `cores` cores.
+
+    A run that is `resumed` had outcomes of earlier ones, whose time is not counted.
+    """
 
     command: str
     seed: int
     seconds: float
     cores: int
+    resumed: bool = False
 
     @property
     def details(self) -> str:
         """Version, seed and wall time."""
         wall = f"{self.seconds:.0f} s" if self.seconds < 120 else f"{self.seconds / 60:.0f} min"
         cores = "core" if self.cores == 1 else "cores"
-        return f"fdtr {__version__}, seed {self.seed}, {wall} on {self.cores} {cores}"
+        after = " after earlier runs" if self.resumed else ""
+        return f"fdtr {__version__}, seed {self.seed}, {wall} on {self.cores} {cores}{after}"
 
 
 def write_findings(folder: Path, name: str, findings: Sequence[Finding], provenance: Provenance) -> None:

@@ -1,265 +1,399 @@
-"""Does tuning choose well? Rules against each other, and auto against the best fixed settings in hindsight.
+"""Does tuning choose well? Automatic settings against the rule before, going alone, and the best fixed settings.
 
-In every replication each site's candidates are scored once; every rule then picks, and what it picked is fitted and
-valued. Beside it stand fixed settings (c, λ, w, what is shared), the same at all sites: the best of them on one half of
-the replications is scored on the other half, and the other way round.
+In every replication each site chooses its settings as a study with defaults does. Beside it stand fixed settings (λ, w,
+what is shared, pessimism), the same at all sites: the best of them on one half of the replications is scored on the
+other half, and the other way round. The rule before is kept here: the least held-out error plus contrast among 143
+candidates, with V_ref from the site's own fit without a penalty, and c = 0.0005.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.comparison import AUTO, Case, Drawn, Plan, Trial, draw, mean_references, read, rule_of
+from experiments.comparison import (
+    FDTR_AUTO,
+    LDTR_AUTO,
+    Q_LEARN_H,
+    Case,
+    Drawn,
+    Plan,
+    Purpose,
+    Size,
+    Trial,
+    all_cases,
+    draw,
+    hard_cases,
+    read,
+    rule_of,
+)
 from experiments.findings import Figure, Finding, Table
-from experiments.intervals import Interval, bootstrap, mean
-from experiments.replications import Progress, ignore_progress, replicate, seeds_of
-from fdtr import Study, Trajectories, combine, fit_federated, fit_local, tuning
-from fdtr.learners import Others, Settings, fit_with_each
+from experiments.intervals import Interval, bootstrap, mean, share
+from experiments.replications import Kept, Progress, ignore_progress, replicate, seeds_of
+from fdtr import Study, Trajectories, combine, fit_federated, fit_local
+from fdtr.learners import NoiseUnits, Others, Settings, fit_with_each
 from fdtr.simulation import Act
-from fdtr.site import message_settings, others_in, score_together
-from fdtr.tuning import Candidate, Scores
+from fdtr.site import fit_q_learning, message_settings, others_in, score_together
+from fdtr.tuning import Candidate, UsualCare, candidates_of
 
 if TYPE_CHECKING:
     import altair
 
 Array = NDArray[np.float64]
 
-RULES: dict[str, Callable[[Scores], Candidate]] = {
-    "chosen rule": tuning.choose,
-    "least held-out error": tuning.least_error,
-    "least contrast error": tuning.least_contrast,
-}
-CHOSEN, ERROR, CONTRAST = RULES
-FULL_AUTO = "everything auto"
-PESSIMISMS = (0.0, 0.0005, 0.002, 0.005)
-FIXED = tuning.Grid(ridges=(1e-4, 1e-3, 1e-2, 0.1, 1.0), weights=(0.0, 0.1, 0.3, 1.0)).candidates
-LEAST = 0.85
-"""Of what the best fixed setting reaches, auto should reach so much everywhere."""
+USUAL_C, NOISE, MORE_NOISE = 0.0005, NoiseUnits(0.03), NoiseUnits(0.1)
+BEFORE = "FDTR (auto, before)"
+PESSIMISMS: tuple[float | NoiseUnits, ...] = (USUAL_C, NOISE, MORE_NOISE)
+LADDERS = ("FDTR (ladder, c = 0.0005)", "FDTR (ladder, noise = 0.03)", "FDTR (ladder, noise = 0.1)")
+"""λ and sharing as FDTR (auto) chooses them, with each pessimism."""
 
+METHODS = (FDTR_AUTO, BEFORE, *LADDERS, LDTR_AUTO, Q_LEARN_H)
+FIXED = tuple(candidate for ridge in (0.001, 0.01, 0.1, 1.0) for candidate in candidates_of(ridge=ridge))
+
+WEIGHTS_BEFORE = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+CANDIDATES_BEFORE = tuple(
+    candidate
+    for ridge in (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)
+    for candidate in (
+        Candidate(ridge, 0.0, "value"),
+        *(Candidate(ridge, w, "value") for w in WEIGHTS_BEFORE),
+        *(Candidate(ridge, w, "reward") for w in WEIGHTS_BEFORE),
+    )
+)
+
+LEAST, SMALL = 0.97, 0.05
+"""Auto should reach so much of what the best fixed setting gains, where that is more than `SMALL` of the span."""
+
+ALLOWED_LOSS = 1.0
+"""In percent of (optimum − behaviour), against the rule before, and against a best fixed setting of small gain."""
+
+HARM, RARELY = 0.05, 0.05
+"""A site is harmed if it is worse than alone by so much of (optimum − behaviour), which should be as rare as this."""
+
+ENOUGH = 200
+"""Patients a site from which on these hold."""
+
+ASKED = (
+    f"Asked is {LEAST:.0%} of what the best fixed setting gains over clinicians; where that is under {SMALL:.0%} of "
+    f"(optimum − behaviour), to be no more than {ALLOWED_LOSS:g}% of (optimum − behaviour) behind. Intervals are 95% "
+    "over replications."
+)
 MESSAGES = "Messages come from fits with c = 0.0005, λ = 0.01 throughout; a study that fixes c and λ would send others."
 EXPERIMENT = 3
 """Tells its seeds from those of other experiments."""
 
-PLAN = Plan(EXPERIMENT, replications=12, fresh=500)  # an even number of replications: halves are compared
+
+def plan_of(seed: int = 0) -> Plan:
+    """All worlds, 20 replications: an even number, because halves are compared."""
+    cases = [*all_cases(), *hard_cases()]
+    return Plan(EXPERIMENT, replications=20, fresh=500, sizes=(50, 200, 500, 2000), seed=seed, cases=cases)
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
-    """Values of one replication at one size, means over sites: of `rules`, and of every fixed setting (candidates, c).
+class Values:
+    """Values of one replication at one size, by site: `methods` (K, M), `fixed` (K, settings).
 
-    `sharing` is the mean w that the chosen rule took, `moved` the share of sites that chose another c than 0.0005.
+    `sharing` (K,) is the w that each site took, `usual_care` (K,) the statistic by which it judged usual care.
     """
 
-    rules: Mapping[str, float]
+    methods: Array
     fixed: Array
-    sharing: float
-    moved: float
+    sharing: Array
+    usual_care: Array
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """One replication: what was chosen at each size, and the mean over sites of behaviour and optimum."""
+    """One replication: the values at each size, and those of clinicians, best constant and optimum by site, (K, 3)."""
 
-    by_size: Mapping[int, Chosen]
-    behaviour: float
-    optimum: float
+    by_size: Mapping[Size, Values]
+    references: Array
+
+    def encode(self) -> dict[str, Any]:
+        """Plain values, to be kept in a file."""
+        sizes = [[size, {name: array.tolist() for name, array in vars(v).items()}] for size, v in self.by_size.items()]
+        return {"sizes": sizes, "references": self.references.tolist()}
+
+    @classmethod
+    def decode(cls, plain: Mapping[str, Any]) -> "Outcome":
+        """From what `encode` made."""
+        by_size = {
+            tuple(size) if isinstance(size, list) else size: Values(**{k: np.array(v) for k, v in of_size.items()})
+            for size, of_size in plain["sizes"]
+        }
+        return cls(by_size, np.array(plain["references"]))
+
+    @property
+    def behaviour(self) -> float:
+        """What clinicians reach, mean over sites."""
+        return float(self.references[:, 0].mean())
+
+    @property
+    def span(self) -> float:
+        """How much better than clinicians a policy can be, mean over sites."""
+        return float((self.references[:, 2] - self.references[:, 0]).mean())
+
+    def mean_of(self, size: Size, method: str) -> float:
+        """The mean value of a method over sites."""
+        return float(self.by_size[size].methods[:, METHODS.index(method)].mean())
 
 
 @dataclass(frozen=True)
-class RuleRow:
-    """The chosen rule less each criterion alone, and c auto less c = 0.0005, in percent of (optimum − behaviour)."""
+class Row:
+    """One cell, a world at one size: what methods reach, in percent of `span`, (optimum − behaviour).
 
-    world: str
-    shape: str
-    n: int
-    less_error: float
-    less_error_low: float
-    less_error_high: float
-    less_contrast: float
-    less_contrast_low: float
-    less_contrast_high: float
-    auto_pessimism: float
-    auto_pessimism_low: float
-    auto_pessimism_high: float
-    moved_pessimism: float
-    sharing: float
-
-
-@dataclass(frozen=True)
-class FixedRow:
-    """(value − behaviour)/(optimum − behaviour) of auto and of the best fixed setting; their ratio, with an interval.
-
-    The ratio is NaN where the best fixed setting is no better than clinicians. `best` names the setting that is best on
-    all replications.
+    `ratio` is what FDTR (auto) gains over what the best fixed setting gains, NaN where that is under 5% of the span;
+    `less_before` and `less_constant` are FDTR (auto) less the rule before and the best constant action. `harmed` is the
+    share of sites that are worse than alone by 5% of the span, `sharing` the mean w, `more_cautious` the share of sites
+    that took the larger pessimism. `best` names the fixed setting that is best on all replications.
     """
 
+    purpose: str
     world: str
     shape: str
-    n: int
+    n: str
+    span: float
     auto: float
+    before: float
+    ladder_c: float
+    ladder_noise: float
+    ladder_more_noise: float
+    alone: float
+    q_learning: float
+    constant: float
     fixed: float
     ratio: float
-    low: float
-    high: float
+    ratio_low: float
+    ratio_high: float
+    less_before: float
+    less_before_low: float
+    less_before_high: float
+    less_constant: float
+    less_constant_low: float
+    less_constant_high: float
+    harmed: float
+    harmed_high: float
+    sharing: float
+    more_cautious: float
     best: str
 
+    @property
+    def called(self) -> str:
+        """The cell by name."""
+        return f"{self.world}, {self.shape}, n = {self.n}"
 
-def run_tuning(plan: Plan, processes: int | None = None, progress: Progress = ignore_progress) -> Finding:
-    """Run every case, and compare."""
-    outcomes = replicate(run_trial, plan.trials(), "tuning", processes, progress)
-    rules, fixed = [], []
-    for case, own in plan.by_case(outcomes):
-        for n in plan.sizes:
-            rules.append(rule_row(case, n, own))
-            fixed.append(fixed_row(case, n, own))
+    @property
+    def enough(self) -> bool:
+        """Whether sites have at least `ENOUGH` patients; those of unequal sites count as enough."""
+        return not self.n.isdecimal() or int(self.n) >= ENOUGH
+
+    @property
+    def reaches(self) -> bool:
+        """Whether auto gains as much of the best fixed setting's gain as it should."""
+        return self.ratio >= LEAST if np.isfinite(self.ratio) else self.auto - self.fixed >= -ALLOWED_LOSS
+
+
+def run_all(
+    plan: Plan, processes: int | None = None, progress: Progress = ignore_progress, keep: Path | None = None
+) -> "list[tuple[Case, Sequence[Outcome]]]":
+    """The outcomes of every case. They are kept in the file `keep` and not computed again."""
+    kept = Kept[Trial, Outcome](keep, lambda trial: trial.key, Outcome.encode, Outcome.decode) if keep else None
+    trials = plan.trials()
+    # One replication of every case before the second of any: an interrupted run has some of each.
+    by_replication = [trial for r in range(plan.replications) for trial in trials[r :: plan.replications]]
+    results = replicate(run_trial, by_replication, "tuning", processes, progress, kept)
+    by_key = {trial.key: outcome for trial, outcome in zip(by_replication, results, strict=True)}
+    return plan.by_case([by_key[trial.key] for trial in trials])
+
+
+def find(plan: Plan, by_case: "Sequence[tuple[Case, Sequence[Outcome]]]") -> Finding:
+    """Compare what "auto" chooses with the rule before, with going alone, and with fixed settings."""
+    rows = [row_of(case, n, outcomes) for case, outcomes in by_case for n in case.sizes or plan.sizes]
     return Finding(
         title="What tuning chooses",
-        shows=[*_describe_rules(rules), *_describe_fixed(fixed), MESSAGES],
-        tables=[Table("tuning-rules", rules), Table("tuning-fixed", fixed)],
-        figures=[Figure("tuning-rules", "The chosen rule less each criterion alone", partial(_draw, rules))],
+        shows=[ASKED, *describe(rows), MESSAGES],
+        tables=[Table("tuning", rows)],
+        figures=[Figure("tuning", "What FDTR (auto) gains of the best fixed setting's gain", partial(_draw, rows))],
     )
 
 
 def run_trial(trial: Trial) -> Outcome:
-    """Choose by every rule, and fit every fixed setting, at every size."""
+    """Choose settings, and fit every fixed one, at every size."""
     drawn, tables = draw(trial)
-    by_size = {n: _choose_and_value(drawn, read(drawn.world, n, seeds).by_site()) for n, seeds in tables.items()}
-    known = mean_references(drawn)
-    return Outcome(by_size, known.behaviour, known.optimum)
+    by_size = {n: _value_all(drawn, read(drawn.world, n, seeds).by_site()) for n, seeds in tables.items()}
+    references = [drawn.references_at(k) for k in range(len(drawn.patients))]
+    return Outcome(by_size, np.array([[r.behaviour, r.constant, r.optimum] for r in references]))
 
 
-def _choose_and_value(drawn: Drawn, sites: Mapping[str, Trajectories]) -> Chosen:
+def _value_all(drawn: Drawn, sites: Mapping[str, Trajectories]) -> Values:
     study = Study.model_validate(drawn.world.study())
-    auto = Study.model_validate(drawn.world.study(**AUTO))
     local = {site: fit_local(study, rows) for site, rows in sites.items()}
     total = combine(fit.summary for fit in local.values())
-    own = {site: replace(fit.summary, fingerprint=auto.fingerprint) for site, fit in local.items()}
-    auto_total = combine(own.values())
-    ruled, fixed, sharing, moved = [], [], [], []
+    methods, fixed, sharing, usual_care = [], [], [], []
     for place, (site, rows) in enumerate(sites.items()):
-        others = others_in(total, local[site].summary)
-        scores = score_together(study, rows, others)
-        picked = {name: rule(scores) for name, rule in RULES.items()}
-        grid = _Fits(rows, study, message_settings(study), others)
-        acts = [grid.acts(candidate, (tuning.USUAL_PESSIMISM,))[0] for candidate in picked.values()]
-        tuned = fit_federated(auto, rows, auto_total, own[site]).policy
-        acts.append(tuned.act)
-        moved.append(tuned.settings["pessimism"] != tuning.USUAL_PESSIMISM)
-        acts += [act for candidate in FIXED for act in grid.acts(candidate, PESSIMISMS)]
+        own = local[site]
+        fits = _Fits(rows, study, message_settings(study), others_in(total, own.summary))
+        auto = fit_federated(study, rows, total, own.summary)
+        acts: list[Act] = [
+            auto.policy.act,
+            fits.acts(fits.chosen_before(), (USUAL_C,))[0],
+            *fits.acts(auto.chosen, PESSIMISMS),
+            own.policy.act,
+            fit_q_learning(study, rows)[Q_LEARN_H].act,
+        ]
+        acts += [act for candidate in FIXED for act in fits.acts(candidate, PESSIMISMS)]
         values = drawn.values_at(place, acts)
-        ruled.append(values[: len(RULES) + 1])
-        fixed.append(values[len(RULES) + 1 :].reshape(len(FIXED), len(PESSIMISMS)))
-        sharing.append(picked[CHOSEN].sharing)
-    return Chosen(
-        rules=dict(zip([*RULES, FULL_AUTO], np.mean(ruled, axis=0).tolist(), strict=True)),
-        fixed=np.mean(fixed, axis=0),
-        sharing=float(np.mean(sharing)),
-        moved=float(np.mean(moved)),
-    )
+        methods.append(values[: len(METHODS)])
+        fixed.append(values[len(METHODS) :])
+        sharing.append(auto.chosen.sharing)
+        usual_care.append(auto.choice.usual_care.statistic if auto.choice.usual_care else np.nan)
+    return Values(np.array(methods), np.array(fixed), np.array(sharing), np.array(usual_care))
 
 
 @dataclass(frozen=True, eq=False)
 class _Fits:
-    """Fits of one site, with any candidate and several c at once."""
+    """Fits of one site, with any candidate and several pessimisms at once."""
 
     rows: Trajectories
     study: Study
     settings: Settings
     others: Others
 
-    def acts(self, candidate: Candidate, pessimisms: Sequence[float]) -> list[Act]:
-        """What the policies do, one for each c."""
+    def acts(self, candidate: Candidate, pessimisms: Sequence[float | NoiseUnits]) -> list[Act]:
+        """What the policies do, one for each pessimism."""
         at = replace(self.settings, ridge=candidate.ridge)
         fits = fit_with_each(
             self.rows, self.study.feature_map, at, self.others, candidate.sharing, candidate.share, pessimisms
         )
         return [rule_of(fit, self.study) for fit in fits]
 
-
-def rule_row(case: Case, n: int, outcomes: Sequence[Outcome]) -> RuleRow:
-    """How the chosen rule does beside each criterion, and c auto beside c = 0.0005."""
-    span = float(np.mean([o.optimum - o.behaviour for o in outcomes]))
-
-    def gain(first: str, second: str) -> tuple[float, float, float]:
-        return mean([100 * (o.by_size[n].rules[first] - o.by_size[n].rules[second]) / span for o in outcomes]).ends
-
-    sharing, moved = (float(np.mean([getattr(o.by_size[n], name) for o in outcomes])) for name in ("sharing", "moved"))
-    parts = (*gain(CHOSEN, ERROR), *gain(CHOSEN, CONTRAST), *gain(FULL_AUTO, CHOSEN))
-    return RuleRow(case.called, case.shape, n, *parts, moved, sharing)
+    def chosen_before(self) -> Candidate:
+        """What the rule before would take."""
+        plain = Settings(pessimism=0.0, ridge=1e-5, failure_probability=0.5, misspecification=0.0)
+        alone = fit_with_each(self.rows, self.study.feature_map, plain, self.others, 0.0, "value", (0.0,))[0]
+        scores = score_together(self.study, self.rows, self.others, CANDIDATES_BEFORE, [alone.bounds])
+        return CANDIDATES_BEFORE[int((scores.error + scores.contrast).sum(axis=1).argmin())]
 
 
-def fixed_row(case: Case, n: int, outcomes: Sequence[Outcome]) -> FixedRow:
-    """The best fixed setting of one half of the replications, scored on the other; both ways, averaged."""
-    values = np.array([o.by_size[n].fixed.ravel() for o in outcomes])
-    auto = np.array([o.by_size[n].rules[FULL_AUTO] for o in outcomes])
-    behaviour = np.array([o.behaviour for o in outcomes])
-    span = np.array([o.optimum for o in outcomes]) - behaviour
-    fixed, even = np.empty(len(outcomes)), np.arange(len(outcomes)) % 2 == 0
-    for half in (even, ~even):
-        fixed[~half] = values[~half, values[half].mean(axis=0).argmax()]
-    gains = np.column_stack([auto - behaviour, fixed - behaviour])
-    by_auto, by_fixed = (gains.mean(axis=0) / span.mean()).tolist()
-    if by_fixed > 0:
-        ratio = bootstrap(gains, _ratio, np.random.default_rng(seeds_of(0, EXPERIMENT, case.number, n)))
-    else:
-        ratio = Interval(np.nan, np.nan, np.nan)
-    best = _name(*_settings()[int(values.mean(axis=0).argmax())])
-    return FixedRow(case.called, case.shape, n, by_auto, by_fixed, *ratio.ends, best)
+def size_name(n: Size) -> str:
+    """Patients a site, in words.
+
+    >>> size_name(200), size_name((50, 800, 5000))
+    ('200', '50 to 5000')
+    """
+    return str(n) if isinstance(n, int) else f"{min(n)} to {max(n)}"
 
 
-def _ratio(gains: Array) -> float:
-    return float(gains[0] / gains[1])
+def row_of(case: Case, n: Size, outcomes: Sequence[Outcome]) -> Row:
+    """One cell. The best fixed setting of one half of the replications is scored on the other; both ways, averaged."""
+    values = [outcome.by_size[n] for outcome in outcomes]
+    span = float(np.mean([outcome.span for outcome in outcomes]))
+    behaviour, constant = (np.array([o.references[:, column].mean() for o in outcomes]) for column in (0, 1))
+    settings = np.array([v.fixed.mean(axis=0) for v in values])
+    by_method = {m: np.array([outcome.mean_of(n, m) for outcome in outcomes]) for m in METHODS}
+    auto, fixed = by_method[FDTR_AUTO], _best_of_other_half(settings)
 
+    def reached(value: Array) -> float:
+        return float(100 * (value - behaviour).mean() / span)
 
-def _settings() -> list[tuple[Candidate, float]]:
-    return list(product(FIXED, PESSIMISMS))
+    def less(value: Array) -> Interval:
+        return mean(100 * (auto - value) / span)
 
-
-def _name(candidate: Candidate, c: float) -> str:
-    shared = f"w = {candidate.sharing:g}, {candidate.share}s" if candidate.sharing else "alone"
-    return f"c = {c:g}, λ = {candidate.ridge:g}, {shared}"
-
-
-def _describe_rules(rows: Sequence[RuleRow]) -> list[str]:
-    sentences = []
-    for name, low, middle, high in (
-        (ERROR, "less_error_low", "less_error", "less_error_high"),
-        (CONTRAST, "less_contrast_low", "less_contrast", "less_contrast_high"),
-        ("c = 0.0005 (c auto less that)", "auto_pessimism_low", "auto_pessimism", "auto_pessimism_high"),
-    ):
-        means = [getattr(row, middle) for row in rows]
-        behind, ahead = sum(getattr(row, high) < 0 for row in rows), sum(getattr(row, low) > 0 for row in rows)
-        sentences.append(
-            f"Against {name}, {len(rows)} cells: {min(means):+.2f}% … {max(means):+.2f}% of (optimum − behaviour), "
-            f"median {np.median(means):+.2f}%; the interval lies above 0 in {ahead}, below 0 in {behind}."
+    ratio = Interval(np.nan, np.nan, np.nan)
+    if reached(fixed) > 100 * SMALL:
+        rng = np.random.default_rng(seeds_of(0, EXPERIMENT, case.number, int(np.max(n))))
+        ratio = bootstrap(
+            np.column_stack([auto, fixed]) - behaviour[:, None], lambda gain: float(gain[0] / gain[1]), rng
         )
+    together, alone = (np.array([v.methods[:, METHODS.index(m)] for v in values]) for m in (FDTR_AUTO, LDTR_AUTO))
+    harmed = share(together < alone - HARM * span)
+    more_cautious = [UsualCare(statistic).better for v in values for statistic in v.usual_care]
+    return Row(
+        case.purpose, case.called, case.shape, size_name(n), span,
+        reached(auto), reached(by_method[BEFORE]), reached(by_method[LADDERS[0]]), reached(by_method[LADDERS[1]]),
+        reached(by_method[LADDERS[2]]), reached(by_method[LDTR_AUTO]), reached(by_method[Q_LEARN_H]),
+        reached(constant), reached(fixed), *ratio.ends, *less(by_method[BEFORE]).ends, *less(constant).ends,
+        harmed.estimate, harmed.high, float(np.mean([v.sharing for v in values])), float(np.mean(more_cautious)),
+        _name(*list(product(FIXED, PESSIMISMS))[int(settings.mean(axis=0).argmax())]),
+    )  # fmt: skip
+
+
+def _best_of_other_half(settings: Array) -> Array:
+    """What the setting reaches that is best on the other half of the replications, (R,); `settings` (R, settings)."""
+    reached, even = np.empty(len(settings)), np.arange(len(settings)) % 2 == 0
+    for half in (even, ~even):
+        reached[~half] = settings[~half, settings[half].mean(axis=0).argmax()]
+    return reached
+
+
+def _name(candidate: Candidate, pessimism: float | NoiseUnits) -> str:
+    how = f"noise = {pessimism.noise:g}" if isinstance(pessimism, NoiseUnits) else f"c = {pessimism:g}"
+    shared = f"w = {candidate.sharing:g}, {candidate.share}s" if candidate.sharing else "alone"
+    return f"{how}, λ = {candidate.ridge:g}, {shared}"
+
+
+def describe(rows: Sequence[Row]) -> list[str]:
+    """What the rows show, for each purpose: few and enough patients, and every cell that misses something."""
+    sentences = []
+    for purpose in get_args(Purpose):
+        of_purpose = [row for row in rows if row.purpose == purpose]
+        if not of_purpose:
+            continue
+        worlds = dict.fromkeys(row.world for row in of_purpose)
+        sentences.append(f"Worlds for {purpose}, {len(of_purpose)} cells (world × n): {'; '.join(worlds)}.")
+        few = [row for row in of_purpose if not row.enough]
+        enough = [row for row in of_purpose if row.enough]
+        sentences += [_summary(f"{purpose.capitalize()}, n < {ENOUGH}", few)] if few else []
+        sentences += [_summary(f"{purpose.capitalize()}, n ≥ {ENOUGH}", enough)] if enough else []
+        sentences += [sentence for row in enough for sentence in _missed(row)]
     return sentences
 
 
-def _describe_fixed(rows: Sequence[FixedRow]) -> list[str]:
-    finite = [row for row in rows if np.isfinite(row.ratio)]
-    ratios = np.array([row.ratio for row in finite])
-    summary = (
-        f"Everything auto reaches, of what the best fixed (c, λ, w, kind of sharing) reaches, a median of "
-        f"{np.median(ratios):.1%} and at least {ratios.min():.1%} over {len(finite)} cells (world × n); in "
-        f"{np.sum(ratios < LEAST)} cells less than {LEAST:.0%}."
+def _summary(where: str, rows: Sequence[Row]) -> str:
+    """What holds on the whole in some cells."""
+    ratios = [row.ratio for row in rows if np.isfinite(row.ratio)]
+    spread = f" (median {np.median(ratios):.1%}, least {min(ratios):.1%})" if ratios else ""
+    before = [row.less_before for row in rows]
+    ahead, behind = sum(row.less_constant_low > 0 for row in rows), sum(row.less_constant_high < 0 for row in rows)
+    harmed = [row.harmed for row in rows]
+    return (
+        f"{where}: FDTR (auto) gains what is asked of what the best fixed setting gains in "
+        f"{sum(row.reaches for row in rows)} of {len(rows)} cells{spread}. Against the rule before: "
+        f"{min(before):+.2f}% to {max(before):+.2f}% of (optimum − behaviour), mean {np.mean(before):+.2f}%. Against "
+        f"the best constant action: the interval lies above 0 in {ahead} cells, below 0 in {behind}. Sites worse than "
+        f"alone by {HARM:.0%} of (optimum − behaviour): {np.mean(harmed):.1%} of site-runs, at most "
+        f"{max(harmed):.1%} in a cell."
     )
-    less = [
-        f"Less than {LEAST:.0%}: {row.ratio:.1%} ({row.low:.1%} to {row.high:.1%}), {row.world}, {row.shape}, "
-        f"n = {row.n}: {row.auto:.1%} of (optimum − behaviour), where {row.best} reaches {row.fixed:.1%}."
-        for row in finite
-        if row.ratio < LEAST
-    ]
-    without = [row for row in rows if not np.isfinite(row.ratio)]
-    return [summary, *less, *(f"No fixed setting beats clinicians: {row.world}, n = {row.n}." for row in without)]
 
 
-def _draw(rows: Sequence[RuleRow]) -> "altair.TopLevelMixin":
+def _missed(row: Row) -> list[str]:
+    """What a cell misses."""
+    sentences = []
+    if not row.reaches:
+        ratio = f"{row.ratio:.1%} ({row.ratio_low:.1%} to {row.ratio_high:.1%})"
+        fault = f"Less than {LEAST:.0%}: {row.called}, {ratio}"
+        if not np.isfinite(row.ratio):
+            fault = f"More than {ALLOWED_LOSS:g}% below the best fixed setting: {row.called}"
+        sentences.append(
+            f"{fault}; auto reaches {row.auto:.1f}% of (optimum − behaviour), the best fixed setting ({row.best}) "
+            f"{row.fixed:.1f}%."
+        )
+    if row.less_before < -ALLOWED_LOSS:
+        sentences.append(
+            f"Behind the rule before by more than {ALLOWED_LOSS:g}%: {row.called}, {row.less_before:+.2f}% "
+            f"({row.less_before_low:+.2f}% to {row.less_before_high:+.2f}%)."
+        )
+    if row.harmed > RARELY:
+        sentences.append(f"Harmed more often than {RARELY:.0%}: {row.called}, {row.harmed:.1%} of site-runs.")
+    return sentences
+
+
+def _draw(rows: Sequence[Row]) -> "altair.TopLevelMixin":
     from experiments import charts
 
-    return charts.rules_by_world(rows)
+    return charts.ratios_by_world(rows, LEAST)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.comparison import FDTR_AUTO, LDTR_AUTO, Q_LEARN_H, Case, Outcome, Plan, run_trial
+from experiments.comparison import FDTR_AUTO, LDTR_AUTO, Q_LEARN_H, Case, Plan, Size
 from experiments.findings import Figure, Finding, Table
 from experiments.intervals import mean
-from experiments.replications import Progress, ignore_progress, replicate
+from experiments.tuning import ENOUGH, Outcome, size_name
 
 if TYPE_CHECKING:
     import altair
@@ -19,11 +19,6 @@ RIVALS = (LDTR_AUTO, Q_LEARN_H)
 ALLOWED_LOSS = 0.02
 """Of (optimum − behaviour): the lower limit of a difference may lie so far below 0."""
 
-EXPERIMENT = 2
-"""Tells its seeds from those of other experiments."""
-
-PLAN = Plan(EXPERIMENT, replications=24, fresh=1000)
-
 
 @dataclass(frozen=True)
 class Row:
@@ -31,7 +26,7 @@ class Row:
 
     world: str
     shape: str
-    n: int
+    n: str
     against: str
     difference: float
     low: float
@@ -41,10 +36,10 @@ class Row:
     holds: bool
 
 
-def run_worlds(plan: Plan, processes: int | None = None, progress: Progress = ignore_progress) -> Finding:
-    """Run every case and list where the lower limit lies further below 0 than allowed."""
-    outcomes = replicate(run_trial, plan.trials(), "worlds", processes, progress)
-    rows = [row for case, own in plan.by_case(outcomes) for row in rows_of(case, plan.sizes, own)]
+def find(plan: Plan, by_case: Sequence[tuple[Case, Sequence[Outcome]]]) -> Finding:
+    """List where the lower limit lies further below 0 than allowed, from 200 patients a site on."""
+    sizes = {case.number: [n for n in case.sizes or plan.sizes if np.max(n) >= ENOUGH] for case, _ in by_case}
+    rows = [row for case, own in by_case for row in rows_of(case, sizes[case.number] or plan.sizes, own)]
     return Finding(
         title="Never much worse than going alone",
         shows=_describe(rows),
@@ -53,16 +48,17 @@ def run_worlds(plan: Plan, processes: int | None = None, progress: Progress = ig
     )
 
 
-def rows_of(case: Case, sizes: Sequence[int], outcomes: Sequence[Outcome]) -> list[Row]:
+def rows_of(case: Case, sizes: Sequence[Size], outcomes: Sequence[Outcome]) -> list[Row]:
     """Rows of one case: FDTR (auto) less each rival, at every size."""
-    span = float(np.mean([o.references.span for o in outcomes]))
+    span, behaviour = (float(np.mean(x)) for x in zip(*((o.span, o.behaviour) for o in outcomes), strict=True))
     rows = []
     for n in sizes:
-        reached = float(np.mean([o.methods[n][FDTR_AUTO] - o.references.behaviour for o in outcomes])) / span
+        auto = np.array([o.mean_of(n, FDTR_AUTO) for o in outcomes])
         for rival in RIVALS:
-            gain = mean([100 * (o.methods[n][FDTR_AUTO] - o.methods[n][rival]) / span for o in outcomes])
+            gain = mean(100 * (auto - [o.mean_of(n, rival) for o in outcomes]) / span)
             holds = bool(gain.low >= -100 * ALLOWED_LOSS)
-            rows.append(Row(case.called, case.shape, n, rival, *gain.ends, reached, span, holds))
+            reached = float(auto.mean() - behaviour) / span
+            rows.append(Row(case.called, case.shape, size_name(n), rival, *gain.ends, reached, span, holds))
     return rows
 
 

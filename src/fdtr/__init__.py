@@ -23,12 +23,14 @@ The baselines by themselves, and how each site's held-out patients judge the set
 >>> baselines = fdtr.fit_baselines(study, data.by_site())
 >>> baselines["LDTR"]["site-1"]
 <Policy LDTR of site 'site-1': 2 steps, 8 features>
->>> curves = fdtr.tune(study, data)["site-1"]
->>> curves.chosen
-Candidate(ridge=0.1, sharing=1.0, share='reward')
->>> alone = curves.by_sharing[0]  # without the other sites
->>> print(f"held-out error with w = {alone.candidate.sharing}: {alone.error:.2f} more than the chosen one's")
-held-out error with w = 0.0: 0.58 more than the chosen one's
+>>> choice = fdtr.tune(study, data)["site-1"]
+>>> choice.candidate
+Candidate(ridge=0.01, sharing=1.0, share='reward')
+>>> print(choice.in_words("site-1"))
+site-1 shares effects on rewards alone: its held-out patients do better with it than with more.
+>>> alone = choice.rungs[-1]  # without the other sites
+>>> print(f"held-out error: {alone.excess:.2f} more than the best way to share; {alone.tolerance:.2f} is tolerated")
+held-out error: 1.97 more than the best way to share; 0.60 is tolerated
 
 Where every hospital keeps its own table, a site releases its message, the hub adds the messages up, and the site fits
 its policy from the total; `help(fdtr.exchange)` shows a whole round:

@@ -2,9 +2,8 @@ from . import cohort, errors, evaluation, exchange, hub, inference, learners, pl
 from .errors import FdtrError
 from .pipeline.draft import draft_study
 from .pipeline.results import Results
-from .pipeline.run import fit_baselines, run
+from .pipeline.run import fit_baselines, run, tune
 from .pipeline.simulate import simulate
-from .pipeline.tuning_curves import tune
 from .policy import Policy
 from .site.fitting import FederatedFit, LocalFit, fit_federated, fit_local
 from .site.rows import read_trajectories

@@ -1,5 +1,6 @@
 """A treatment rule for one site: for a state and a step, the action with the largest lower bound φᵀθ − Γ."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,7 +22,7 @@ Array = NDArray[np.float64]
 
 CONFIDENTIAL = "Confidential to its site: it was fitted to this site's patients and may contain sums over them."
 _KIND = "policy"
-_HEADER = ("fingerprint", "site", "method", "version", "scale", "offset")
+_HEADER = ("fingerprint", "site", "method", "version", "offset")
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class Policy:
 
     `study` is the public content of the study file, from which the features are rebuilt; `theta` (H, d) holds
     (θ⁰, θᵏ) of each step on scaled features and mapped rewards; `precision` (H, d, d) is Σ, or None for a rule
-    without a penalty; the penalty is Γ = `scale`·√(φᵀΣ⁻¹φ) + `offset`. `settings` holds the c, λ, w and kind of
-    sharing that it was fitted with.
+    without a penalty; the penalty of step h is Γ = `scale`[h]·√(φᵀΣ⁻¹φ) + `offset`. `settings` holds the pessimism, λ,
+    w and kind of sharing that it was fitted with.
 
     >>> from tempfile import TemporaryDirectory
     >>> from fdtr import Study
@@ -72,7 +73,7 @@ class Policy:
     >>> study.feature_map.names
     ('sbp', 'a·sbp', '1', 'a')
     >>> theta = np.array([[1.0, -1.0, 0.0, 0.5]])  # fluids help where the pressure is low
-    >>> policy = Policy(study.public, study.fingerprint, "north", "LDTR", "0.1.0", theta, None, 0.0, 0.0)
+    >>> policy = Policy(study.public, study.fingerprint, "north", "LDTR", "0.1.0", theta, None)
     >>> states = {"sbp": [60, 200]}
     >>> policy.act(states, step=0)
     array([1, 0])
@@ -97,9 +98,15 @@ class Policy:
     version: str
     theta: Array
     precision: Array | None
-    scale: float
-    offset: float
+    scale: tuple[float, ...] = ()
+    offset: float = 0.0
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.precision is not None and len(self.scale) != len(self.theta):
+            raise ValueError(
+                f"scale has {len(self.scale)} numbers; with a precision it needs one a step, {len(self.theta)}"
+            )
 
     @property
     def horizon(self) -> int:
@@ -120,12 +127,15 @@ class Policy:
         embeddings = self.features.embeddings
         if self.precision is None:
             return tuple(LowerBound.of_plain(theta, embeddings) for theta in self.theta)
-        penalty = Penalty(self.scale, self.offset)
         return tuple(
             LowerBound.of_penalised(
-                theta, penalty_roots(factor(sigma), embeddings), embeddings, penalty, self.horizon - h
+                theta,
+                penalty_roots(factor(sigma), embeddings),
+                embeddings,
+                Penalty(scale, self.offset),
+                self.horizon - h,
             )
-            for h, (theta, sigma) in enumerate(zip(self.theta, self.precision, strict=True))
+            for h, (theta, sigma, scale) in enumerate(zip(self.theta, self.precision, self.scale, strict=True))
         )
 
     def lower_bound(self, states: Any, step: int) -> Array:
@@ -199,8 +209,9 @@ class Policy:
         arrays = {"theta": self.theta}
         if self.precision is not None:
             arrays["precision"] = self.precision
-        header = {"confidential": CONFIDENTIAL, "study": dict(self.study)}
+        header: dict[str, Any] = {"confidential": CONFIDENTIAL, "study": dict(self.study)}
         header |= {name: getattr(self, name) for name in _HEADER} | {"settings": dict(self.settings)}
+        header["scale"] = list(self.scale)
         container.write(path, _KIND, header, arrays, private=True)
 
     @classmethod
@@ -213,12 +224,16 @@ class Policy:
                 study=header["study"],
                 theta=arrays["theta"],
                 precision=arrays.get("precision"),
+                scale=_by_step(header["scale"], len(arrays["theta"])),
                 **{name: header[name] for name in (*_HEADER, "settings")},
             )
             shape = (policy.study["horizon"], policy.features.n_features)
             sound = policy.theta.shape == shape and bool(np.isfinite(policy.theta).all())
             if policy.precision is not None:
                 sound &= policy.precision.shape == (*shape, shape[1]) and bool(np.isfinite(policy.precision).all())
+                sound &= len(policy.scale) == shape[0] and all(
+                    0 <= alpha < math.inf for alpha in (*policy.scale, policy.offset)
+                )
         except (KeyError, TypeError, ValueError):
             sound = False
         if not sound or policy.fingerprint != container.fingerprint(policy.study):
@@ -232,6 +247,14 @@ class Policy:
 
     def __repr__(self) -> str:
         return f"<Policy {self.method} of site {self.site!r}: {self.horizon} steps, {self.theta.shape[1]} features>"
+
+
+def _by_step(scale: float | list[float], horizon: int) -> tuple[float, ...]:
+    """α of every step; policies that were fitted with a number for c before hold one for all steps."""
+    by_step = scale if isinstance(scale, list) else [scale] * horizon
+    if not all(isinstance(alpha, float | int) and not isinstance(alpha, bool) for alpha in by_step):
+        raise TypeError("α is a number")
+    return tuple(float(alpha) for alpha in by_step)
 
 
 def _for_each_block(fill: Any, blocks: StateBlocks) -> None:

@@ -1,80 +1,76 @@
-"""Choose λ, the weight w, what to share, and c from a site's own folds, without a further message.
+"""Choose λ, the weight w, what to share, and pessimism from a site's own folds, without a further message.
 
-The site's patients are split into folds. With the targets Y = r + V_ref(x') fixed, scoring needs only each fold's Gram
-and moments. θ is solved on the other folds plus w times the other sites' sums, which do not contain the site's rows,
-and scored on the fold left out by
+The paper's setting, w = 1 and values shared, stands unless held-out patients speak against it. The site's patients are
+split into folds. With the targets Y = r + V_ref(x') fixed, scoring needs only each fold's Gram and moments. θ is solved
+on the other folds plus w times the other sites' sums, which do not contain the site's rows, and scored on the fold left
+out by C_f, the sum of
 
     held-out error    yᵀy − 2θᵀb + θᵀGθ
     contrast          −2θ_aᵀ b_{a·m} + θ_aᵀ G_{aa·m} θ_a
 
-The first judges predictions. The second projects the state's main effects m out of the fold and judges the action
-terms a alone, by which a policy acts. A whole grid costs one pass over the data and small solves.
+over steps and over two references: V_ref of the site alone, and of FDTR with w = 1, both at the settings of messages.
+The second would make sharing look better than it is where sites differ, the first makes it look worse where patients
+are few. The error judges predictions. The contrast projects the state's main effects m out of the fold and judges the
+action terms a alone, by which a policy acts. A ladder lists (w, what is shared) from the most sharing to none. Each
+rung has the λ that is best for it, and D_f = C_f(rung) − C_f(best of all). The first rung that stands is taken:
 
-`fdtr.site.score_together` makes the scores of a site's own folds. These are made up, for two candidates on two folds:
+    Σ_f D_f ≤ ½ √F sd(D_f)
+
+Pessimism is larger where patients who got what clinicians usually give fared better: `judge_usual_care`.
+
+`fdtr.site.score_together` makes the scores of a site's own folds. These are made up, for two rungs on three folds; the
+second is better on average, but by less than the folds differ:
 
 >>> import numpy as np
->>> from fdtr.tuning import Grid, Scores, choose, least_contrast, least_error
->>> candidates = Grid(ridges=(0.01, 1.0), weights=(0.0,)).candidates
->>> error, contrast = np.array([[5.0, 5.1], [5.1, 5.3]]), np.array([[0.9, 0.4], [0.1, 0.2]])
->>> scores = Scores(candidates, error, contrast)
->>> least_error(scores)
-Candidate(ridge=0.01, sharing=0.0, share='value')
->>> least_contrast(scores)
-Candidate(ridge=1.0, sharing=0.0, share='value')
->>> choose(scores)
-Candidate(ridge=1.0, sharing=0.0, share='value')
+>>> from fdtr.tuning import Candidate, Scores, choose
+>>> candidates = (Candidate(0.01, 1.0, "value"), Candidate(0.01, 0.0, "value"))
+>>> scores = Scores(candidates, error=np.array([[5.0, 5.1, 5.2], [5.1, 5.0, 5.15]]), contrast=np.zeros((2, 3)))
+>>> choose(scores).candidate
+Candidate(ridge=0.01, sharing=1.0, share='value')
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.pessimism import LowerBound, NoiseUnits
 from fdtr.algebra.schur import whiten
-from fdtr.algebra.threads import one_blas_thread
-from fdtr.evaluation.fitted_q import fitted_q_values
+from fdtr.algebra.threads import one_blas_thread, rows_in_cache
 from fdtr.features import FeatureMap
-from fdtr.learners.accumulate import StepStatistics, accumulate
-from fdtr.learners.backward import Settings
-from fdtr.learners.federated import Others, fit_with_each
-from fdtr.learners.local import fit_local
-from fdtr.trajectories import Trajectories
+from fdtr.learners.accumulate import StepStatistics, accumulate_each, future_values
+from fdtr.learners.federated import Others
+from fdtr.trajectories import Step, Trajectories
 
-__all__ = [
-    "USUAL_PESSIMISM",
-    "Candidate",
-    "Grid",
-    "Scores",
-    "choose",
-    "least_contrast",
-    "least_error",
-]
+__all__ = ["Candidate", "Choice", "Rung", "Scores", "UsualCare", "candidates_of", "choose"]
 
 Array = NDArray[np.float64]
 Share = Literal["value", "reward"]
 
 N_FOLDS = 5
-REFERENCE_RIDGE = 1e-5
-USUAL_PESSIMISM = 0.0005
-PESSIMISMS = (0.0, 0.0002, 0.001, 0.002, 0.005)
+TOLERANCE = 0.5
+"""Standard errors by which a rung may be worse than the best of all."""
 
+RIDGES = (0.001, 0.003, 0.01)
+LADDER: tuple[tuple[float, Share], ...] = (
+    (1.0, "value"), (0.3, "value"), (0.1, "value"),
+    (1.0, "reward"), (0.3, "reward"), (0.1, "reward"),
+    (0.0, "value"),
+)  # fmt: skip
+"""(w, what is shared), from the paper's setting down to none of it."""
 
-@dataclass(frozen=True)
-class Grid:
-    """The values to choose from: λ, w (0 is alone), and what is shared."""
+USUAL_PESSIMISM, CAUTIOUS_PESSIMISM = NoiseUnits(0.03), NoiseUnits(0.1)
+"""Pessimism where usual care does no better than other care, and where it does."""
 
-    ridges: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)
-    weights: tuple[float, ...] = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-    shares: tuple[Share, ...] = ("value", "reward")
+CRITICAL = 1.645
+"""Upper 5% point of the standard normal distribution."""
 
-    @property
-    def candidates(self) -> "tuple[Candidate, ...]":
-        """Every combination once. Without sharing (w = 0) only the first of `shares` is used."""
-        pairs = [(w, share) for share in self.shares for w in self.weights if w > 0 or share == self.shares[0]]
-        return tuple(Candidate(ridge, w, share) for ridge in self.ridges for w, share in pairs)
+SHRINKAGE = 0.001
+"""Ridge of the models of usual care, relative to the mean of the Gram's diagonal."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +80,23 @@ class Candidate:
     ridge: float
     sharing: float
     share: Share
+
+
+def candidates_of(
+    ridge: float | None = None, sharing: float | None = None, share: Share | None = None
+) -> tuple[Candidate, ...]:
+    """The candidates that are left open where a study fixes λ, w or what is shared; None leaves it open.
+
+    They stand rung by rung, from the most sharing to none.
+
+    >>> [(candidate.sharing, candidate.share) for candidate in candidates_of(ridge=0.01, share="reward")]
+    [(1.0, 'reward'), (0.3, 'reward'), (0.1, 'reward'), (0.0, 'reward')]
+    """
+    weights = [w for w, kind in LADDER if kind == "value"] if sharing is None else [sharing]
+    kinds: list[Share] = ["value", "reward"] if share is None else [share]
+    rungs = [(w, kind) for kind in kinds for w in weights if w > 0]
+    rungs += [(0.0, kinds[0])] if 0.0 in weights else []
+    return tuple(Candidate(r, w, kind) for w, kind in rungs for r in (RIDGES if ridge is None else (ridge,)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,9 +110,9 @@ class Scores:
 
 @dataclass(frozen=True, repr=False)
 class FoldSums:
-    """Sums of every fold and step with the reference targets.
+    """Sums of every fold and step, with the targets of each of R references.
 
-    `gram` (F, H, d, d), `reward_moment` and `value_moment` (F, H, d), `target_square` (F, H).
+    `gram` (F, H, d, d), `reward_moment` (F, H, d), `value_moment` (F, H, d, R), `target_square` (F, H, R).
     """
 
     gram: Array
@@ -122,66 +135,70 @@ def assign_folds(units: Iterable[str], seed: int, n_folds: int = N_FOLDS, purpos
     return np.fromiter((int.from_bytes(h.digest(), "little") % n_folds for h in hashes), dtype=np.intp)
 
 
-def sum_folds(rows: Trajectories, features: FeatureMap, folds: NDArray[np.intp]) -> FoldSums:
-    """The sums of each fold, with V_ref from the site's own fit without a penalty and with a tiny ridge."""
-    plain = Settings(pessimism=0.0, ridge=REFERENCE_RIDGE, failure_probability=0.5, misspecification=0.0)
-    bounds = fit_local(rows, features, plain).bounds
-    parts: list[list[StepStatistics]] = []
+def sum_folds(
+    rows: Trajectories, features: FeatureMap, folds: NDArray[np.intp], references: Sequence[Sequence[LowerBound]]
+) -> FoldSums:
+    """The sums of each fold that has patients, with V_ref from the bounds of each of the `references`."""
+    parts: list[list[list[StepStatistics]]] = []
+    next_values = [*zip(*(bounds[1:] for bounds in references), strict=True), [None] * len(references)]
     with one_blas_thread():
-        for fold in range(int(folds.max(initial=0)) + 1):
+        for fold in np.unique(folds):
             part = rows.select(folds == fold)
-            next_values = [*bounds[1:], None]
-            parts.append([accumulate(part.step(h), features, next_values[h]) for h in range(rows.horizon)])
+            parts.append([accumulate_each(part.step(h), features, next_values[h]) for h in range(rows.horizon)])
+    value_moment = np.array([[[one.value_moment for one in step] for step in part] for part in parts])
     return FoldSums(
-        gram=np.array([[step.gram for step in part] for part in parts]),
-        reward_moment=np.array([[step.reward_moment for step in part] for part in parts]),
-        value_moment=np.array([[step.value_moment for step in part] for part in parts]),
-        target_square=np.array([[step.target_square for step in part] for part in parts]),
+        gram=np.array([[step[0].gram for step in part] for part in parts]),
+        reward_moment=np.array([[step[0].reward_moment for step in part] for part in parts]),
+        value_moment=value_moment.swapaxes(-1, -2),
+        target_square=np.array([[[one.target_square for one in step] for step in part] for part in parts]),
     )
 
 
-def score(sums: FoldSums, others: Others, n_shared: int, main_effects: NDArray[np.bool_], grid: Grid) -> Scores:
-    """Both criteria of every candidate of the grid on every fold.
+def score(
+    sums: FoldSums,
+    others: Others,
+    n_shared: int,
+    main_effects: NDArray[np.bool_],
+    candidates: tuple[Candidate, ...],
+) -> Scores:
+    """Both criteria of every candidate on every fold, summed over references.
 
     `n_shared` is d0, `main_effects` (d,) marks the features that do not change with the action.
     """
-    candidates = grid.candidates
     shape = (len(candidates), len(sums.gram))
     error, contrast = np.zeros(shape), np.zeros(shape)
-    moment = sums.reward_moment + sums.value_moment
-    for h in range(sums.gram.shape[1]):
-        thetas = _solve_step(sums, others, n_shared, h, candidates)
-        gram, b = sums.gram[:, h], moment[:, h]
-        fitted = np.einsum("cfd,fde,cfe->cf", thetas, gram, thetas, optimize=True)
-        error += sums.target_square[:, h] - 2 * np.einsum("cfd,fd->cf", thetas, b) + fitted
-        for fold in range(len(gram)):
-            action_gram, action_moment = _without_main(gram[fold], b[fold], main_effects)
-            action_terms = thetas[:, fold, ~main_effects]
-            squares = np.einsum("cd,de,ce->c", action_terms, action_gram, action_terms)
-            contrast[:, fold] += squares - 2 * action_terms @ action_moment
+    moment = sums.reward_moment[..., None] + sums.value_moment
+    with one_blas_thread():
+        for h in range(sums.gram.shape[1]):
+            thetas = _solve_step(sums, others, n_shared, h, candidates)
+            gram, b = sums.gram[:, h], moment[:, h]
+            fitted = np.einsum("cfdr,fde,cfer->cf", thetas, gram, thetas, optimize=True)
+            error += sums.target_square[:, h].sum(axis=-1) - 2 * np.einsum("cfdr,fdr->cf", thetas, b) + fitted
+            for fold in range(len(gram)):
+                action_gram, action_moment = _without_main(gram[fold], b[fold], main_effects)
+                action_terms = thetas[:, fold, ~main_effects]
+                squares = np.einsum("cdr,de,cer->c", action_terms, action_gram, action_terms, optimize=True)
+                contrast[:, fold] += squares - 2 * np.einsum("cdr,dr->c", action_terms, action_moment)
     return Scores(candidates, error, contrast)
 
 
 def _solve_step(sums: FoldSums, others: Others, n_shared: int, h: int, candidates: Sequence[Candidate]) -> Array:
-    """θ of every candidate on all folds but one, (candidates, folds, d)."""
+    """θ of every candidate on all folds but one, for each reference, (candidates, folds, d, R)."""
     train = [array[:, h].sum(axis=0) - array[:, h] for array in (sums.gram, sums.reward_moment, sums.value_moment)]
     gram, rewards, values = train
-    ridge = np.array([candidate.ridge for candidate in candidates])[:, None, None, None]
-    weight = np.array([candidate.sharing for candidate in candidates])[:, None, None]
+    ridge, weight = (
+        np.array(x)[:, None, None, None] for x in zip(*((c.ridge, c.sharing) for c in candidates), strict=True)
+    )
     by_value = np.array([candidate.share == "value" for candidate in candidates])
     alone = gram + ridge * np.eye(gram.shape[-1])
     together = alone.copy()
-    together[..., :n_shared, :n_shared] += weight[..., None] * others.schur[h]
-    right = np.where(by_value[:, None, None], rewards + values, rewards)
+    together[..., :n_shared, :n_shared] += weight * others.schur[h]
+    right = rewards[..., None] + np.where(by_value[:, None, None, None], values, 0.0)
     theirs = np.where(by_value[:, None], others.schur_moment[h], others.schur_reward[h])
-    right[..., :n_shared] += weight * theirs[:, None]
-    thetas = _solve(together, right)
-    thetas[~by_value] += _solve(alone[~by_value], np.broadcast_to(values, right[~by_value].shape))
-    return thetas
-
-
-def _solve(matrices: Array, right: Array) -> Array:
-    return np.asarray(np.linalg.solve(matrices, right[..., None])[..., 0])
+    right[..., :n_shared, :] += weight * theirs[:, None, :, None]
+    thetas = np.linalg.solve(together, right)
+    thetas[~by_value] += np.linalg.solve(alone[~by_value], np.broadcast_to(values, right[~by_value].shape))
+    return np.asarray(thetas)
 
 
 def _without_main(gram: Array, moment: Array, main: NDArray[np.bool_]) -> tuple[Array, Array]:
@@ -192,74 +209,166 @@ def _without_main(gram: Array, moment: Array, main: NDArray[np.bool_]) -> tuple[
     return projected, moment[~main] - cross.T @ (whitener.T @ moment[main])
 
 
-def choose(scores: Scores) -> Candidate:
-    """The candidate with the smallest sum of both criteria.
+@dataclass(frozen=True)
+class Rung:
+    """One way of sharing as the folds judge it: its best `candidate`, and by how much it is worse than the best of all.
 
-    Held-out error alone gives the action terms, by which a policy acts, no more weight than the main effects. The
-    contrast alone is noise where actions differ little, and then chooses far too much ridge.
-    `make reproduce WHAT=tuning` compares the three.
+    `excess` is Σ_f D_f, `tolerance` is ½ √F sd(D_f). The folds reject a rung whose excess is larger.
     """
-    return _least(scores, scores.error + scores.contrast)
 
+    candidate: Candidate
+    excess: float
+    tolerance: float
 
-def least_error(scores: Scores) -> Candidate:
-    """The candidate with the smallest held-out error."""
-    return _least(scores, scores.error)
-
-
-def least_contrast(scores: Scores) -> Candidate:
-    """The candidate with the smallest error of contrasts."""
-    return _least(scores, scores.contrast)
-
-
-def _least(scores: Scores, criterion: Array) -> Candidate:
-    """The candidate with the smallest sum over folds; the first of equals."""
-    return scores.candidates[int(criterion.sum(axis=1).argmin())]
+    @property
+    def rejected(self) -> bool:
+        """Whether held-out patients do worse with it than is tolerated."""
+        return self.excess > self.tolerance
 
 
 @dataclass(frozen=True)
-class PessimismGain:
-    """A value of c compared with the usual one: mean `gain` in fitted-Q value over folds, and its standard error."""
+class UsualCare:
+    """Whether patients who got what clinicians usually give fared better than other patients like them.
 
-    pessimism: float
-    gain: float
-    standard_error: float
+    `statistic` is about standard normal where they did not.
 
-
-def judge_pessimism(
-    rows: Trajectories,
-    features: FeatureMap,
-    folds: NDArray[np.intp],
-    others: Others,
-    candidate: Candidate,
-    settings: Settings,
-) -> tuple[PessimismGain, ...]:
-    """Cross-fitted gains of every c in `PESSIMISMS` over `USUAL_PESSIMISM`, with λ, w and sharing as in `candidate`.
-
-    A policy is fitted to all folds but one, plus the others' sums, and evaluated on the fold left out. Held-out
-    fitted-Q values are too high and do not see extrapolation. They are only compared with each other, never reported.
+    >>> UsualCare(2.9).better, UsualCare(-0.4).pessimism
+    (True, NoiseUnits(noise=0.03))
     """
-    pessimisms = (USUAL_PESSIMISM, *PESSIMISMS)
-    usable_folds = [fold for fold in range(N_FOLDS) if (folds == fold).any() and (folds != fold).any()]
-    n = len(usable_folds)
-    values = np.empty((n, len(pessimisms)))
-    tuned = replace(settings, ridge=candidate.ridge)
-    for row, fold in zip(values, usable_folds, strict=True):
-        train, held_out = rows.select(folds != fold), rows.select(folds == fold)
-        fits = fit_with_each(train, features, tuned, others, candidate.sharing, candidate.share, pessimisms)
-        row[:] = fitted_q_values(held_out, features, [fit.bounds for fit in fits])
-    compared = []
-    for c, gains in zip(PESSIMISMS, (values[:, 1:] - values[:, :1]).T, strict=True):
-        error = float(gains.std(ddof=1) / np.sqrt(n)) if n > 1 else np.inf
-        compared.append(PessimismGain(c, float(gains.mean()) if n else 0.0, error))
-    return tuple(compared)
+
+    statistic: float
+
+    @property
+    def better(self) -> bool:
+        """Whether they fared better, at the one-sided level of 5%."""
+        return self.statistic > CRITICAL
+
+    @property
+    def pessimism(self) -> NoiseUnits:
+        """The pessimism to take: more of it keeps a policy closer to what clinicians usually do."""
+        return CAUTIOUS_PESSIMISM if self.better else USUAL_PESSIMISM
+
+    def in_words(self, site: str) -> str:
+        """How near to usual care a site's policy stays, and why, in one sentence."""
+        if self.better:
+            return f"{site} stays closer to usual care: patients who got it fared better than others like them."
+        if self.statistic == 0:
+            return f"{site} may leave usual care: it has too few patients to say how they fared with it."
+        return (
+            f"{site} may leave usual care: no clear sign that patients who got it fared better than others like them."
+        )
 
 
-def choose_pessimism(compared: Sequence[PessimismGain]) -> float:
-    """The usual c, unless the gain of another exceeds two standard errors; then the one with the largest gain.
+@dataclass(frozen=True)
+class Choice:
+    """What the folds chose: the `candidate`, and all `rungs` of the ladder from the most sharing to none.
 
-    >>> choose_pessimism([PessimismGain(0.0, 0.03, 0.01), PessimismGain(0.002, 0.05, 0.03)])
-    0.0
+    There are no rungs where the study leaves nothing open. `usual_care` says how usual care did; it is None where the
+    study fixes the pessimism.
+
+    >>> rungs = (Rung(Candidate(0.01, 1.0, "value"), 0.4, 0.1), Rung(Candidate(0.01, 0.3, "value"), 0.0, 0.0))
+    >>> Choice(rungs[1].candidate, rungs).in_words("Ashford")
+    'Ashford shares with weight 0.3: its held-out patients do better with it than with more.'
     """
-    clear = [other for other in compared if other.gain > 2 * other.standard_error]
-    return max(clear, key=lambda other: other.gain).pessimism if clear else USUAL_PESSIMISM
+
+    candidate: Candidate
+    rungs: tuple[Rung, ...]
+    usual_care: UsualCare | None = None
+
+    def reasons(self, site: str) -> list[str]:
+        """How far a site shares, how near to usual care it stays where that was open, and why: a sentence for each."""
+        return [self.in_words(site), *([self.usual_care.in_words(site)] if self.usual_care else [])]
+
+    def in_words(self, site: str) -> str:
+        """How far a site shares, and why, in one sentence."""
+        chosen = self.candidate
+        if len(self.rungs) < 2:
+            if not chosen.sharing:
+                return f"{site} stays alone: nothing else was left open, or the other sites' sums say nothing yet."
+            return f"{site} shares as the study says: nothing about sharing was left open."
+        if not chosen.sharing:
+            return f"{site} stays alone: its held-out patients do better without the others."
+        weight = f"with weight {chosen.sharing:g}"
+        if chosen.share == "value":
+            extent = "fully" if chosen.sharing == 1 else weight
+        else:
+            extent = "effects on rewards alone" + (f", {weight}" if chosen.sharing < 1 else "")
+        if math.isinf(self.rungs[0].tolerance):
+            return f"{site} shares {extent}: it has too few patients, or clusters, to say more."
+        verdict = "do not contradict it" if self.rungs[0].candidate == chosen else "do better with it than with more"
+        return f"{site} shares {extent}: its held-out patients {verdict}."
+
+
+def choose(scores: Scores) -> Choice:
+    """The first rung of the ladder that held-out patients do not reject, with the λ that is best for it.
+
+    With fewer than three folds nothing is rejected.
+    """
+    criterion = scores.error + scores.contrast
+    n_folds = criterion.shape[1]
+    places: dict[tuple[float, Share], list[int]] = {}
+    for place, candidate in enumerate(scores.candidates):
+        places.setdefault((candidate.sharing, candidate.share), []).append(place)
+    sums = criterion.sum(axis=1)
+    best = criterion[int(sums.argmin())]
+    rungs = []
+    for members in places.values():
+        place = min(members, key=lambda member: sums[member])
+        difference = criterion[place] - best
+        tolerance = float(TOLERANCE * np.sqrt(n_folds) * difference.std(ddof=1)) if n_folds >= 3 else np.inf
+        rungs.append(Rung(scores.candidates[place], float(difference.sum()), tolerance))
+    return Choice(next(rung.candidate for rung in rungs if not rung.rejected), tuple(rungs))
+
+
+def judge_usual_care(
+    rows: Trajectories, features: FeatureMap, folds: NDArray[np.intp], reference: Sequence[LowerBound]
+) -> UsualCare:
+    """Test on held-out patients whether usual care does better than other care of the same states.
+
+    With Y = r + V_ref(x'), and b̂(a | x) and m̂(x) = Ê[Y | x] fitted to the other folds, both linear in ψ(x),
+
+        t = Σ_i c_i / √Σ_i c_i²,   c_i = Σ_h {b̂(A | x) − Σ_a b̂(a | x)²} {Y − m̂(x)}
+
+    over the site's patients i, or its clusters. The first factor is 0 on average at every state if b̂ is right, the
+    second if m̂ is: an error in one of the two does no harm.
+    """
+    next_values = [*reference[1:], None]
+    terms = np.zeros(rows.n_patients)
+    with one_blas_thread():
+        for h in range(rows.horizon):
+            _add_terms(terms, rows.step(h), features, folds, next_values[h])
+    by_unit = np.bincount(rows.units.dictionary_encode().indices.to_numpy(), weights=terms)
+    norm = float(np.linalg.norm(by_unit))
+    return UsualCare(float(by_unit.sum()) / norm if norm > 0 else 0.0)
+
+
+def _add_terms(
+    terms: Array, step: Step, features: FeatureMap, folds: NDArray[np.intp], next_value: LowerBound | None
+) -> None:
+    """Add what one step contributes to c_i; row i of a step is patient i."""
+    m, n_actions, n_folds = features.n_functions, features.n_actions, int(folds.max()) + 1
+
+    def parts() -> Iterator[tuple[int, NDArray[np.intp], Array, NDArray[np.intp], Array]]:
+        start = 0
+        for chunk in step.chunks(rows_in_cache(m)):
+            psi, stop = features.psi(chunk.states), start + len(chunk.actions)
+            target = chunk.rewards + future_values(chunk, features, [next_value], np.empty((1, stop - start)))[0]
+            for fold in range(n_folds):
+                own = np.flatnonzero(folds[start:stop] == fold)
+                yield fold, start + own, psi[:, own], chunk.actions[own], target[own]
+            start = stop
+
+    grams, moments = np.zeros((n_folds, m, m)), np.zeros((n_folds, m, n_actions + 1))
+    for fold, _, psi, actions, target in parts():
+        grams[fold] += psi @ psi.T
+        moments[fold] += psi @ np.column_stack([np.eye(n_actions)[actions], target])
+    train = grams.sum(axis=0) - grams
+    ridge = SHRINKAGE * np.trace(train, axis1=1, axis2=2) / m
+    ridge[ridge == 0] = 1.0  # nobody to learn from: both models are 0
+    models = np.linalg.solve(train + ridge[:, None, None] * np.eye(m), moments.sum(axis=0) - moments)
+    for fold, own, psi, actions, target in parts():
+        *by_action, mean = models[fold].T @ psi
+        propensity = np.maximum(by_action, 0.0)
+        propensity /= np.maximum(propensity.sum(axis=0), np.finfo(float).tiny)
+        usual = propensity[actions, np.arange(len(own))] - np.einsum("an,an->n", propensity, propensity)
+        terms[own] += usual * (target - mean)

@@ -3,11 +3,14 @@
 import math
 
 import numpy as np
+import pytest
 
 from fdtr.algebra.normal_equations import factor
-from fdtr.algebra.pessimism import LowerBound, Penalty, argmax_first, log_term, penalty_roots
+from fdtr.algebra.pessimism import LowerBound, NoiseUnits, Penalty, argmax_first, log_term, noise_level, penalty_roots
+from fdtr.learners.backward import Settings
+from fdtr.learners.local import fit_local
 from paper_algorithms import penalty
-from random_tables import make_study
+from random_tables import make_sites, make_study
 
 
 def test_log_term_is_the_papers():
@@ -51,3 +54,35 @@ def test_ties_go_to_the_first_in_order():
     bounds = np.array([[1.0, 0.0, 2.0], [1.0, 5.0, 2.0], [1.0, 5.0, 1.0]])
     assert argmax_first(bounds, [0, 1, 2]).tolist() == [0, 1, 0]
     assert argmax_first(bounds, [2, 1, 0]).tolist() == [2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("residual", "n", "degrees", "spread", "variance"),
+    [
+        (20.0, 100, 20.0, 1.0, 20 / 80),
+        (20.0, 100, 95.0, 1.0, 20 / 20),  # no fewer degrees of freedom than a fifth of the patients
+        (20.0, 40, 10.0, 0.1, 20 / 30),  # n = 2d: the residual alone
+        (1.0, 39, 10.0, 0.5, 0.5),  # n < 2d: at least the spread of Y
+        (20.0, 39, 10.0, 0.5, 20 / 29),
+        (0.0, 100, 20.0, 0.0, 0.001),  # Y is constant
+        (0.0, 2, 2.0, 0.0, 0.001),
+        (0.0, 1, 1.0, 0.0, 2.5**2),  # half of the span
+        (0.0, 0, 0.0, 0.0, 2.5**2),
+    ],
+)
+def test_the_noise_of_a_step(residual, n, degrees, spread, variance):
+    found = noise_level(residual, n, degrees, spread, n_features=20, span=5.0)
+    assert found == pytest.approx(math.sqrt(variance))
+
+
+def test_misspecification_widens_noise_units_too():
+    study = make_study()
+    rows = make_sites(study, {"a": 100})["a"]
+    plain, wide = (fit_local(rows, study.feature_map, Settings(NoiseUnits(0.1), 0.1, 0.99, eta)) for eta in (0.0, 0.01))
+    assert [penalty.offset for penalty in wide.penalties] == pytest.approx([0.04] * 3)
+    assert wide.penalties[-1].scale == pytest.approx(plain.penalties[-1].scale + 10 * 0.04)
+
+
+def test_pessimism_is_multiplied_in_its_own_units():
+    assert Settings(0.002, 0.1, 0.99, 0.0).with_pessimism_times(5).pessimism == pytest.approx(0.01)
+    assert Settings(NoiseUnits(0.03), 0.1, 0.99, 0.0).with_pessimism_times(2).pessimism == NoiseUnits(0.06)

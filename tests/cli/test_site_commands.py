@@ -35,6 +35,7 @@ def test_two_hospital_roles_give_the_same_policy_as_run(place, ran_once):
             "site", "fit", "study.toml", "table.csv", "total.fdtr", "--site", "south", "--out", "s.policy", cwd=place
         )
         assert done.returncode == 0, done.stderr
+        assert "south shares as the study says" in done.stdout
         through_files, at_once = (
             Policy.load(place / "s.policy"),
             Policy.load(ran_once / "results/policies/south.policy"),

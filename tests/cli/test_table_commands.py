@@ -73,7 +73,7 @@ def test_check_says_why_nothing_would_be_shared(place):
     assert "it is constant within the site, so the site's own intercept absorbs it" in done.stdout
 
 
-def test_tune_shows_both_criteria_and_writes_nothing(place):
+def test_tune_shows_the_ladder_and_writes_nothing(place):
     text = (
         (place / "study.toml")
         .read_text()
@@ -84,19 +84,24 @@ def test_tune_shows_both_criteria_and_writes_nothing(place):
     before = sorted(place.iterdir())
     done = fdtr("tune", "auto.toml", "table.csv", "--site", "west", cwd=place)
     assert done.returncode == 0, done.stderr
-    assert "west chose λ = " in done.stdout
-    assert "held-out error" in done.stdout
-    assert "By c" not in done.stdout  # the study fixes it
+    assert re.match(r"west (shares|stays).*its held-out patients", done.stdout)
+    assert re.search(r"values +1 +0\.0\d+ +\S+ +\S+ +(chosen|not tolerated)", done.stdout)
+    assert len(re.findall(" chosen", done.stdout)) == 1
+    assert "usual care" not in done.stdout  # the study fixes the pessimism
     (place / "auto.toml").write_text(re.sub(r"pessimism = .*", 'pessimism = "auto"', text))
     done = fdtr("tune", "auto.toml", "table.csv", "--site", "west", cwd=place)
-    assert "By c: gain over 0.0005" in done.stdout
+    assert re.search(r"west .* usual care: .* \(t = -?\d\.\d, noise = 0\.(03|1)\)", done.stdout)
     found = json.loads(fdtr("tune", "auto.toml", "table.csv", "--json", cwd=place).stdout)
     assert set(found) == set(SITES)
-    for curves in found.values():
-        assert min(point["error"] + point["contrast"] for point in curves["ridge"] + curves["sharing"]) == 0
-        assert len(curves["ridge"]) == 11
-        assert len(curves["sharing"]) == 7
-        assert [other["pessimism"] for other in curves["pessimism"]] == [0.0, 0.0002, 0.001, 0.002, 0.005]
+    for choice in found.values():
+        ways = [(rung["candidate"]["sharing"], rung["candidate"]["share"]) for rung in choice["rungs"]]
+        assert ways == [(1.0, "value"), (0.3, "value"), (0.1, "value"), (0.0, "value")]  # the study shares values
+        standing = [rung for rung in choice["rungs"] if not rung["rejected"]]
+        assert choice["chosen"] == standing[0]["candidate"]
+        assert min(rung["excess"] for rung in choice["rungs"]) == 0
+        care = choice["usual_care"]
+        assert care["better"] == (care["statistic"] > 1.645)
+        assert care["noise"] == (0.1 if care["better"] else 0.03)
     assert sorted(place.iterdir()) == before
 
 

@@ -69,12 +69,13 @@ def design(n, rng):
 def statistics(phi, theta, spread, rng):
     reward = phi @ theta + spread * rng.normal(size=len(phi))
     d, square = phi.shape[1], float(reward @ reward)
-    return StepStatistics(phi.T @ phi, phi.T @ reward, np.zeros(d), square, 0.0, square, np.array([len(phi)]))
+    moments, counts = (phi.T @ reward, np.zeros(d)), np.array([len(phi)])
+    return StepStatistics(phi.T @ phi, *moments, square, 0.0, square, reward.sum(), counts)
 
 
 def fitted(sums):
     theta = np.linalg.solve(sums.gram + 0.01 * np.eye(len(sums.gram)), sums.moment)
-    return Fit(theta[None], (sums.gram + 0.01)[None], Penalty(0.0), (sums,), ())
+    return Fit(theta[None], (sums.gram + 0.01)[None], (Penalty(0.0),), (sums,), ())
 
 
 def squared_errors(gram, theta, spread, scale, rng, repetitions=60):

@@ -20,7 +20,7 @@ def test_transition_test_is_the_f_test_of_two_regressions():
     dense = paper.dense(rows, study.feature_map)
     for h in (0, 1):
         sums = fit.statistics[h]
-        alpha = fit.penalty.scale
+        alpha = fit.penalties[h + 1].scale
         following = (fit.theta[h + 1], fit.precision[h + 1])
         value = paper.targets(dense[h], 3, h, following, alpha, 0.0, 120) - dense[h].reward
         full = np.linalg.lstsq(dense[h].phi, value, rcond=None)

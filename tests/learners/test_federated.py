@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import paper_algorithms as paper
+from fdtr.algebra.pessimism import NoiseUnits
 from fdtr.errors import OtherStudy, WrongSite
 from fdtr.learners import federated
 from fdtr.learners.federated import fit_with_each
@@ -122,7 +123,8 @@ def test_weight_moves_from_alone_to_the_paper():
         gram[:d0, :d0] += weight * other.phi[:, :d0].T @ left @ other.phi[:, :d0]
         moment[:d0] += weight * other.phi[:, :d0].T @ left @ other.reward
         np.testing.assert_allclose(fit.theta[2], np.linalg.solve(gram, moment), rtol=1e-8, atol=1e-10)
-        assert fit.policy.scale == pytest.approx(paper.alpha_of(0.002, study.feature_map.n_features, 3, n, 0.99))
+        alpha = paper.alpha_of(0.002, study.feature_map.n_features, 3, n, 0.99)
+        assert fit.policy.scale == pytest.approx((alpha,) * 3)
 
 
 def test_reward_sharing_estimates_rewards_together_and_values_at_home():
@@ -198,16 +200,17 @@ def test_fits_with_several_penalties_at_once_are_the_separate_fits(share):
     sites = make_sites(study, {"a": 60, "b": 70, "c": 50}, ragged=True)
     local = {name: fit_local(study, rows).summary for name, rows in sites.items()}
     others = others_in(combine(local.values()), local["a"])
-    tried = (0.01, 0.0, 0.002)
-    at = settings_of(study, ridge=0.1)
+    tried = (0.01, 0.0, NoiseUnits(0.03), 0.002, NoiseUnits(0.1))
+    at = settings_of(study, ridge=0.1, pessimism=0.001)
     together = fit_with_each(sites["a"], study.feature_map, at, others, 0.5, share, tried)
-    assert len({fit.penalty.scale for fit in together}) == 3
+    assert len({fit.penalties for fit in together}) == len(tried)
     for c, lane in zip(tried, together, strict=True):
         alone = federated.fit_federated(
             sites["a"], study.feature_map, replace(at, pessimism=c), others, sharing=0.5, share=share
         )
         np.testing.assert_allclose(lane.theta, alone.theta, rtol=1e-12, atol=1e-13)
         np.testing.assert_array_equal(lane.precision, alone.precision)
-        assert lane.penalty == alone.penalty
+        scales = [[penalty.scale for penalty in fit.penalties] for fit in (lane, alone)]
+        assert scales[0] == pytest.approx(scales[1], rel=1e-12)
         for mine, theirs in zip(lane.statistics, alone.statistics, strict=True):
             assert mine.target_square == pytest.approx(theirs.target_square, rel=1e-12)

@@ -22,8 +22,9 @@ from fdtr.errors import UnreadableFile
 from fdtr.pipeline.results import report_again
 from fdtr.report import charts
 from fdtr.report.pages import environment, number, percent, script_text
-from fdtr.report.record import Choice, Example, KnownValue, Record, Refusal
+from fdtr.report.record import Choice, Example, KnownValue, Record, Refusal, UsualCare
 from fdtr.report.render import render
+from fdtr.tuning import LADDER
 from random_tables import make_study, make_table
 
 pytestmark = pytest.mark.slow
@@ -294,6 +295,32 @@ def odd_ones(found: Record) -> Record:
     )
 
 
+def tuned() -> Record:
+    """Two sites that chose everything; usual care did better at the second."""
+    learning = dict.fromkeys(("pessimism", "ridge", "sharing", "share"), "auto")
+    made = record_of(make_study(learning=learning), {"a": 90, "b": 90})
+    care = {"a": UsualCare(statistic=0.3, better=False), "b": UsualCare(statistic=2.3, better=True)}
+    sites = {name: site.model_copy(update={"usual_care": care[name]}) for name, site in made.sites.items()}
+    return made.model_copy(update={"sites": sites})
+
+
+def test_the_ladder_and_usual_care_are_told_by_site():
+    made = tuned()
+    page = plain(render(made))
+    for name, site in made.sites.items():
+        assert [(rung.sharing, rung.share) for rung in site.ladder] == list(LADDER)
+        chosen = [rung for rung in site.ladder if rung.chosen]
+        assert chosen == [next(rung for rung in site.ladder if not rung.rejected)]
+        assert site.sharing.startswith(f"{name} sha") or site.sharing.startswith(f"{name} stays alone")
+        assert plain(site.sharing) in page
+    assert page.count(", chosen") == 2
+    assert "fared better than others like them: b." in page
+    assert "because there is no clear sign of that: a." in page
+    fixed = render(record_of(make_study(), {"a": 90, "b": 90}))
+    assert "ladder" not in fixed
+    assert "usual care" not in fixed
+
+
 def test_every_sentence_of_the_templates_is_shown_by_some_study(found):
     own = make_study(covariates=[{"name": "x", "range": [0, 10]}], ends={"death": 0.0})
     common = make_study(covariates=[{"name": "x", "effect": "shared"}])
@@ -303,6 +330,8 @@ def test_every_sentence_of_the_templates_is_shown_by_some_study(found):
         doubtful(found),
         record_of(own, {"a": 3, "b": 4}, ragged=True),
         record_of(common, {"a": 60, "b": 60}, constant_within_site=("x",)),
+        tuned(),
+        record_of(make_study(learning={"pessimism": {"noise": 0.03}}), {"a": 60, "b": 60}),
     ]
     shown = plain(" ".join(render(record) for record in records))
     for name, template in templates_of_report().items():

@@ -94,7 +94,6 @@ def test_panels_are_those_of_the_paper():
     [
         [],
         ["figure2"],
-        ["worlds"],
         ["tuning"],
         ["theorems"],
         ["evaluation"],

@@ -1,13 +1,12 @@
-"""Experiments on known worlds: pairing, halves, intervals, determinism, and what is written."""
+"""Experiments on known worlds: pairing, intervals, determinism, and what is written."""
 
 import csv
-from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from experiments import figure2, tuning, worlds
+from experiments import figure2, tuning
 from experiments.authors_world import AuthorsSpec
 from experiments.command import Request, reproduce, reproduce_figure2
 from experiments.comparison import (
@@ -26,21 +25,15 @@ from experiments.comparison import (
     few_cases,
     fit_methods,
     read,
-    rule_of,
     run_trial,
 )
 from experiments.intervals import holm, mean, p_below
 from experiments.replications import anew, replicate, seeds_of
 from fdtr.errors import UnwritableFile
-from fdtr.learners.federated import fit_with_each
 from fdtr.pipeline.run import run as fit_all
 from fdtr.simulation.linear import WorldSpec
 from fdtr.simulation.worlds import constant_rule
-from fdtr.site import others_in
-from fdtr.site.fitting import fit_federated, fit_local
-from fdtr.site.settings_choice import settings_of
 from fdtr.study import Study
-from fdtr.summary import combine
 
 CASE = few_cases()[0]
 SMALL = WorldSpec(n_sites=2, n_actions=3, horizon=3)
@@ -88,13 +81,13 @@ def test_no_two_replications_have_the_same_seeds(monkeypatch):
         keys.extend(job.seeds.spawn_key for job in jobs)
         raise StopIteration
 
-    for module in (figure2, worlds, tuning):
+    for module in (figure2, tuning):
         monkeypatch.setattr(module, "replicate", note)
     plans = [(figure2.run_figure2, figure2.Plan(world=world)) for world in figure2.WORLDS]
-    for run, plan in [*plans, (worlds.run_worlds, worlds.PLAN), (tuning.run_tuning, tuning.PLAN)]:
+    for run, plan in [*plans, (tuning.run_all, tuning.plan_of())]:
         with pytest.raises(StopIteration):
             run(plan)
-    assert len(set(keys)) == len(keys) > 1000
+    assert len(set(keys)) == len(keys) > 900
 
 
 @pytest.mark.slow
@@ -115,6 +108,12 @@ def test_methods_are_those_of_the_package():
                     expected = results.methods[theirs][site].act(states, step)
                     np.testing.assert_array_equal(found[ours][place](states, step), expected)
     assert set(found) == set(METHODS)
+
+
+def test_auto_is_what_a_study_without_settings_does():
+    world = draw(small_trial())[0].world
+    plain, auto, paper = (Study.model_validate(world.study(**learning)) for learning in ({}, AUTO, PAPER))
+    assert plain.fingerprint == auto.fingerprint != paper.fingerprint
 
 
 def test_references_are_those_of_the_world():
@@ -182,65 +181,6 @@ def test_the_interval_of_a_value_leaves_out_how_worlds_differ():
     assert row.share == pytest.approx(0.5)
 
 
-def test_a_loss_beyond_what_is_allowed_is_named():
-    rng = np.random.default_rng(3)
-    fine = worlds.rows_of(CASE, (200,), [outcome(1.5 + x, 1.5) for x in rng.normal(0, 0.01, 40)])
-    lost = worlds.rows_of(CASE, (200,), [outcome(1.4 + x, 1.5) for x in rng.normal(0, 0.01, 40)])
-    assert all(row.holds for row in fine)
-    assert not any(row.holds for row in lost)
-    assert sum("Missed" in sentence for sentence in worlds._describe([*fine, *lost])) == len(lost)
-
-
-def test_the_best_fixed_setting_is_scored_where_it_was_not_chosen():
-    """Settings that differ by noise alone: the best of a half has no advantage on the other half."""
-    rng, n_fixed = np.random.default_rng(4), len(tuning.FIXED) * len(tuning.PESSIMISMS)
-    outcomes = []
-    for _ in range(40):
-        fixed = 1.5 + rng.normal(0, 0.1, (len(tuning.FIXED), len(tuning.PESSIMISMS)))
-        rules = dict.fromkeys([*tuning.RULES, tuning.FULL_AUTO], 1.5)
-        outcomes.append(tuning.Outcome({200: tuning.Chosen(rules, fixed, 0.5, 0.0)}, behaviour=1.0, optimum=2.0))
-    row = tuning.fixed_row(CASE, 200, outcomes)
-    assert row.auto == pytest.approx(0.5)
-    assert abs(row.fixed - 0.5) < 4 * 0.1 / np.sqrt(40)
-    hindsight = max(np.mean([o.by_size[200].fixed.ravel() for o in outcomes], axis=0)) - 1.0
-    assert hindsight > 0.5 + 2 * 0.1 / np.sqrt(40)  # what choosing and scoring on the same would have claimed
-    assert n_fixed > 50
-
-
-def test_tuning_values_what_each_rule_and_setting_would_do():
-    trial = small_trial(spec=replace(SMALL, deviation=2.0))
-    chosen = tuning.run_trial(trial).by_size[60]
-    drawn, tables = draw(trial)
-    study = Study.model_validate(drawn.world.study())
-    sites = read(drawn.world, 60, tables[60]).by_site()
-    local = {site: fit_local(study, rows).summary for site, rows in sites.items()}
-    total = combine(local.values())
-    place = next(j for j, c in enumerate(tuning.FIXED) if (c.ridge, c.sharing, c.share) == (0.01, 1.0, "reward"))
-    fixed, ruled, tuned = [], [], []
-    for number, (site, rows) in enumerate(sites.items()):
-        others = others_in(total, local[site])
-        fit = fit_with_each(rows, study.feature_map, settings_of(study, 0.01), others, 1.0, "reward", (0.002,))[0]
-        fixed.append(drawn.values_at(number, [rule_of(fit, study)])[0])
-        ruled.append(drawn.values_at(number, [fit_federated(study, rows, total, local[site]).policy.act])[0])
-        auto = Study.model_validate(drawn.world.study(**AUTO))
-        same = {name: replace(summary, fingerprint=auto.fingerprint) for name, summary in local.items()}
-        policy = fit_federated(auto, rows, combine(same.values()), same[site]).policy
-        tuned.append(drawn.values_at(number, [policy.act])[0])
-    assert chosen.fixed[place, tuning.PESSIMISMS.index(0.002)] == pytest.approx(np.mean(fixed), rel=1e-12)
-    assert chosen.rules[tuning.CHOSEN] == pytest.approx(np.mean(ruled), rel=1e-12)
-    assert chosen.rules[tuning.FULL_AUTO] == pytest.approx(np.mean(tuned), rel=1e-12)
-
-
-def test_rules_are_compared_with_the_criterion_they_are_named_for():
-    rules = {tuning.CHOSEN: 1.6, tuning.ERROR: 1.5, tuning.CONTRAST: 1.2, tuning.FULL_AUTO: 1.7}
-    fixed = np.zeros((len(tuning.FIXED), len(tuning.PESSIMISMS)))
-    outcomes = [tuning.Outcome({200: tuning.Chosen(rules, fixed, 0.5, 0.25)}, 1.0, 2.0) for _ in range(2)]
-    row = tuning.rule_row(CASE, 200, outcomes)
-    assert (row.less_error, row.less_contrast, row.auto_pessimism) == pytest.approx((10.0, 40.0, 10.0))
-    assert (row.moved_pessimism, row.sharing) == (0.25, 0.5)
-    assert np.isnan(tuning.fixed_row(CASE, 200, outcomes).ratio)  # no fixed setting beats clinicians here
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("world", ["valid", "authors"])
 def test_figure_2_writes_pages_tables_and_figures(tmp_path, world):
@@ -266,9 +206,7 @@ def test_figure_2_writes_pages_tables_and_figures(tmp_path, world):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("experiment", "processes"), [("worlds", None), ("tuning", 1), ("evaluation", 1), ("effects", 1)]
-)
+@pytest.mark.parametrize(("experiment", "processes"), [("tuning", None), ("evaluation", 1), ("effects", 1)])
 def test_other_experiments_run_quickly(tmp_path, experiment, processes):
     request = Request((experiment,), quick=True, processes=processes)
     findings = reproduce(experiment, tmp_path, request)

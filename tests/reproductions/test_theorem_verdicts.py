@@ -12,6 +12,7 @@ from experiments.theorems import (
     sharing,
     splines,
 )
+from experiments.theorems.judgements import Judgements, bound_rows, event_rows, noise_rows, pessimism_rows
 from experiments.theorems.truth import Cell, Judged
 
 PESSIMISMS = (0.0, 0.0005, 0.002, 0.005, 0.01, 0.02, 0.05, 0.2)
@@ -30,15 +31,20 @@ KEPT, EMPTY, BROKEN = judged(), judged(promised=0.0), judged(promised=0.95)
 OUTSIDE = judged(inside=(1.0, 0.99))
 
 
-def judgements(by_pessimism: dict[float, list[Judged]]) -> pessimism.Judgements:
+def judgements(
+    by_pessimism: dict[float, list[Judged]], by_noise: dict[float, list[Judged]] | None = None
+) -> Judgements:
     """One site a run."""
-    cells = {c: Cell([[one] for one in runs]) for c, runs in by_pessimism.items()}
-    return pessimism.Judgements("tiny", horizon=2, theory=20.0, ridge=0.01, cells=cells)
+    cells, noise_cells = (
+        {number: Cell([[one] for one in runs]) for number, runs in by_number.items()}
+        for by_number in (by_pessimism, by_noise or {})
+    )
+    return Judgements("tiny", horizon=2, theory=20.0, ridge=0.01, cells=cells, noise_cells=noise_cells)
 
 
 def test_a_promise_is_held_to_what_its_policy_reaches_and_not_to_the_optimum():
     one = judgements({0.0: [KEPT, KEPT, BROKEN]})
-    assert pessimism.pessimism_rows(one)[0].share == pytest.approx(2 / 3)
+    assert pessimism_rows(one)[0].share == pytest.approx(2 / 3)
     assert misspecification._row(60, 0.0, 0.0, 0.0, one.cells[0.0]).share == pytest.approx(2 / 3)
     outcomes = [
         splines.Outcome(60, "linear", 6, 0.0, 0.0, (0.5,), suboptimality=(0.1,), promised=(promised,), optimum=(1.0,))
@@ -49,7 +55,7 @@ def test_a_promise_is_held_to_what_its_policy_reaches_and_not_to_the_optimum():
 
 def test_the_confidence_event_holds_at_a_step_where_no_probed_pair_is_outside():
     one = judgements({0.0: [KEPT, OUTSIDE]})
-    [row] = pessimism.event_rows(one)
+    [row] = event_rows(one)
     assert (row.share, row.all_steps) == (0.75, 0.5)
     assert misspecification._row(60, 0.0, 0.0, 0.0, one.cells[0.0]).event == 0.75
 
@@ -57,10 +63,34 @@ def test_the_confidence_event_holds_at_a_step_where_no_probed_pair_is_outside():
 def test_theorem_2_is_broken_where_the_confidence_event_holds_and_the_bound_or_the_promise_does_not():
     beyond, unsure = judged(suboptimality=0.6), judged(promised=0.95, suboptimality=0.6, inside=(1.0, 0.99))
     one = judgements({0.1: [KEPT, beyond, BROKEN, unsure]})
-    [row] = pessimism.bound_rows(one)
+    [row] = bound_rows(one)
     assert (row.share, row.confident, row.broken) == (0.5, 3, 2)
     assert pessimism._bound_sentence(one).endswith("broken 2 times. Fails.")
     assert pessimism._bound_sentence(judgements({0.1: [KEPT, unsure]})).endswith("broken 0 times. Holds.")
+
+
+def test_noise_units_are_held_to_the_same_statements_as_c():
+    beyond = judged(suboptimality=0.6)
+    runs = [KEPT, OUTSIDE, BROKEN, beyond]
+    [row] = noise_rows(judgements({}, {0.03: runs}))
+    of_c = judgements({0.1: runs})
+    assert (row.noise, row.share, row.event, row.bounded) == (0.03, 0.75, 7 / 8, 0.75)
+    assert row.interval == pessimism_rows(of_c)[0].interval
+    assert row.event == event_rows(of_c)[0].share
+    assert row.bounded == bound_rows(of_c)[0].share
+
+
+def test_the_default_noise_is_told_beside_the_usual_c():
+    usual, less, more = [KEPT] * 3 + [BROKEN], [BROKEN] * 4, [KEPT] * 4
+    by_noise = {0.0: [BROKEN] * 4, 0.03: less, 0.1: more}
+    sentence = pessimism._noise_sentence(judgements({pessimism.USUAL: usual}, by_noise))
+    assert "in 0.0% (0.0 to 49.0%) at noise = 0.03 and 100.0% (51.0 to 100.0%) at noise = 0.1" in sentence
+    assert (
+        "in 75.0% (30.1 to 95.4%) of (run, site) at c = 0.0005; the smallest noise that reaches 95% is 0.1" in sentence
+    )
+    assert "none that was tried" in pessimism._noise_sentence(
+        judgements({pessimism.USUAL: usual}, {0.03: less, 0.1: less})
+    )
 
 
 # Verdicts

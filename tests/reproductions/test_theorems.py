@@ -26,6 +26,7 @@ from experiments.theorems import (
 )
 from experiments.theorems.fitting import fit_together, read_patients, settings
 from experiments.theorems.truth import Judged, SiteTruth, Trial, draw_truth, judge_trial
+from fdtr.learners import NoiseUnits
 from fdtr.simulation.linear import World, WorldSpec, make_world
 from fdtr.study import Study
 from fdtr.summary import combine
@@ -135,6 +136,64 @@ def test_the_bound_is_twice_the_expected_penalty_and_grows_in_proportion_to_c():
     assert np.all(bounds[0] == 0)
     # Σ and π* do not depend on c, so that the bound is linear in it.
     assert np.allclose(bounds[1:] / np.array(PESSIMISMS)[1:, None], bounds[1] / PESSIMISMS[1], rtol=1e-9)
+
+
+NOISES = (0.0, 0.03, 0.1, 1.0)
+
+
+@cache
+def judged_by_noise(seed: int) -> list[list[Judged]]:
+    learning = tuple(settings(NoiseUnits(noise), 0.01) for noise in NOISES)
+    return judge_trial(Trial(SPEC, 0.0, 150, learning, 500, seeds_of(seed, 0)))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_more_noise_units_promise_less_and_keep_the_statements_of_theorem_2(seed: int):
+    by_noise = judged_by_noise(seed)
+    promised = np.array([[one.promised for one in sites] for sites in by_noise])
+    assert np.all(np.diff(promised, axis=0) < 0)
+    assert all(one.pessimistic for one in by_noise[-1])
+    everywhere = [one for sites in by_noise for one in sites if one.everywhere.all()]
+    assert everywhere
+    for one in everywhere:
+        assert one.confident
+        assert one.pessimistic
+        assert one.suboptimality <= one.bound
+
+
+def test_no_noise_units_are_no_pessimism_and_the_message_keeps_its_c():
+    learning = settings(NoiseUnits(0.03), 0.1)
+    world = world_of()
+    patients = read_patients(world.study(), world.table(100, np.random.default_rng(2)))
+    together, sent = fit_together(patients, learning), fit_together(patients, settings(0.0005, 0.1))
+    for mine, theirs in zip(together.local, sent.local, strict=True):
+        assert np.array_equal(mine.theta, theirs.theta)
+    none, plain = (
+        fit_together(patients, settings(pessimism, 0.1), settings(0.0005, 0.1)).federated
+        for pessimism in (NoiseUnits(0.0), 0.0)
+    )
+    for mine, theirs in zip(none, plain, strict=True):
+        assert np.array_equal(mine.theta, theirs.theta)
+
+
+def test_the_confidence_event_takes_the_penalty_of_each_step():
+    """α_h = κ d σ̂_h differs from step to step, and a step is judged by its own."""
+    world = world_of()
+    patients = read_patients(world.study(), world.table(100, np.random.default_rng(2)))
+    truth = truth_of(world, 1, draws=500)
+    best, followed = truth.optimum()
+    fit = fit_together(patients, settings(NoiseUnits(0.3), 0.01)).federated[1]
+    off, ahead = [], None
+    for h in reversed(range(SPEC.horizon)):
+        off.append(truth._off(fit, h, truth.ahead_of(h, ahead)))
+        ahead = fit.bounds[h].values(truth.stages[h].psi)
+    lengths = off[::-1]
+    assert len({penalty.scale for penalty in fit.penalties}) == SPEC.horizon
+    for wide in range(SPEC.horizon):  # α just large enough at one step, just too small at the others
+        alphas = [length * (1.001 if h == wide else 0.999) for h, length in enumerate(lengths)]
+        penalties = tuple(dataclasses.replace(p, scale=a) for p, a in zip(fit.penalties, alphas, strict=True))
+        found = truth.judge(dataclasses.replace(fit, penalties=penalties), best, followed)
+        assert found.everywhere.tolist() == [h == wide for h in range(SPEC.horizon)]
 
 
 def test_eta_widens_the_penalty_and_promises_less():
@@ -278,6 +337,7 @@ def quick_findings() -> list[Finding]:
 COLUMNS = {
     "theorem2-pessimism": ("world", "ridge", "pessimism", "share", "low", "high", "promised", "value"),
     "theorem2-confidence": ("world", "ridge", "pessimism", "share", "low", "high", "everywhere", "pairs"),
+    "theorem2-noise": ("world", "ridge", "noise", "share", "low", "high", "promised", "value", "event", "bounded"),
     "theorem2-suboptimality": ("world", "ridge", "pessimism", "suboptimality", "bound", "share", "ratio"),
     "remark-messages": ("ridge", "own", "sent", "gain", "theta", "error", "agreement"),
     "rate-errors": ("grows", "step", "estimator", "n_sites", "n", "rmse", "low", "high", "ratio", "of_root"),

@@ -16,10 +16,10 @@ from fdtr import tuning
 from fdtr.errors import TooFewClusters
 from fdtr.evaluation import Behaviour, Constant, Evaluator
 from fdtr.evaluation.estimate import CautionKind
-from fdtr.site import evaluate_site, score_together
+from fdtr.site import evaluate_site
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import evaluation_folds, tuning_folds
-from fdtr.site.settings_choice import judge_pessimism, no_others
+from fdtr.site.settings_choice import choose_together, no_others
 from fdtr.site.site_evaluation import evaluate
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
@@ -92,11 +92,10 @@ def test_few_clusters_make_fewer_folds_and_one_makes_none() -> None:
 
 def test_settings_are_chosen_without_splitting_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, used = read(150, 30), []
-    for name in ("sum_folds", "judge_pessimism"):
+    for name in ("sum_folds", "judge_usual_care"):
         real = getattr(tuning, name)
         monkeypatch.setattr(tuning, name, lambda *a, real=real: used.append(a[2]) or real(*a))
-    score_together(CLUSTERED, rows, no_others(CLUSTERED))
-    judge_pessimism(CLUSTERED, rows, no_others(CLUSTERED), tuning.Candidate(0.1, 0.0, "value"))
+    choose_together(CLUSTERED, rows, no_others(CLUSTERED))
     assert len(used) == 2
     for folds in used:
         np.testing.assert_array_equal(folds, tuning_folds(CLUSTERED, rows))

@@ -89,7 +89,12 @@ pytestmark = pytest.mark.quick
         ({"ends": {"death": 2}}, "ends.death: must be less than or equal to 1"),
         ({"learning": {"ridge": 0}}, "learning.ridge: must be greater than 0"),
         ({"learning": {"pessimism": -1}}, "learning.pessimism: must be greater than or equal to 0"),
-        ({"learning": {"ridge": "car"}}, "learning.ridge: must be a valid number"),
+        ({"learning": {"ridge": "car"}}, 'learning.ridge: must be a number or "auto"'),
+        ({"learning": {"pessimism": {"noise": -1}}}, "learning.pessimism.noise: must be greater than or equal to 0"),
+        ({"learning": {"pessimism": {"nois": 1}}}, 'learning.pessimism.nois: unknown key; did you mean "noise"?'),
+        ({"learning": {"pessimism": [1]}}, 'learning.pessimism: must be a number, { noise = 0.03 } or "auto"'),
+        ({"learning": {"pessimism": {"noise": 1e9}}}, "learning.pessimism.noise: must be less than or equal to 100"),
+        ({"learning": {"pessimism": 1e9}}, "learning.pessimism: must be less than or equal to 100"),
         ({"learning": {"sharing": 1.5}}, "learning.sharing: must be less than or equal to 1"),
         ({"format": 2}, "format: must be 1"),
         ({"name": ""}, "name: "),
@@ -112,7 +117,7 @@ def test_defaults_are_those_of_format_1():
         {"name": "s", "horizon": 1, "actions": {"levels": [0, 1]}, "covariates": [{"name": "x"}]}
     )
     learning = study.learning
-    assert (learning.pessimism, learning.ridge, learning.sharing, learning.share) == (0.0005, "auto", "auto", "auto")
+    assert (learning.pessimism, learning.ridge, learning.sharing, learning.share) == ("auto", "auto", "auto", "auto")
     assert (learning.failure_probability, learning.misspecification, learning.seed) == (0.99, 0.0, 0)
     assert (study.actions.basis, study.actions.degree, study.actions.scale) == ("polynomial", 2, "unit")
     assert study.actions.labels == ("0", "1")

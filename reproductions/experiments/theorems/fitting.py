@@ -1,7 +1,7 @@
 """Fit all sites of a world, alone and together, from arrays: what an experiment does thousands of times."""
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fdtr import Study, Trajectories, read_trajectories
-from fdtr.learners import Fit, Others, Settings, fit_federated, fit_local, sums_of
+from fdtr.learners import Fit, NoiseUnits, Others, Settings, fit_federated, fit_local, sums_of
 
 Array = NDArray[np.float64]
 
@@ -18,8 +18,12 @@ FAILURE_PROBABILITY = 0.99
 """ξ of the paper's Section 5.1."""
 
 
-def settings(pessimism: float, ridge: float, misspecification: float = 0.0) -> Settings:
-    """c, λ and η, with the paper's ξ."""
+MESSAGE_PESSIMISM = 0.0005
+"""c of the local fits that messages come from where pessimism is in units of noise."""
+
+
+def settings(pessimism: float | NoiseUnits, ridge: float, misspecification: float = 0.0) -> Settings:
+    """Pessimism, λ and η, with the paper's ξ."""
     return Settings(pessimism, ridge, FAILURE_PROBABILITY, misspecification)
 
 
@@ -49,10 +53,14 @@ class Together:
 def fit_together(patients: Patients, learning: Settings, messages: Settings | None = None) -> Together:
     """Algorithms 1 and 2 at every site, with w = 1.
 
-    `messages` are the settings of the local fits that messages come from; those of `learning` where none are given.
+    `messages` are the settings of the local fits that messages come from. Where none are given, they are those of
+    `learning`, but always with a c: noise units never enter a message.
     """
     features = patients.study.feature_map
-    local = tuple(fit_local(rows, features, messages or learning) for rows in patients.sites)
+    if messages is None:
+        in_noise = isinstance(learning.pessimism, NoiseUnits)
+        messages = replace(learning, pessimism=MESSAGE_PESSIMISM) if in_noise else learning
+    local = tuple(fit_local(rows, features, messages) for rows in patients.sites)
     sums = [sums_of(fit, features.n_shared) for fit in local]
     total = reduce(operator.add, sums)
     federated = []

@@ -9,7 +9,8 @@ from experiments.findings import Figure, Finding, Table
 from experiments.intervals import Interval, mean, share
 from experiments.replications import Progress, replicate, seeds_of
 from experiments.theorems.fitting import settings
-from experiments.theorems.pessimism import GOAL, PANELS, QUICK_PANELS, first_to_reach
+from experiments.theorems.judgements import GOAL, first_to_reach
+from experiments.theorems.pessimism import PANELS, QUICK_PANELS
 from experiments.theorems.truth import Cell, Trial, judge_trial
 from fdtr.learners import Settings
 
@@ -74,9 +75,8 @@ def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Fi
     rows: list[MisspecifiedRow] = []
     for start in range(0, len(jobs), runs):
         trial, of_cell = jobs[start], results[start : start + runs]
-        for place, learnt in enumerate(trial.learning):
-            cell = Cell([result[place] for result in of_cell])
-            rows.append(_row(trial.n, trial.departure, learnt.misspecification, learnt.pessimism, cell))
+        for place, (eta, c) in enumerate(_tried(trial.departure, grid)):
+            rows.append(_row(trial.n, trial.departure, eta, c, Cell([result[place] for result in of_cell])))
     return Finding(
         title="Pessimism under misspecification, with and without η (Section 4.1 and S8)",
         shows=[_setup(runs, spec.n_sites), *(sentence for n in sizes for sentence in _sentences(_groups(rows, n)))],
@@ -91,9 +91,13 @@ def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Fi
     )
 
 
+def _tried(departure: float, grid: Sequence[float]) -> list[tuple[float, float]]:
+    """(η, c) to try: every c without η and, in a world that departs, with it."""
+    return [(eta, c) for eta in dict.fromkeys((0.0, departure)) for c in grid]
+
+
 def _learning(departure: float, grid: Sequence[float]) -> tuple[Settings, ...]:
-    """Settings to try: every c without η and, in a world that departs, with it."""
-    return tuple(settings(c, RIDGE, eta) for eta in dict.fromkeys((0.0, departure)) for c in grid)
+    return tuple(settings(c, RIDGE, eta) for eta, c in _tried(departure, grid))
 
 
 def _row(n: int, departure: float, eta: float, c: float, cell: Cell) -> MisspecifiedRow:

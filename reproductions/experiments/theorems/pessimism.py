@@ -1,27 +1,40 @@
-"""Theorem 2 by c: whether V̂₁ ≤ V₁^π̂, whether the confidence event holds, and whether SubOpt keeps its bound."""
+"""Theorem 2 by c: whether V̂₁ ≤ V₁^π̂, whether the confidence event holds, and whether SubOpt keeps its bound.
+
+Pessimism in units of noise, α_h = κ d σ̂_h, which the theorem does not know, is held to the same statements.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scipy.optimize import brentq
 
 from experiments.findings import Figure, Finding, Table
-from experiments.intervals import Interval, mean, share
+from experiments.intervals import Interval
 from experiments.replications import Progress, replicate, seeds_of
-from experiments.theorems.fitting import settings
+from experiments.theorems.fitting import MESSAGE_PESSIMISM, settings
+from experiments.theorems.judgements import (
+    GOAL,
+    Judgements,
+    NoiseRow,
+    PessimismRow,
+    Row,
+    bound_rows,
+    event_rows,
+    first_to_reach,
+    noise_rows,
+    pessimism_rows,
+)
 from experiments.theorems.truth import Cell, Trial, judge_trial
-from fdtr.learners import Settings
+from fdtr.learners import NoiseUnits, Settings
 from fdtr.simulation import WorldSpec
 
 if TYPE_CHECKING:
     import altair
 
 EXPERIMENT = 41
-GOAL = 0.95
-"""Share of cases in which a statement has to hold."""
 
 RUNS = 60
 PANELS = (WorldSpec(n_shared=5, n_specific=5, n_actions=2, horizon=5), WorldSpec())
@@ -30,97 +43,18 @@ PANELS = (WorldSpec(n_shared=5, n_specific=5, n_actions=2, horizon=5), WorldSpec
 RIDGES = (1.0, 0.01)
 """The theorem's λ, and one so small that it does no pessimism of its own."""
 
+USUAL = 0.0005
+"""The c beside which noise units are shown."""
+
 GRID = (0.0, 0.0001, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.007, 0.01, 0.015, 0.02)
 QUICK_PANELS = (WorldSpec(n_sites=2, n_shared=2, n_specific=2, n_actions=2, horizon=3),)
-QUICK_GRID = (0.0, 0.002, 0.02)
+QUICK_GRID = (0.0, USUAL, 0.002, 0.02)
 
+DEFAULTS = (0.03, 0.1)
+"""κ of a study with defaults: the usual one, and that of sites where patients with usual care fared better."""
 
-@dataclass(frozen=True, eq=False)
-class Judgements:
-    """What was judged in one `world` with one λ, by c; `theory` is the c that the proof asks for."""
-
-    world: str
-    horizon: int
-    theory: float
-    ridge: float
-    cells: Mapping[float, Cell]
-
-    @property
-    def name(self) -> str:
-        """World and λ in words."""
-        return f"{self.world}, λ = {self.ridge:g}"
-
-
-@dataclass(frozen=True)
-class Row:
-    """What every row has: the world, λ, c, and a share of cases with its 95% interval."""
-
-    world: str
-    ridge: float
-    pessimism: float
-    share: float
-    low: float
-    high: float
-
-    @property
-    def interval(self) -> Interval:
-        """The share."""
-        return Interval(self.share, self.low, self.high)
-
-
-@dataclass(frozen=True)
-class PessimismRow(Row):
-    """The share of (run, site) with V̂₁ ≤ V₁^π̂, the mean V̂₁ (`promised`) and V₁^π̂ (`value`), with intervals.
-
-    `states` is the share of first states at which the same holds; `promised_largest` the largest V̂₁ of all;
-    `monte_carlo` the mean standard error of V₁^π̂; `best` the mean of V₁*.
-    """
-
-    states: float
-    promised: float
-    promised_low: float
-    promised_high: float
-    promised_largest: float
-    value: float
-    value_low: float
-    value_high: float
-    monte_carlo: float
-    best: float
-
-
-@dataclass(frozen=True)
-class EventRow(Row):
-    """The confidence event: the share of (run, site, step) in which it holds at every probed pair (x, a).
-
-    `everywhere` is the share in which ‖θ̂ − θ̄‖_Σ ≤ α, so that it holds at every pair there could be; `pairs` the share
-    of pairs; `all_steps` the share of (run, site) in which it holds at every step, with its interval.
-    """
-
-    everywhere: float
-    pairs: float
-    all_steps: float
-    all_steps_low: float
-    all_steps_high: float
-
-
-@dataclass(frozen=True)
-class BoundRow(Row):
-    """The share of (run, site) with SubOpt ≤ 2 Σ_h E_π*[Γ_h], and the means of both sides and of their `ratio`.
-
-    `empty` is the share of (run, site) whose bound exceeds H, which any policy keeps. `confident` counts the
-    (run, site) in which the confidence event held, and `broken` those of them in which the bound or V̂₁ ≤ V₁^π̂ did not.
-    """
-
-    suboptimality: float
-    suboptimality_low: float
-    suboptimality_high: float
-    bound: float
-    bound_low: float
-    bound_high: float
-    ratio: float
-    empty: float
-    confident: int
-    broken: int
+NOISE_GRID = (0.0, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5, 1.0)
+QUICK_NOISE_GRID = (0.0, *DEFAULTS)
 
 
 def theory_pessimism(n_features: int) -> float:
@@ -135,7 +69,7 @@ def theory_pessimism(n_features: int) -> float:
 
 
 def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Finding:
-    """Fit valid worlds with every c, and hold each fit to the truth."""
+    """Fit valid worlds with every c and κ, and hold each fit to the truth."""
     judgements = judge(seed, quick, processes, progress)
     shows = [_setup(judgements)]
     for judged in judgements:
@@ -144,17 +78,16 @@ def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Fi
             _theory_sentence(judged),
             _event_sentence(judged),
             _bound_sentence(judged),
+            _noise_sentence(judged),
         ]
     return Finding(
         title="Pessimism, the confidence event and the suboptimality bound (Theorem 2)",
         shows=shows,
         tables=[
-            Table(f"theorem2-{name}", [row for judged in judgements for row in rows_of(judged)])
-            for name, rows_of in (
-                ("pessimism", pessimism_rows),
-                ("confidence", event_rows),
-                ("suboptimality", bound_rows),
-            )
+            Table("theorem2-pessimism", [row for judged in judgements for row in pessimism_rows(judged)]),
+            Table("theorem2-confidence", [row for judged in judgements for row in event_rows(judged)]),
+            Table("theorem2-suboptimality", [row for judged in judgements for row in bound_rows(judged)]),
+            Table("theorem2-noise", [row for judged in judgements for row in noise_rows(judged)]),
         ],
         figures=[
             Figure(
@@ -170,11 +103,11 @@ def run(seed: int, quick: bool, processes: int | None, progress: Progress) -> Fi
 
 
 def judge(seed: int, quick: bool, processes: int | None, progress: Progress) -> list[Judgements]:
-    """Fit and judge every world with every λ and c."""
-    panels, grid = (QUICK_PANELS, QUICK_GRID) if quick else (PANELS, GRID)
+    """Fit and judge every world with every λ, c and κ."""
+    panels, grid, noise = (QUICK_PANELS, QUICK_GRID, QUICK_NOISE_GRID) if quick else (PANELS, GRID, NOISE_GRID)
     runs, n, draws = (2, 60, 50) if quick else (RUNS, 200, 1000)
     jobs = [
-        Trial(spec, 0.0, n, _learning(spec, grid), draws, seeds_of(seed, EXPERIMENT, number, r))
+        Trial(spec, 0.0, n, _learning(spec, grid, noise), draws, seeds_of(seed, EXPERIMENT, number, r))
         for number, spec in enumerate(panels)
         for r in range(runs)
     ]
@@ -184,19 +117,25 @@ def judge(seed: int, quick: bool, processes: int | None, progress: Progress) -> 
         spec, learning = jobs[start].spec, jobs[start].learning
         name = f"d = {_features(spec)}, |A| = {spec.n_actions}, H = {spec.horizon}"
         for ridge in RIDGES:
-            cells = {
-                learnt.pessimism: Cell([result[place] for result in results[start : start + runs]])
-                for place, learnt in enumerate(learning)
-                if learnt.ridge == ridge
-            }
-            judgements.append(Judgements(name, spec.horizon, theory_pessimism(_features(spec)), ridge, cells))
+            cells: dict[float, Cell] = {}
+            noise_cells: dict[float, Cell] = {}
+            for place, learnt in enumerate(learning):
+                if learnt.ridge != ridge:
+                    continue
+                cell = Cell([result[place] for result in results[start : start + runs]])
+                if isinstance(learnt.pessimism, NoiseUnits):
+                    noise_cells[learnt.pessimism.noise] = cell
+                else:
+                    cells[learnt.pessimism] = cell
+            theory = theory_pessimism(_features(spec))
+            judgements.append(Judgements(name, spec.horizon, theory, ridge, cells, noise_cells))
     return judgements
 
 
-def _learning(spec: WorldSpec, grid: Sequence[float]) -> tuple[Settings, ...]:
-    """Settings to try: every λ with every c of the grid, with c = 1 and with the theory's c."""
-    pessimisms = (*grid, 1.0, theory_pessimism(_features(spec)))
-    return tuple(settings(c, ridge) for ridge in RIDGES for c in pessimisms)
+def _learning(spec: WorldSpec, grid: Sequence[float], noise: Sequence[float]) -> tuple[Settings, ...]:
+    """Settings to try: every λ with every c of the grid, with c = 1, with the theory's c, and with every κ."""
+    pessimisms: list[float | NoiseUnits] = [*grid, 1.0, theory_pessimism(_features(spec)), *map(NoiseUnits, noise)]
+    return tuple(settings(pessimism, ridge) for ridge in RIDGES for pessimism in pessimisms)
 
 
 def _features(spec: WorldSpec) -> int:
@@ -204,72 +143,14 @@ def _features(spec: WorldSpec) -> int:
     return 2 * (spec.n_shared + spec.n_specific)
 
 
-def pessimism_rows(judged: Judgements) -> list[PessimismRow]:
-    """A row for each c."""
-    rows = []
-    for c, cell in judged.cells.items():
-        holds, promised, value = (cell.each(name) for name in ("pessimistic", "promised", "value"))
-        rows.append(
-            PessimismRow(
-                judged.world, judged.ridge, c, *share(holds).ends, float(cell.each("kept").mean()),
-                *mean(promised).ends, float(promised.max()), *mean(value).ends,
-                float(cell.each("standard_error").mean()), float((value + cell.each("suboptimality")).mean()),
-            )
-        )  # fmt: skip
-    return rows
-
-
-def event_rows(judged: Judgements) -> list[EventRow]:
-    """A row for each c."""
-    rows = []
-    for c, cell in judged.cells.items():
-        inside, everywhere = cell.each("inside"), float(cell.each("everywhere").mean())
-        all_steps = share(cell.each("confident")).ends
-        rows.append(
-            EventRow(
-                judged.world, judged.ridge, c, *share(inside == 1.0).ends, everywhere, float(inside.mean()), *all_steps
-            )
-        )
-    return rows
-
-
-def bound_rows(judged: Judgements) -> list[BoundRow]:
-    """A row for each c but 0, whose bound is 0."""
-    rows = []
-    for c, cell in judged.cells.items():
-        if c == 0:
-            continue
-        suboptimality, bound, confident = (cell.each(name) for name in ("suboptimality", "bound", "confident"))
-        bounded = suboptimality <= bound
-        broken = confident & ~(bounded & cell.each("pessimistic"))
-        rows.append(
-            BoundRow(
-                judged.world, judged.ridge, c, *share(bounded).ends, *mean(suboptimality).ends, *mean(bound).ends,
-                float((suboptimality / bound).mean()), float((bound > judged.horizon).mean()),
-                int(confident.sum()), int(broken.sum()),
-            )
-        )  # fmt: skip
-    return rows
-
-
-def first_to_reach(shares: Sequence[float], goal: float = GOAL) -> int | None:
-    """The place from which on a share is never below `goal`; None where the last one is.
-
-    >>> first_to_reach([0.2, 0.96, 0.94, 0.97, 1.0])
-    3
-    """
-    below = [place for place, share in enumerate(shares) if share < goal]
-    first = below[-1] + 1 if below else 0
-    return first if first < len(shares) else None
-
-
 def _setup(judgements: Sequence[Judgements]) -> str:
     runs, sites = judgements[0].cells[0.0].each("value").shape
     error = max(row.monte_carlo for judged in judgements for row in pessimism_rows(judged))
     return (
         f"FDTR with w = 1 and ξ = 0.99 on valid linear MDPs, {runs} runs of {sites} sites in each world; messages come "
-        "from LDTR with the same c and λ. V̂₁ and V₁^π̂ are means over the same fresh first states. The Monte-Carlo "
-        f"standard error of V₁^π̂ is {error:.4f} at most, on average over a row."
+        f"from LDTR with the same c and λ (where pessimism is in units of noise, with c = {MESSAGE_PESSIMISM:g}). V̂₁ "
+        "and V₁^π̂ are means over the same fresh first states. The Monte-Carlo standard error of V₁^π̂ is "
+        f"{error:.4f} at most, on average over a row."
     )
 
 
@@ -328,6 +209,26 @@ def _bound_sentence(judged: Judgements) -> str:
         f"bound {row.bound:.3f} and their ratio {row.ratio:.2f} on average.{vacuous} In the {confident} cases of all c "
         f"in which the confidence event held, the bound or V̂₁ ≤ V₁^π̂ was broken {broken} times. "
         f"{'Holds' if broken == 0 else 'Fails'}."
+    )
+
+
+def _noise_sentence(judged: Judgements) -> str:
+    """V̂₁ ≤ V₁^π̂ with the default κ, beside the usual c."""
+    rows = noise_rows(judged)
+    [usual] = [row for row in pessimism_rows(judged) if row.pessimism == USUAL]
+    [event] = [row.share for row in event_rows(judged) if row.pessimism == USUAL]
+    defaults = [row for row in rows if row.noise in DEFAULTS]
+    beside: list[NoiseRow | PessimismRow] = [*defaults, usual]
+    shares = [f"{row.interval.per_cent} at noise = {row.noise:g}" for row in defaults]
+    values = [f"{row.promised:.3f} (value {row.value:.3f})" for row in beside]
+    events = [f"{at:.1%}" for at in (*(row.event for row in defaults), event)]
+    place = first_to_reach([row.share for row in rows])
+    smallest = "none that was tried" if place is None else f"{rows[place].noise:g}"
+    return (
+        f"{judged.name}, pessimism in units of noise: V̂₁ ≤ V₁^π̂ in {' and '.join(shares)}, the defaults, and in "
+        f"{usual.interval.per_cent} of (run, site) at c = {USUAL:g}; the smallest noise that reaches {GOAL:.0%} is "
+        f"{smallest}. In the same order V̂₁ is {', '.join(values)}, and the confidence event holds in "
+        f"{', '.join(events)} of (run, site, step)."
     )
 
 

@@ -167,7 +167,7 @@ class SiteTruth:
             stage, rule = self.stages[h], fit.bounds[h]
             ahead = self.ahead_of(h, promised)
             inside[h] = self._inside(fit, h, ahead)
-            everywhere[h] = self._off(fit, h, ahead) <= fit.penalty.scale
+            everywhere[h] = self._off(fit, h, ahead) <= fit.penalties[h].scale
             penalties = rule.penalties(stage.psi)
             bounds = rule.estimates(stage.psi) - penalties
             choices.append(bounds.argmax(axis=0))
@@ -270,7 +270,7 @@ class Trial:
 def judge_trial(trial: Trial) -> list[list[Judged]]:
     """FDTR with every setting at every site beside the truth: by setting, then by site.
 
-    Messages come from LDTR with the same setting, as in Algorithm 2.
+    Messages come from LDTR with the same setting, as in Algorithm 2, but never with pessimism in units of noise.
     """
     of_world, of_table, *of_truth = (np.random.default_rng(s) for s in anew(trial.seeds).spawn(2 + trial.spec.n_sites))
     world = misspecify(make_world(trial.spec, of_world), trial.departure)

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.normal_equations import half_solve
 
+SMALLEST_VARIANCE = 0.001
+"""Smallest σ̂² of an outcome on the mapped scale."""
+
 Array = NDArray[np.float64]
 
 
@@ -31,6 +34,43 @@ def penalty_scale(pessimism: float, n_features: int, horizon: int, zeta: float) 
     1.0
     """
     return pessimism * n_features * horizon * math.sqrt(zeta)
+
+
+@dataclass(frozen=True)
+class NoiseUnits:
+    """Pessimism in units of the outcome's noise: α_h = κ d σ̂_h, in place of c d H √ζ. `noise` is κ.
+
+    σ̂_h is the residual standard deviation of step h at the site, `noise_level`. α then has the units of a standard
+    error: it neither grows with the horizon, nor with the logarithm of the number of patients.
+    """
+
+    noise: float
+
+    def penalty_scale(self, n_features: int, noise_level: float) -> float:
+        """α = κ d σ̂.
+
+        >>> NoiseUnits(0.03).penalty_scale(n_features=20, noise_level=0.5)
+        0.3
+        """
+        return self.noise * n_features * noise_level
+
+
+def noise_level(residual: float, n: int, degrees: float, spread: float, n_features: int, span: float) -> float:
+    """σ̂ of one step: the standard deviation of Y about its regression.
+
+        σ̂² = (YᵀY − 2θᵀb + θᵀΛθ) / max(n − tr(Σ⁻¹Λ), n/5),   at least 0.001
+
+    `residual` is the numerator, `degrees` is tr(Σ⁻¹Λ), `spread` the variance of Y about its mean, `n_features` d. Where
+    n < 2d a regression leaves almost no residual, and σ̂ is at least the standard deviation of Y itself. Fewer than two
+    patients say nothing: σ̂ is then half of `span`, the largest possible Y.
+
+    >>> noise_level(residual=20.0, n=100, degrees=20.0, spread=1.0, n_features=20, span=5.0)
+    0.5
+    """
+    if n < 2:
+        return span / 2
+    variance = max(residual / max(n - degrees, n / 5), SMALLEST_VARIANCE)
+    return math.sqrt(max(variance, spread) if n < 2 * n_features else variance)
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ COMMANDS: Panels = {
         ),
         "init": Command("table_commands:init", "Draft a study file from a table."),
         "check": Command("table_commands:check", "What a table holds, can identify, and may release."),
-        "tune": Command("table_commands:tune", "How each site's held-out patients judge λ, w and what to share."),
+        "tune": Command("table_commands:tune", "How each site's held-out patients judge sharing, λ and usual care."),
         "study": Group("The study file itself: its schema and its fingerprint.", _STUDY),
         "policy": Group("Use a policy: what it would do for one state, and why.", _POLICY),
         "message": Group("Show what a message holds.", _MESSAGE),

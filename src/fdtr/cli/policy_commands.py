@@ -19,8 +19,8 @@ def recommend(
 ) -> None:
     """Show what a policy would do for one state, and why.
 
-    For every action: the estimate, the penalty, the bound. Writes and sends nothing. Research software:
-    not for bedside use.
+    For every action: the estimate, the penalty, and a cautious estimate, which is their difference. Writes and sends
+    nothing. Research software: not for bedside use.
     """
     loaded = Policy.load(policy)
     explanation = loaded.explain(_parse_state(state, loaded.features.covariates), step)
@@ -72,7 +72,7 @@ def _show_recommendation(policy: Policy, explanation: Explanation, machine: bool
         rows.append([a.label, *(f"{x:.3f}" for x in numbers)])
         if raw:
             rows[-1].append(f"{a.bound * (high - low) + left * low:.4g}")
-    columns = ["action", "estimate", "of it shared", "of it this site's own", "penalty", "lower bound"]
+    columns = ["action", "estimate", "of it shared", "of it this site's own", "penalty", "cautious estimate"]
     title = f"Expected sum of rewards from here on, each mapped onto [0, 1]: at most {left}"
-    show.table(title, [*columns, *(["bound in raw units"] if raw else [])], rows)
-    show.line("The action with the largest lower bound is taken. Research software: not for bedside use.")
+    show.table(title, [*columns, *(["in raw units"] if raw else [])], rows)
+    show.line("The action with the largest cautious estimate is taken. Research software: not for bedside use.")

@@ -125,10 +125,14 @@ def fit(
     fitted = fit_federated(inputs.study, inputs.rows, inputs.total, inputs.sent)
     fitted.policy.save(out)
     policy, members = fitted.policy, inputs.total.sites
+    reasons = fitted.choice.reasons(policy.site)
     if json:
-        show.as_json({"site": policy.site, "method": policy.method, "sites": members, "policy": out})
+        answer = {"site": policy.site, "method": policy.method, "sites": members, "policy": out}
+        show.as_json({**answer, "settings": policy.settings, "reasons": reasons})
         return
     show.line(f"Wrote {out}: the policy of {policy.site}, learnt with {len(members) - 1} other sites. Keep it here.")
+    for reason in reasons:
+        show.line(reason)
 
 
 def evaluate(

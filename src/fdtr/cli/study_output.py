@@ -5,14 +5,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fdtr.algebra.pessimism import NoiseUnits
 from fdtr.cli import show
 from fdtr.inference.identification import rejected
 from fdtr.inference.shared_effects import SMALL_P
 from fdtr.pipeline.results import Results
-from fdtr.pipeline.tuning_curves import JudgedCandidate, TuningCurves
 from fdtr.report.record import Record
+from fdtr.site.fitting import FederatedFit
 from fdtr.site.site_check import SiteCheck
 from fdtr.study import Study
+from fdtr.tuning import Choice, Rung, UsualCare
 
 
 def show_checks(study: Study, checks: Sequence[SiteCheck], machine: bool) -> None:
@@ -43,41 +45,54 @@ def show_checks(study: Study, checks: Sequence[SiteCheck], machine: bool) -> Non
         show.line(alone)
 
 
-def show_tuning(by_site: Mapping[str, TuningCurves], machine: bool) -> None:
+def show_tuning(by_site: Mapping[str, Choice], machine: bool) -> None:
     """Print how each site's held-out patients judge the settings."""
     if machine:
         show.as_json(
             {
                 site: {
-                    "chosen": curves.chosen,
-                    "ridge": curves.by_ridge,
-                    "sharing": curves.by_sharing,
-                    "pessimism": curves.by_pessimism,
+                    "chosen": choice.candidate,
+                    "rungs": [{**vars(rung), "rejected": rung.rejected} for rung in choice.rungs],
+                    "in_words": choice.in_words(site),
+                    "usual_care": _care(choice.usual_care, site),
                 }
-                for site, curves in by_site.items()
+                for site, choice in by_site.items()
             }
         )
         return
-    columns = ["shares", "ridge λ", "sharing w", "held-out error", "± se", "contrast", "± se"]
-    for site, curves in by_site.items():
-        chosen = curves.chosen
-        words = f"λ = {chosen.ridge:g}, w = {chosen.sharing:g}, sharing {chosen.share if chosen.sharing else 'nothing'}"
-        show.line(f"{site} chose {words}. Both criteria, as excess over the chosen setting, whose sum is least:")
-        for title, judged in (("By ridge", curves.by_ridge), ("By sharing", curves.by_sharing)):
-            if len(judged) > 1:
-                show.table(title, columns, [_judged(j) for j in judged], keys=3)
-        if curves.by_pessimism:
-            gains = [
-                [f"{other.pessimism:g}", f"{other.gain:.3g}", f"{other.standard_error:.3g}"]
-                for other in curves.by_pessimism
-            ]
-            show.table("By c: gain over 0.0005 in fitted-Q value; more than 2 se moves c", ["c", "gain", "± se"], gains)
+    columns = ["shares", "weight w", "ridge λ", "excess error", "tolerated", "verdict"]
+    for site, choice in by_site.items():
+        show.line(choice.in_words(site))
+        if choice.usual_care is not None:
+            care = choice.usual_care
+            show.line(f"{care.in_words(site)} (t = {care.statistic:.1f}, noise = {care.pessimism.noise:g})")
+        if len(choice.rungs) > 1:
+            show.table(
+                "From the most sharing to none; the first that is tolerated is taken:",
+                columns,
+                [_rung(rung, choice) for rung in choice.rungs],
+                keys=2,
+            )
 
 
-def _judged(judged: JudgedCandidate) -> list[str]:
-    c = judged.candidate
-    numbers = (judged.error, judged.error_se, judged.contrast, judged.contrast_se)
-    return [c.share if c.sharing else "nothing", f"{c.ridge:g}", f"{c.sharing:g}", *(f"{x:.3g}" for x in numbers)]
+def _care(care: UsualCare | None, site: str) -> dict[str, Any] | None:
+    if care is None:
+        return None
+    numbers = {"statistic": care.statistic, "better": care.better, "noise": care.pessimism.noise}
+    return {**numbers, "in_words": care.in_words(site)}
+
+
+def _rung(rung: Rung, choice: Choice) -> list[str]:
+    c = rung.candidate
+    verdict = "not tolerated" if rung.rejected else "chosen" if c == choice.candidate else "not needed"
+    numbers = (f"{rung.excess:.3g}", f"{rung.tolerance:.3g}" if math.isfinite(rung.tolerance) else "–")
+    return [f"{c.share}s" if c.sharing else "nothing", f"{c.sharing:g}", f"{c.ridge:g}", *numbers, verdict]
+
+
+def _chosen(fit: FederatedFit) -> list[str]:
+    c, pessimism = fit.chosen, fit.settings.pessimism
+    how = f"noise {pessimism.noise:g}" if isinstance(pessimism, NoiseUnits) else f"c {pessimism:g}"
+    return [f"{c.share}s" if c.sharing else "nothing", f"{c.sharing:g}", f"{c.ridge:g}", how]
 
 
 def show_results(results: Results, folder: Path, machine: bool) -> None:
@@ -95,10 +110,11 @@ def show_results(results: Results, folder: Path, machine: bool) -> None:
     baselines = [method for method in results.methods if method != "FDTR"]
     title = f"{results.study.name}: in how many decisions FDTR would do the same as practice and as each baseline"
     show.table(title, ["site", "patients", "practice", *baselines, "disclosure"], rows)
-    chosen = [(site, fit.chosen) for site, fit in results.federated.items()]
-    if "auto" in (results.study.learning.ridge, results.study.learning.sharing, results.study.learning.share):
-        rows = [[site, f"{c.ridge:g}", f"{c.sharing:g}", c.share if c.sharing else "nothing"] for site, c in chosen]
-        show.table("Chosen by each site's own held-out patients", ["site", "ridge λ", "sharing w", "shares"], rows)
+    learning = results.study.learning
+    if "auto" in (learning.pessimism, learning.ridge, learning.sharing, learning.share):
+        columns = ["site", "shares", "weight w", "ridge λ", "pessimism"]
+        rows = [[site, *_chosen(fit)] for site, fit in results.federated.items()]
+        show.table("Settings of each site; what the study leaves open, its own held-out patients chose", columns, rows)
     _values(results.study, results.record)
     shared = results.record.shared_coefficients
     show.coefficients_table(
@@ -143,7 +159,8 @@ def show_demo(results: Results, folder: Path, machine: bool) -> None:
         for site, choices in example.by_site.items():
             bounds = "  ".join(f"{choice.label} {choice.bound:.2f}" for choice in choices)
             rows.append([site, next(choice.label for choice in choices if choice.chosen), bounds])
-        show.table("What each hospital would do", ["hospital", "fluids", "lower bound of each dose's value"], rows)
+        columns = ["hospital", "fluids", "cautious estimate of each dose's value"]
+        show.table("What each hospital would do", columns, rows)
     show.line(f"Study, table, policies and report are in {folder}/. Open report.html there; edit and re-run:")
     show.line(f"  {show.program()} run {folder}/study.toml {folder}/table.csv --out {folder}-mine")
 

@@ -17,7 +17,7 @@ from fdtr.pipeline.draft import draft_study
 from fdtr.pipeline.result_folder import refuse_foreign
 from fdtr.pipeline.results import report_again
 from fdtr.pipeline.run import run as run_study
-from fdtr.pipeline.tuning_curves import tune as tune_sites
+from fdtr.pipeline.run import tune as tune_sites
 from fdtr.progress import stage
 from fdtr.report.record import RESULTS_FILE
 from fdtr.site.rows import read_trajectories
@@ -66,16 +66,16 @@ def tune(
     round_number: RoundNumber = 1,
     json: Json = False,
 ) -> None:
-    """How each site's held-out patients judge λ, w and what to share. Writes and sends nothing.
+    """How each site's held-out patients judge sharing, λ and usual care. Writes and sends nothing.
 
-    Shown are held-out errors, and those of the contrasts between actions; they choose settings and are no estimate of
-    what a policy is worth.
+    Shown are errors on held-out patients, of outcomes and of contrasts between actions. They choose settings and are no
+    estimate of what a policy is worth.
     """
     loaded = Study.load(study)
     rows = read_trajectories(data, loaded, site if total else None)
     answer = read_total(total, loaded, round_of(loaded, round_number)) if total else None
-    curves = tune_sites(loaded, rows, answer, find_kept(answer, rows.site, loaded) if answer else None)
-    study_output.show_tuning({name: of_site for name, of_site in curves.items() if site in (None, name)}, json)
+    choices = tune_sites(loaded, rows, answer, find_kept(answer, rows.site, loaded) if answer else None)
+    study_output.show_tuning({name: of_site for name, of_site in choices.items() if site in (None, name)}, json)
 
 
 def run(

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtrc, chdtri, chndtr, ndtr, ndtri
 
 from fdtr.algebra.normal_equations import invert
-from fdtr.algebra.pessimism import log_term, penalty_scale
+from fdtr.algebra.pessimism import NoiseUnits, log_term, penalty_scale
 from fdtr.features import FeatureMap
 from fdtr.features.bases import Linear, Polynomial
 from fdtr.summary import Sums
@@ -252,6 +252,8 @@ def theorem3_bound(total: Sums, n_features: int, settings: "Settings") -> Array:
     `n_features` is d; `settings` hold c, λ and ξ; N is the number of patients at the first step, or at the first step
     that some site released.
     """
+    if isinstance(settings.pessimism, NoiseUnits):
+        raise TypeError("Theorem 3 speaks of the paper's c, not of noise units.")
     released = total.n[total.n > 0]
     n = float(released[0]) if len(released) else 1.0
     zeta = log_term(n_features, total.horizon, n, settings.failure_probability)

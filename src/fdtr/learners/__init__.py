@@ -2,7 +2,7 @@
 
     fit_local           LDTR, Algorithm 1: this site's patients alone
     fit_federated       FDTR, Algorithm 2: shared effects estimated with the sums of `Others`, (10) and (11)
-    fit_with_each       FDTR for several c at once
+    fit_with_each       FDTR for several pessimisms at once: the paper's c, or `NoiseUnits`
     MajorityVote        the action that most of several policies recommend
 
 All take `Trajectories` of one site and a `FeatureMap`; the pessimistic ones also `Settings` and return a `Fit`. They
@@ -26,7 +26,7 @@ True
 >>> np.array_equal(alone.theta, local["site-1"].theta), np.array_equal(together.theta, alone.theta)
 (True, False)
 >>> each = fit_with_each(sites["site-1"], features, settings, others, 1.0, "value", pessimisms=(0.0, 0.005))
->>> bool(each[1].penalty.scale > each[0].penalty.scale)
+>>> each[1].penalties[0].scale > each[0].penalties[0].scale
 True
 >>> steps = [(s.gram, s.moment, s.reward_moment, s.reward_square, s.n) for s in local["site-1"].statistics]
 >>> message = stack_steps([summarize_step(*step, n_shared=features.n_shared) for step in steps])
@@ -34,6 +34,7 @@ True
 True
 """
 
+from fdtr.algebra.pessimism import NoiseUnits
 from fdtr.learners.backward import Fit, Settings, sums_of
 from fdtr.learners.baselines import MajorityVote
 from fdtr.learners.federated import Others, fit_federated, fit_with_each
@@ -43,6 +44,7 @@ from fdtr.summary import Sums, stack_steps, summarize_step
 __all__ = [
     "Fit",
     "MajorityVote",
+    "NoiseUnits",
     "Others",
     "Settings",
     "Sums",

@@ -20,8 +20,8 @@ class StepStatistics:
     """The sums of one step that every learner uses: Λ and ΦᵀY of the paper's (7), and what else derives from the rows.
 
     `gram` (d, d) is ΦᵀΦ; `reward_moment` (d,) is Φᵀr and `value_moment` (d,) is ΦᵀV_{h+1}; `reward_square`,
-    `value_square` and `target_square` are rᵀr, VᵀV and YᵀY; `action_counts` (A,) counts patients by action. There is
-    no repr because it would print these sums.
+    `value_square` and `target_square` are rᵀr, VᵀV and YᵀY; `target_sum` is the sum of Y; `action_counts` (A,) counts
+    patients by action. There is no repr because it would print these sums.
     """
 
     gram: Array
@@ -30,12 +30,24 @@ class StepStatistics:
     reward_square: float
     value_square: float
     target_square: float
+    target_sum: float
     action_counts: NDArray[np.int64]
 
     @property
     def n(self) -> int:
         """Patients present at this step."""
         return int(self.action_counts.sum())
+
+    @property
+    def target_variance(self) -> float:
+        """Variance of Y about its mean; 0 for fewer than two patients."""
+        if self.n < 2:
+            return 0.0
+        return max(self.target_square - self.target_sum**2 / self.n, 0.0) / (self.n - 1)
+
+    def residual_square(self, theta: Array) -> float:
+        """‖Y − Φθ‖² = YᵀY − 2θᵀb + θᵀΛθ."""
+        return max(float(self.target_square - 2 * theta @ self.moment + theta @ self.gram @ theta), 0.0)
 
     @property
     def moment(self) -> Array:
@@ -60,19 +72,20 @@ def accumulate_each(step: Step, features: FeatureMap, next_values: Sequence[Next
     """The sums of a step for each of several V_{h+1}, in one pass. Only the sums with V differ between them."""
     m, n_actions, width = features.n_functions, features.n_actions, features.n_functions + 1 + len(next_values)
 
-    def sums(chunk: Chunk) -> tuple[Array, NDArray[np.int64]]:
+    def sums(chunk: Chunk) -> tuple[Array, Array, NDArray[np.int64]]:
         rows = np.empty((width, len(chunk.rewards)))
         features.psi(chunk.states, out=rows[:m])
         rows[m] = chunk.rewards
         future_values(chunk, features, next_values, out=rows[m + 1 :])
         counts = np.bincount(chunk.actions, minlength=n_actions)
-        return grams_by_action(rows, chunk.actions, counts), counts
+        return grams_by_action(rows, chunk.actions, counts), rows[m:].sum(axis=1), counts
 
     grams, counts = np.zeros((n_actions, width, width)), np.zeros(n_actions, dtype=np.int64)
+    outcomes = np.zeros(1 + len(next_values))
 
-    def add(part: tuple[Array, NDArray[np.int64]]) -> None:
-        np.add(grams, part[0], out=grams)
-        np.add(counts, part[1], out=counts)
+    def add(part: tuple[Array, Array, NDArray[np.int64]]) -> None:
+        for total, chunk_sum in zip((grams, outcomes, counts), part, strict=True):
+            np.add(total, chunk_sum, out=total)
 
     for_chunks(sums, add, step.chunks(rows_in_cache(width)))
     squares = grams[:, m:, m:].sum(axis=0)
@@ -86,6 +99,7 @@ def accumulate_each(step: Step, features: FeatureMap, next_values: Sequence[Next
             reward_square=float(squares[0, 0]),
             value_square=float(squares[v, v]),
             target_square=float(squares[0, 0] + squares[0, v] + squares[v, 0] + squares[v, v]),
+            target_sum=float(outcomes[0] + outcomes[v]),
             action_counts=counts,
         )
         for v in range(1, 1 + len(next_values))

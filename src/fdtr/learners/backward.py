@@ -1,13 +1,23 @@
 """Pessimistic value iteration, from the last step to the first: the loop that Algorithms 1 and 2 share."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.noised import StepSums
-from fdtr.algebra.pessimism import LowerBound, Penalty, log_term, misspecified, penalty_roots, penalty_scale
+from fdtr.algebra.normal_equations import half_solve
+from fdtr.algebra.pessimism import (
+    LowerBound,
+    NoiseUnits,
+    Penalty,
+    log_term,
+    misspecified,
+    noise_level,
+    penalty_roots,
+    penalty_scale,
+)
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import StepStatistics, accumulate_each
@@ -21,19 +31,26 @@ Array = NDArray[np.float64]
 class Settings:
     """Tuning constants of the paper's (13): `pessimism` c, `ridge` λ, `failure_probability` ξ; `misspecification` η.
 
+    `pessimism` may also be in units of noise: `NoiseUnits(0.03)`.
+
     >>> Settings(pessimism=0.005, ridge=1.0, failure_probability=0.99, misspecification=0.0).ridge
     1.0
     """
 
-    pessimism: float
+    pessimism: float | NoiseUnits
     ridge: float
     failure_probability: float
     misspecification: float
 
+    def with_pessimism_times(self, factor: float) -> "Settings":
+        """These settings with the pessimism multiplied."""
+        c = self.pessimism
+        return replace(self, pessimism=NoiseUnits(factor * c.noise) if isinstance(c, NoiseUnits) else factor * c)
+
 
 @dataclass(frozen=True, repr=False)
 class Solution:
-    """The regressions of one step: `theta` (d, p), a column for each penalty; `precision` Σ = L Lᵀ and `factor` L."""
+    """The regressions of one step: `theta` (d, p), a column for each pessimism; `precision` Σ = L Lᵀ and `factor` L."""
 
     theta: Array
     precision: Array
@@ -44,13 +61,13 @@ class Solution:
 class Fit:
     """Result of a learner, for every step.
 
-    `theta` (H, d); `precision` Σ (H, d, d); the `penalty`; `statistics`, the sums from which θ was solved; `bounds`,
+    `theta` (H, d); `precision` Σ (H, d, d); the `penalties`; `statistics`, the sums from which θ was solved; `bounds`,
     the lower bounds by which the policy acts.
     """
 
     theta: Array
     precision: Array
-    penalty: Penalty
+    penalties: tuple[Penalty, ...]
     statistics: tuple[StepStatistics, ...]
     bounds: tuple[LowerBound, ...]
 
@@ -59,29 +76,40 @@ def fit_backward(
     rows: Trajectories,
     features: FeatureMap,
     solve_step: Callable[[int, Sequence[StepStatistics]], Solution],
-    penalties: Sequence[Penalty],
+    settings: Settings,
+    n: float,
+    pessimisms: Sequence[float | NoiseUnits],
 ) -> list[Fit]:
-    """The loop over steps of Algorithms 1 and 2, which differ only in how a step is solved; one fit for each penalty.
+    """The loop over steps of Algorithms 1 and 2, which differ only in how a step is solved; one fit for each pessimism.
 
         Q̂_h = min{φᵀθ_h − Γ_h, H−h+1}⁺,   V̂_h = max_a Q̂_h,   Γ_h as in (12),   V̂_{H+1} = 0
 
-    `solve_step(h, sums)` is the regression of step h. Σ does not depend on the penalty, which enters only through
-    V_{h+1}: fits with several penalties share every pass over the data and every factorisation.
+    `solve_step(h, sums)` is the regression of step h, `n` is N of (13). Σ does not depend on the penalty, which enters
+    only through V_{h+1}: fits with several penalties share every pass over the data and every factorisation.
     """
-    horizon, indices = rows.horizon, range(len(penalties))
+    horizon, indices = rows.horizon, range(len(pessimisms))
     next_values: list[LowerBound | None] = [None for _ in indices]
     solutions: list[Solution] = []
     statistics: list[list[StepStatistics]] = []
+    penalties: list[list[Penalty]] = []
     bounds: list[list[LowerBound]] = []
     with one_blas_thread():
         for h in reversed(range(horizon)):
             sums = accumulate_each(rows.step(h), features, next_values)
             solution = solve_step(h, sums)
             roots = penalty_roots(solution.factor, features.embeddings)
+            penalties.append(
+                [
+                    penalty_of(
+                        replace(settings, pessimism=pessimism), solution, sums[index], index, horizon, horizon - h, n
+                    )
+                    for index, pessimism in enumerate(pessimisms)
+                ]
+            )
             bounds.append(
                 [
                     LowerBound.of_penalised(theta, roots, features.embeddings, penalty, cap=horizon - h)
-                    for theta, penalty in zip(solution.theta.T, penalties, strict=True)
+                    for theta, penalty in zip(solution.theta.T, penalties[-1], strict=True)
                 ]
             )
             next_values = list(bounds[-1])
@@ -92,7 +120,7 @@ def fit_backward(
         Fit(
             theta=np.stack([s.theta[:, index] for s in reversed(solutions)]),
             precision=precision,
-            penalty=penalties[index],
+            penalties=tuple(step[index] for step in reversed(penalties)),
             statistics=tuple(step[index] for step in reversed(statistics)),
             bounds=tuple(step[index] for step in reversed(bounds)),
         )
@@ -105,10 +133,20 @@ def moments_of(sums: Sequence[StepStatistics]) -> Array:
     return np.column_stack([step.moment for step in sums])
 
 
-def penalty_of(settings: Settings, features: FeatureMap, horizon: int, n: float) -> Penalty:
-    """The penalty for an effective number of patients `n`: α of (13), widened by η (Section 4.1)."""
-    zeta = log_term(features.n_features, horizon, n, settings.failure_probability)
-    alpha = penalty_scale(settings.pessimism, features.n_features, horizon, zeta)
+def penalty_of(
+    settings: Settings, solution: Solution, sums: StepStatistics, column: int, horizon: int, span: int, n: float
+) -> Penalty:
+    """The penalty of one step: α of (13) for `n` effective patients, or κ d σ̂; η widens it (Section 4.1)."""
+    n_features = len(solution.precision)
+    if isinstance(settings.pessimism, NoiseUnits):
+        half = half_solve(solution.factor, sums.gram)
+        degrees = float(np.trace(half_solve(solution.factor, half.T)))  # tr(L⁻¹ΛL⁻ᵀ) = tr(Σ⁻¹Λ)
+        residual = sums.residual_square(solution.theta[:, column])
+        level = noise_level(residual, sums.n, degrees, sums.target_variance, n_features, span)
+        alpha = settings.pessimism.penalty_scale(n_features, level)
+    else:
+        zeta = log_term(n_features, horizon, n, settings.failure_probability)
+        alpha = penalty_scale(settings.pessimism, n_features, horizon, zeta)
     return misspecified(alpha, settings.misspecification, horizon, n)
 
 

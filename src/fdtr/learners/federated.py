@@ -13,16 +13,17 @@ breaks (1).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.normal_equations import factor, solve
+from fdtr.algebra.pessimism import NoiseUnits
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import StepStatistics
-from fdtr.learners.backward import Fit, Settings, Solution, fit_backward, moments_of, penalty_of
+from fdtr.learners.backward import Fit, Settings, Solution, fit_backward, moments_of
 from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]
@@ -61,9 +62,9 @@ def fit_with_each(
     others: Others,
     sharing: float,
     share: Literal["value", "reward"],
-    pessimisms: Sequence[float],
+    pessimisms: Sequence[float | NoiseUnits],
 ) -> list[Fit]:
-    """FDTR for each c in `pessimisms`, in place of that in `settings`. The fits share all passes over the data."""
+    """FDTR for each of `pessimisms`, in place of that in `settings`. The fits share all passes over the data."""
 
     def share_values(h: int, sums: Sequence[StepStatistics]) -> Solution:
         precision = precision_with_others(sums[0].gram, others.schur[h], sharing, settings.ridge)
@@ -81,8 +82,8 @@ def fit_with_each(
         return Solution(reward_part[:, None] + solve(lower, values), alone, lower)
 
     n = rows.n_patients + (sharing * others.n if share == "value" else 0.0)
-    penalties = [penalty_of(replace(settings, pessimism=c), features, rows.horizon, n) for c in pessimisms]
-    return fit_backward(rows, features, share_values if share == "value" else share_rewards, penalties)
+    solve_step = share_values if share == "value" else share_rewards
+    return fit_backward(rows, features, solve_step, settings, n, pessimisms)
 
 
 def precision_with_others(gram: Array, schur: Array, sharing: float, ridge: float) -> Array:

@@ -7,7 +7,7 @@ import numpy as np
 from fdtr.algebra.normal_equations import factor, solve
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import StepStatistics
-from fdtr.learners.backward import Fit, Settings, Solution, fit_backward, moments_of, penalty_of
+from fdtr.learners.backward import Fit, Settings, Solution, fit_backward, moments_of
 from fdtr.trajectories import Trajectories
 
 
@@ -25,4 +25,4 @@ def fit_local(rows: Trajectories, features: FeatureMap, settings: Settings) -> F
         lower = factor(precision)
         return Solution(solve(lower, moments_of(sums)), precision, lower)
 
-    return fit_backward(rows, features, solve_step, [penalty_of(settings, features, rows.horizon, rows.n_patients)])[0]
+    return fit_backward(rows, features, solve_step, settings, rows.n_patients, [settings.pessimism])[0]

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.noised import StepSums, discount, flatten, unflatten
 from fdtr.algebra.normal_equations import factor, solve
+from fdtr.algebra.pessimism import NoiseUnits
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import StepStatistics
-from fdtr.learners.backward import Settings, Solution, fit_backward, penalty_of, stack_grams
+from fdtr.learners.backward import Settings, Solution, fit_backward, stack_grams
 from fdtr.summary import VARIANCE_FLOOR, Grams
 from fdtr.trajectories import Trajectories
 
@@ -56,7 +57,9 @@ def fit_private(rows: Trajectories, features: FeatureMap, settings: Settings, no
         lower = factor(precision)
         return Solution(solve(lower, noised[h].moment[:, None]), precision, lower)
 
-    fit_backward(rows, features, solve_step, [penalty_of(settings, features, rows.horizon, rows.n_patients)])
+    if isinstance(settings.pessimism, NoiseUnits):
+        raise TypeError("Noise units use exact outcomes: a private fit takes the paper's c.")
+    fit_backward(rows, features, solve_step, settings, rows.n_patients, [settings.pessimism])
     steps = range(rows.horizon)
     return stack_grams([noised[h] for h in steps], [counts[h] for h in steps])
 

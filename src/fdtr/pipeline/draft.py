@@ -207,7 +207,7 @@ def _render(
     lines += [
         "",
         "[learning]  # auto: each site's own held-out patients choose",
-        "pessimism = 0.0005  # c; larger trusts the data less",
+        'pessimism = "auto"  # or { noise = 0.03 }, units of the outcome\'s noise; larger stays closer to usual care',
         'ridge = "auto"  # λ; larger is steadier and more biased',
         'sharing = "auto"  # w on the other sites\' sums: 1 is the paper, 0 is alone',
         'share = "auto"  # "value" is the paper, "reward" where a shared covariate predicts the next state',

@@ -12,12 +12,14 @@ from fdtr.pipeline.results import Results, Rule
 from fdtr.pipeline.study_record import Practice, SiteEstimates, site_record, study_record, value_site
 from fdtr.policy import Policy
 from fdtr.progress import Progress, Steps, ignore_progress
-from fdtr.site.fitting import LocalFit, fit_federated, fit_local, fit_q_learning
+from fdtr.site.fitting import LocalFit, fit_federated, fit_local, fit_message, fit_q_learning, others_in
+from fdtr.site.settings_choice import choose_together
 from fdtr.site.site_check import check, vary
 from fdtr.site.site_evaluation import FDTR, SiteEvaluation, Split, Voters, evaluate_site, training_half
 from fdtr.study import Study
-from fdtr.summary import Total, combine
+from fdtr.summary import SiteSummary, Total, combine
 from fdtr.trajectories import Trajectories
+from fdtr.tuning import Choice
 
 _HALF, _REFITS, _VALUES = "one half alone", "policies fitted without the patients they treat", "every method valued"
 _WORK = {"alone": 1, "with the others": 1, "baselines": 1, "checks": 4, _HALF: 1, _REFITS: 5, _VALUES: 8}
@@ -185,3 +187,20 @@ def _baselines(
         "Q-learn (1-MV)": dict.fromkeys(sites, MajorityVote("Q-learn (1-MV)", tuple(single.values()))),
         "Q-learn (H)": {site: policies["Q-learn (H)"] for site, policies in q.items()},
     }
+
+
+def tune(
+    study: Study, data: Trajectories, total: Total | None = None, own: SiteSummary | None = None
+) -> dict[str, Choice]:
+    """How the held-out patients of every site in a table judge the settings; with `total`, those of its one site.
+
+    The other sites are then those in the total, and `own` is this site's summary as it was sent, or None.
+    `help(fdtr)` has an example.
+    """
+    sites = data.by_site()
+    summaries: Mapping[str, SiteSummary] = {site: fit_message(study, rows).summary for site, rows in sites.items()}
+    if total is None:
+        total = combine(summaries.values())
+    elif own is not None:
+        summaries = {own.site: own}
+    return {site: choose_together(study, rows, others_in(total, summaries[site])) for site, rows in sites.items()}

@@ -201,16 +201,16 @@ def actions(record: Record) -> Chart:
 
 
 def settings(record: Record) -> Chart:
-    """Decisions that stay the same with another c or w, a line for each site."""
+    """Decisions that stay the same with another pessimism or w, a line for each site."""
     rows = [
         {"site": name, "setting": variation.setting, "value": variation.value, "same": variation.same}
         for name, site in record.sites.items()
         for variation in site.variations
     ]
     panels = []
-    for setting in ("c", "w"):
+    for setting, title in (("pessimism", "pessimism, times"), ("w", "w")):
         base = alt.Chart(_data([row for row in rows if row["setting"] == setting])).encode(
-            alt.X("value:O", title=setting, axis=alt.Axis(labelAngle=-45, labelOverlap=False)),
+            alt.X("value:O", title=title, axis=alt.Axis(labelAngle=-45, labelOverlap=False)),
             alt.Y("same:Q", title="Decisions that stay", axis=alt.Axis(format="%", tickCount=4)),
             tooltip=[*_tips(["site", "setting", "value"]), *_tips(["same"], ".0%")],
         )

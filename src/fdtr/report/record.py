@@ -105,18 +105,42 @@ class Trust(Part):
 
 
 class Variation(Part):
-    """The share of decisions that stay `same` with another `value` of c or w."""
+    """The share of decisions that stay `same` with `value` times the pessimism, or with `value` as w."""
 
-    setting: Literal["c", "w"]
+    setting: Literal["pessimism", "w"]
     value: Number
     same: Number
+
+
+class Rung(Part):
+    """One way of sharing on the ladder: weight w, what is shared, and how a site's held-out patients judge it.
+
+    They reject it where its `excess` error over the best way is larger than `tolerance`.
+    """
+
+    sharing: Number
+    share: str
+    ridge: Number
+    excess: Number
+    tolerance: Number
+    rejected: bool
+    chosen: bool
+
+
+class UsualCare(Part):
+    """Whether patients who got what clinicians usually give fared `better` than others like them, and the statistic."""
+
+    statistic: Number
+    better: bool
 
 
 class Site(Part):
     """One site: its data, its policy beside practice, and how far its value can be trusted.
 
-    `actions` counts patients and `given` and `recommended` are shares, all by step and action. `not_valued` says why
-    `trust` is missing. `near_ties` has the share of patients with nearly tied actions by step, and `withheld` what is
+    `actions` counts patients and `given` and `recommended` are shares, all by step and action. `sharing` says how far
+    the site shares and why, `ladder` how its held-out patients judge every way to share; `usual_care` how patients
+    fared with what clinicians usually do, None where the study fixes the pessimism. `not_valued` says why `trust` is
+    missing. `near_ties` has the share of patients with nearly tied actions by step, and `withheld` what is
     not shown because of them.
     """
 
@@ -129,6 +153,9 @@ class Site(Part):
     transitions: Steps
     disclosure: list[Refusal]
     settings: dict[str, Any]
+    sharing: str
+    ladder: list[Rung]
+    usual_care: UsualCare | None
     given: Table
     recommended: Table
     agreement_with_practice: Number

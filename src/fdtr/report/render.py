@@ -15,7 +15,7 @@ from fdtr.inference.shared_effects import SMALL_P
 from fdtr.report import charts
 from fdtr.report.charts import Chart
 from fdtr.report.pages import grouped, listed, number, places, printable, render_page, resource
-from fdtr.report.record import MODEL, ROBUST, Pooled, Record
+from fdtr.report.record import MODEL, ROBUST, Pooled, Record, Rung
 from fdtr.study import Study
 
 # The bundle's own names for Vega and Vega-Lite are empty: vega-embed is the way to them. Its menu stays off.
@@ -68,6 +68,10 @@ def _view(record: Record, study: Study) -> dict[str, Any]:
         "clear_effects": _clear_effects(record),
         "silent_features": _silent_features(record),
         "variations": _variations(record),
+        "ladder": _ladder(record),
+        "choosing": [name for name, site in record.sites.items() if len(site.ladder) > 1],
+        "closer": [name for name, site in record.sites.items() if site.usual_care and site.usual_care.better],
+        "farther": [name for name, site in record.sites.items() if site.usual_care and not site.usual_care.better],
         "example_state": [f"{name} {number(x)}" for name, x in example.state.items()] if example else [],
         "example_decimals": places(x for c in choices for x in (c.estimate, c.penalty, c.bound)),
         "odds": [f"Γ = {number(odds)}" for odds in valued[0].odds] if valued else [],
@@ -99,6 +103,12 @@ def _variations(record: Record) -> dict[str, list[float]]:
     return {
         f"{name} = {value:g}": [shares.get((name, value), math.nan) for shares in sites] for name, value in settings
     }
+
+
+def _ladder(record: Record) -> list[tuple[Rung, tuple[Rung, ...]]]:
+    """Every way to share that the study leaves open, and how each site with a choice judges it."""
+    ladders = [site.ladder for site in record.sites.values() if len(site.ladder) > 1]
+    return [(judged[0], judged) for judged in zip(*ladders, strict=True)]
 
 
 def specify(chart: Chart) -> dict[str, Any]:

@@ -16,7 +16,7 @@ Settings(pessimism=0.0005, ridge=0.01, failure_probability=0.99, misspecificatio
 400.0
 >>> scores = score_together(study, rows, others)
 >>> scores.error.shape  # candidates and folds
-(143, 5)
+(21, 5)
 >>> fit_q_learning(study, rows)["Q-learn (H)"]
 <Policy Q-learn (H) of site 'site-1': 2 steps, 8 features>
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import __version__
+from fdtr.algebra.pessimism import NoiseUnits
 from fdtr.disclosure import judge, withheld_steps
 from fdtr.disclosure.facts import measure
 from fdtr.disclosure.noise import Cost, expected_ratio, gaussian_noise, noise_scale
@@ -18,11 +19,11 @@ from fdtr.learners.backward import Fit, Settings, grams_of
 from fdtr.learners.private_fit import Noise, fit_private
 from fdtr.policy import Policy
 from fdtr.site.rows import require_rows
-from fdtr.site.settings_choice import choose_alone, choose_together, message_settings, no_others, settings_for
+from fdtr.site.settings_choice import choose_alone, choose_together, message_settings, settings_for
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
-from fdtr.tuning import Candidate
+from fdtr.tuning import Candidate, Choice
 
 Array = NDArray[np.float64]
 
@@ -62,12 +63,18 @@ class LocalFit(MessageFit):
 class FederatedFit:
     """FDTR at one site: its `policy`, `theta` (H, d) and the `shared_coefficients` (H, d0) as this site sees them.
 
-    `chosen` are the settings of the policy, as the study fixes them or as the site's own folds chose them.
+    `choice` says how the site's own folds judged sharing, `settings` are those of the fit.
     """
 
     policy: Policy
-    chosen: Candidate
+    choice: Choice
+    settings: Settings
     fit: Fit = field(repr=False)
+
+    @property
+    def chosen(self) -> Candidate:
+        """The settings of the policy, as the study fixes them or as the site's own folds chose them."""
+        return self.choice.candidate
 
     @property
     def theta(self) -> Array:
@@ -100,8 +107,8 @@ def fit_local(study: Study, rows: Trajectories, noise: Noise | None = None) -> L
     """
     message = fit_message(study, rows, noise)
     log.info("site %s: fitting alone", rows.site)
-    chosen = choose_alone(study, rows)
-    settings = settings_for(study, rows, no_others(study), chosen)
+    choice = choose_alone(study, rows, message.fit)
+    chosen, settings = choice.candidate, settings_for(study, choice)
     same = settings == message_settings(study)
     fit = message.fit if same else local.fit_local(rows, study.feature_map, settings)
     policy = as_policy(study, rows.site, "LDTR", fit, chosen, settings)
@@ -147,10 +154,10 @@ def fit_federated(
     study.check_shape(total.sums.horizon, total.sums.n_shared)
     log.info("site %s: fitting with %d others", rows.site, len(total.sites) - 1)
     others = others_in(total, own)
-    chosen = choose_together(study, rows, others)
-    settings = settings_for(study, rows, others, chosen)
+    choice = choose_together(study, rows, others)
+    chosen, settings = choice.candidate, settings_for(study, choice)
     fit = federated.fit_federated(rows, study.feature_map, settings, others, sharing=chosen.sharing, share=chosen.share)
-    return FederatedFit(as_policy(study, rows.site, "FDTR", fit, chosen, settings), chosen, fit)
+    return FederatedFit(as_policy(study, rows.site, "FDTR", fit, chosen, settings), choice, settings, fit)
 
 
 def recomputed(study: Study, rows: Trajectories) -> SiteSummary:
@@ -177,7 +184,7 @@ def fit_q_learning(study: Study, rows: Trajectories) -> dict[str, Policy]:
     single = np.tile(fit.single, (study.horizon, 1))
     thetas = {"Q-learn (1)": single, "Q-learn (H)": fit.per_step}
     return {
-        method: Policy(study.public, study.fingerprint, rows.site, method, __version__, theta, None, 0.0, 0.0)
+        method: Policy(study.public, study.fingerprint, rows.site, method, __version__, theta, None)
         for method, theta in thetas.items()
     }
 
@@ -192,10 +199,15 @@ def as_policy(study: Study, site: str, method: str, fit: Fit, chosen: Candidate,
         version=__version__,
         theta=fit.theta,
         precision=fit.precision,
-        scale=fit.penalty.scale,
-        offset=fit.penalty.offset,
-        settings={"pessimism": settings.pessimism, **vars(chosen)},
+        scale=tuple(penalty.scale for penalty in fit.penalties),
+        offset=fit.penalties[0].offset,
+        settings={"pessimism": _as_written(settings.pessimism), **vars(chosen)},
     )
+
+
+def _as_written(pessimism: float | NoiseUnits) -> float | dict[str, float]:
+    """Pessimism as a study file writes it: c, or { noise = κ }."""
+    return {"noise": pessimism.noise} if isinstance(pessimism, NoiseUnits) else pessimism
 
 
 def noise_of(study: Study) -> Noise:

@@ -1,93 +1,143 @@
-"""Choose λ, w, c and what to share on the site's own folds where the study says "auto"; messages use fixed settings."""
+"""Choose by the site's own folds what the study leaves open with "auto"; messages use fixed settings."""
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from fdtr import tuning
+from fdtr.algebra.pessimism import LowerBound, NoiseUnits
 from fdtr.learners import federated
-from fdtr.learners.backward import Settings
+from fdtr.learners.backward import Fit, Settings
 from fdtr.site.rows import tuning_folds
-from fdtr.study import Study
+from fdtr.study import Study, sections
 from fdtr.trajectories import Trajectories
-from fdtr.tuning import Candidate
+from fdtr.tuning import Candidate, Choice
 
 log = logging.getLogger("fdtr.site")
 
-MESSAGE_RIDGE = 0.01
-"""λ of the local fit that messages come from where the study says "auto"."""
+MESSAGE_PESSIMISM, MESSAGE_RIDGE = 0.0005, 0.01
+"""c and λ of the local fit that messages come from where the study gives no numbers."""
 
 
-def choose_alone(study: Study, rows: Trajectories) -> Candidate:
-    """λ for the site alone: the study's, or the one that the site's own folds choose if the study says "auto"."""
-    return _choose(study, rows, replace(_grid(study), weights=(0.0,)), no_others(study))
+def choose_alone(study: Study, rows: Trajectories, message: Fit) -> Choice:
+    """λ and pessimism for the site alone: the study's, or by its own folds. `message` is the fit behind its message."""
+    return _choose(study, rows, _candidates(study, sharing=0.0), no_others(study), lambda: [message.bounds])
 
 
-def choose_together(study: Study, rows: Trajectories, others: federated.Others) -> Candidate:
-    """λ, w and what to share: the study's, or those that the site's own folds choose where the study says "auto"."""
-    return _choose(study, rows, _grid(study), others)
+def choose_together(study: Study, rows: Trajectories, others: federated.Others) -> Choice:
+    """λ, w, what to share and pessimism: the study's, or by the site's own folds where the study says "auto"."""
+    candidates = _candidates(study, _open_sharing(study, others))
+    return _choose(study, rows, candidates, others, lambda: references(study, rows, others))
 
 
-def score_together(study: Study, rows: Trajectories, others: federated.Others) -> tuning.Scores:
-    """Both tuning criteria of every candidate that the study leaves open."""
-    return _score(study, rows, _grid(study), others)
+def score_together(
+    study: Study,
+    rows: Trajectories,
+    others: federated.Others,
+    candidates: Sequence[Candidate] | None = None,
+    bounds: Sequence[Sequence[LowerBound]] | None = None,
+) -> tuning.Scores:
+    """Both tuning criteria of every candidate: by default those that the study leaves open.
+
+    `bounds` are those of other fits that V_ref is taken from.
+    """
+    if candidates is None:
+        candidates = _candidates(study, _open_sharing(study, others))
+    if bounds is None:
+        bounds = references(study, rows, others)
+    return _score(study, rows, tuple(candidates), others, bounds)
 
 
-def settings_of(study: Study, ridge: float) -> Settings:
-    """Settings with the study's c, ξ and η and this λ; where the study says "auto", c is the usual one."""
-    learning = study.learning
-    c = tuning.USUAL_PESSIMISM if learning.pessimism == "auto" else learning.pessimism
-    return Settings(c, ridge, learning.failure_probability, learning.misspecification)
+def references(study: Study, rows: Trajectories, others: federated.Others) -> list[Sequence[LowerBound]]:
+    """Bounds that V_ref is taken from: of the site alone, and of the paper's FDTR, at the settings of messages."""
+    features, settings = study.feature_map, message_settings(study)
+    return [
+        federated.fit_federated(rows, features, settings, others, sharing=0.0).bounds,
+        federated.fit_federated(rows, features, settings, others).bounds,
+    ]
 
 
 def message_settings(study: Study) -> Settings:
-    """Settings of the fit behind a message: never tuned, so that all sites' targets are alike."""
-    ridge = study.learning.ridge
-    return settings_of(study, MESSAGE_RIDGE if ridge == "auto" else ridge)
+    """Settings of the fit behind a message: the study's numbers or fixed ones, so that all sites' targets are alike."""
+    ridge, pessimism = study.learning.ridge, _fixed_pessimism(study)
+    in_use = MESSAGE_PESSIMISM if pessimism is None or isinstance(pessimism, NoiseUnits) else pessimism
+    return settings_of(study, MESSAGE_RIDGE if ridge == "auto" else ridge, in_use)
 
 
-def settings_for(study: Study, rows: Trajectories, others: federated.Others, chosen: Candidate) -> Settings:
-    """Settings of a policy; if the study says "auto", the site's own folds choose c."""
-    settings = settings_of(study, chosen.ridge)
-    if study.learning.pessimism != "auto":
-        return settings
-    return replace(settings, pessimism=tuning.choose_pessimism(judge_pessimism(study, rows, others, chosen)))
+def settings_for(study: Study, choice: Choice) -> Settings:
+    """Settings of a policy, with what the site's own folds chose."""
+    pessimism = choice.usual_care.pessimism if choice.usual_care else _fixed_pessimism(study)
+    if pessimism is None:
+        raise ValueError("The study leaves pessimism open, and the choice does not say how usual care did.")
+    return settings_of(study, choice.candidate.ridge, pessimism)
 
 
-def judge_pessimism(
-    study: Study, rows: Trajectories, others: federated.Others, chosen: Candidate
-) -> tuple[tuning.PessimismGain, ...]:
-    """What other c would gain over the usual one on the site's own folds; empty if the study fixes c."""
-    if study.learning.pessimism != "auto":
-        return ()
-    folds = tuning_folds(study, rows)
-    settings = settings_of(study, chosen.ridge)
-    return tuning.judge_pessimism(rows, study.feature_map, folds, others, chosen, settings)
+def settings_of(study: Study, ridge: float, pessimism: float | NoiseUnits) -> Settings:
+    """Settings with this λ and pessimism, and the study's ξ and η."""
+    return Settings(pessimism, ridge, study.learning.failure_probability, study.learning.misspecification)
 
 
-def _choose(study: Study, rows: Trajectories, grid: tuning.Grid, others: federated.Others) -> Candidate:
-    if len(grid.candidates) == 1:
-        return grid.candidates[0]
-    chosen = tuning.choose(_score(study, rows, grid, others))
+def _fixed_pessimism(study: Study) -> float | NoiseUnits | None:
+    """The study's pessimism; None where it says "auto"."""
+    written = study.learning.pessimism
+    if written == "auto":
+        return None
+    return NoiseUnits(written.noise) if isinstance(written, sections.NoiseUnits) else written
+
+
+def _choose(
+    study: Study,
+    rows: Trajectories,
+    candidates: tuple[Candidate, ...],
+    others: federated.Others,
+    make_references: Callable[[], Sequence[Sequence[LowerBound]]],
+) -> Choice:
+    """Choose what the study leaves open; if nothing is, `make_references` is not called."""
+    open_pessimism = study.learning.pessimism == "auto"
+    if len(candidates) == 1 and not open_pessimism:
+        return Choice(candidates[0], ())
+    bounds = make_references()
+    choice = Choice(candidates[0], ())
+    if len(candidates) > 1:
+        choice = tuning.choose(_score(study, rows, candidates, others, bounds))
+    if open_pessimism:
+        usual_care = tuning.judge_usual_care(rows, study.feature_map, tuning_folds(study, rows), bounds[-1])
+        choice = replace(choice, usual_care=usual_care)
+    chosen = choice.candidate
     log.info("site %s: chose λ = %g, w = %g, sharing %ss", rows.site, chosen.ridge, chosen.sharing, chosen.share)
-    return chosen
+    return choice
 
 
-def _score(study: Study, rows: Trajectories, grid: tuning.Grid, others: federated.Others) -> tuning.Scores:
+def _score(
+    study: Study,
+    rows: Trajectories,
+    candidates: tuple[Candidate, ...],
+    others: federated.Others,
+    bounds: Sequence[Sequence[LowerBound]],
+) -> tuning.Scores:
     features = study.feature_map
-    folds = tuning_folds(study, rows)
-    return tuning.score(tuning.sum_folds(rows, features, folds), others, features.n_shared, features.main_effects, grid)
+    sums = tuning.sum_folds(rows, features, tuning_folds(study, rows), bounds)
+    return tuning.score(sums, others, features.n_shared, features.main_effects, candidates)
 
 
-def _grid(study: Study) -> tuning.Grid:
-    """Candidates: the study's values, and the whole grid for settings that are "auto"."""
-    learning, whole = study.learning, tuning.Grid()
-    return tuning.Grid(
-        ridges=whole.ridges if learning.ridge == "auto" else (learning.ridge,),
-        weights=whole.weights if learning.sharing == "auto" else (learning.sharing,),
-        shares=whole.shares if learning.share == "auto" else (learning.share,),
+def _candidates(study: Study, sharing: float | None) -> tuple[Candidate, ...]:
+    """What is left open, with this w; None leaves w open."""
+    learning = study.learning
+    return tuning.candidates_of(
+        ridge=None if learning.ridge == "auto" else learning.ridge,
+        sharing=sharing,
+        share=None if learning.share == "auto" else learning.share,
     )
+
+
+def _open_sharing(study: Study, others: federated.Others) -> float | None:
+    """The study's w; where it says "auto", 0 if the others' sums hold nothing, and None, left open, if they do."""
+    written = study.learning.sharing
+    if written != "auto":
+        return written
+    return None if others.schur.any() else 0.0
 
 
 def no_others(study: Study) -> federated.Others:

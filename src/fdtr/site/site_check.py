@@ -12,18 +12,18 @@ from fdtr.disclosure.facts import measure
 from fdtr.disclosure.noise import Cost
 from fdtr.inference.identification import FTest, Identified, identify, transition_test
 from fdtr.inference.message_checks import OwnCheck, compare_held_out
-from fdtr.learners import federated
+from fdtr.learners import federated, local
 from fdtr.policy import Policy
 from fdtr.site.fitting import FederatedFit, MessageFit, as_policy, cost_of, fit_message, others_in
-from fdtr.site.settings_choice import message_settings, settings_of
+from fdtr.site.settings_choice import message_settings
 from fdtr.site.site_message import release_of
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
 
-PESSIMISMS = (0.0, 0.0005, 0.005, 0.05)
+MULTIPLES = (0.0, 0.5, 2.0, 5.0)
 WEIGHTS = (0.0, 0.25, 0.5, 1.0)
-"""c and w for which the share of unchanged decisions is shown."""
+"""Multiples of the pessimism, and w, for which the share of unchanged decisions is shown."""
 
 _CHECK_FOLDS = 10
 _CHECK_PURPOSE = b"own check"
@@ -108,26 +108,25 @@ def _judge_once(
 def check_total(study: Study, rows: Trajectories, total: Total, own: SiteSummary) -> OwnCheck:
     """Compare held-out errors with and without the other sites' sums, over folds of the site's patients.
 
-    A site can thus notice a total that does harm, even one whose parts nobody has seen. Both fits use the λ of the
-    message; the others have the study's weight w, or 1 where it says "auto".
+    A site can thus notice a total that does harm, even one whose parts nobody has seen: the targets come from its own
+    message fit, which the total does not touch. Both fits use the λ of the message; the others have the study's weight
+    w, or 1 where it says "auto".
     """
-    learning, features = study.learning, study.feature_map
-    grid = tuning.Grid(
-        ridges=(message_settings(study).ridge,),
-        weights=(0.0, 1.0 if learning.sharing == "auto" else learning.sharing),
-        shares=("value" if learning.share == "auto" else learning.share,),
-    )
+    learning, features, settings = study.learning, study.feature_map, message_settings(study)
+    share = "value" if learning.share == "auto" else learning.share
+    weight = 1.0 if learning.sharing == "auto" else learning.sharing
+    candidates = tuple(tuning.Candidate(settings.ridge, w, share) for w in (0.0, weight))
     folds = tuning.assign_folds(rows.units.to_pylist(), learning.seed, _CHECK_FOLDS, _CHECK_PURPOSE)
-    sums = tuning.sum_folds(rows, features, np.unique(folds, return_inverse=True)[1])
-    scores = tuning.score(sums, others_in(total, own), features.n_shared, features.main_effects, grid)
-    return compare_held_out(scores.error[0], scores.error[-1])
+    sums = tuning.sum_folds(rows, features, folds, [local.fit_local(rows, features, settings).bounds])
+    scores = tuning.score(sums, others_in(total, own), features.n_shared, features.main_effects, candidates)
+    return compare_held_out(*scores.error)
 
 
 @dataclass(frozen=True)
 class Variation:
-    """The share of decisions that stay the `same` with another `value` of c or w."""
+    """The share of decisions that stay the `same` with `value` times the pessimism, or with `value` as w."""
 
-    setting: Literal["c", "w"]
+    setting: Literal["pessimism", "w"]
     value: float
     same: float
 
@@ -135,13 +134,12 @@ class Variation:
 def vary(
     study: Study, rows: Trajectories, total: Total, own: SiteSummary, fitted: FederatedFit
 ) -> tuple[Variation, ...]:
-    """Vary c with the chosen w, then w with the chosen c; λ and what is shared stay as chosen."""
-    others, chosen = others_in(total, own), fitted.chosen
-    usual = replace(settings_of(study, chosen.ridge), pessimism=float(fitted.policy.settings["pessimism"]))
-    values: list[tuple[Literal["c", "w"], float]] = [("c", c) for c in PESSIMISMS] + [("w", w) for w in WEIGHTS]
+    """Vary the pessimism with the chosen w, then w with that pessimism; λ and what is shared stay as chosen."""
+    others, chosen, usual = others_in(total, own), fitted.chosen, fitted.settings
+    values: list[tuple[Literal["pessimism", "w"], float]] = [("pessimism", multiple) for multiple in MULTIPLES]
     variations = []
-    for setting, value in values:
-        settings = replace(usual, pessimism=value) if setting == "c" else usual
+    for setting, value in [*values, *(("w", weight) for weight in WEIGHTS)]:
+        settings = usual.with_pessimism_times(value) if setting == "pessimism" else usual
         candidate = replace(chosen, sharing=value) if setting == "w" else chosen
         fit = federated.fit_federated(
             rows, study.feature_map, settings, others, sharing=candidate.sharing, share=candidate.share

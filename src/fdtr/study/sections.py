@@ -20,8 +20,11 @@ def _number_or_auto(value: Any) -> str:
     return "auto" if value == "auto" else "number"
 
 
+def _kind_of_pessimism(value: Any) -> str:
+    return "noise units" if isinstance(value, Mapping | NoiseUnits) else _number_or_auto(value)
+
+
 Auto = Annotated[Literal["auto"], Tag("auto")]
-PessimismOrAuto = Annotated[Annotated[Number, Field(ge=0), Tag("number")] | Auto, Discriminator(_number_or_auto)]
 Ridge = Annotated[Annotated[Number, Field(gt=0), Tag("number")] | Auto, Discriminator(_number_or_auto)]
 Weight = Annotated[Annotated[Number, Field(ge=0, le=1), Tag("number")] | Auto, Discriminator(_number_or_auto)]
 
@@ -229,13 +232,28 @@ class Reward(Section):
     range: Annotated[Range, Field(description="Mapped onto [0, 1]; outside is an error.")] = (0.0, 1.0)
 
 
+class NoiseUnits(Section):
+    """Pessimism in units of the outcome's noise: α_h = κ d σ̂_h."""
+
+    noise: Annotated[Number, Field(ge=0, le=100, description="κ; σ̂_h is the residual standard deviation of step h.")]
+
+
+Pessimism = Annotated[
+    Annotated[Number, Field(ge=0, le=100), Tag("number")] | Auto | Annotated[NoiseUnits, Tag("noise units")],
+    Discriminator(_kind_of_pessimism),
+]
+
+
 class Learning(Section):
     """Settings of the method."""
 
     pessimism: Annotated[
-        PessimismOrAuto,
-        Field(description='c in α; larger trusts the data less. "auto": 0.0005 unless folds clearly say otherwise.'),
-    ] = 0.0005
+        Pessimism,
+        Field(
+            description="Larger stays closer to usual care: { noise = κ } for α_h = κ d σ̂_h, a number for the paper's "
+            'c, or "auto": κ = 0.03, or 0.1 at a site whose patients fared better with usual care.'
+        ),
+    ] = "auto"
     ridge: Annotated[Ridge, Field(description='λ, or "auto": from each site\'s own folds.')] = "auto"
     sharing: Annotated[
         Weight,
@@ -245,7 +263,9 @@ class Learning(Section):
         Literal["value", "reward", "auto"],
         Field(description="What is estimated together: values (the paper) or rewards alone."),
     ] = "auto"
-    failure_probability: Annotated[Number, Field(gt=0, lt=1, description="ξ, of the confidence bound.")] = 0.99
+    failure_probability: Annotated[
+        Number, Field(gt=0, lt=1, description="ξ in the paper's α; without effect in noise units.")
+    ] = 0.99
     misspecification: Annotated[Number, Field(ge=0, description="η, the largest error of the linear model.")] = 0.0
     seed: Annotated[Whole, Field(ge=0, le=LARGEST_INTEGER, description="Of the folds in which settings are tuned.")] = 0
 

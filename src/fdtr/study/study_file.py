@@ -53,9 +53,9 @@ class Study(Section):
     ...     "covariates": [{"name": "sbp", "range": [40, 220]}],
     ... })
     >>> study.learning.pessimism
-    0.0005
+    'auto'
     >>> study.fingerprint[:12]
-    'e159e25f13d2'
+    'e6c79961671a'
     """
 
     format: Literal[1] = 1

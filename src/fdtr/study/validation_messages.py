@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-_TAGS = ("linear", "polynomial", "categorical", "spline", "fourier", "number", "auto")
+_TAGS = ("linear", "polynomial", "categorical", "spline", "fourier", "number", "auto", "noise units")
 """Names of a field's alternatives, which pydantic adds to the location of a fault."""
 
 
@@ -55,6 +55,9 @@ def _sentence(fault: Any, model: type[BaseModel]) -> str:
         return f"unknown kind{nearest(str(context['tag']), kinds)}"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         return 'must be a table, such as { kind = "linear" } for a basis'
+    if kind.startswith("float_") and fault["loc"][-1] == "number":
+        noise = ", { noise = 0.03 }" if "pessimism" in fault["loc"] else ""
+        return f'must be a number{noise} or "auto"'
     if kind in ("tuple_type", "list_type"):
         return "must be a list, in brackets"
     if kind == "union_tag_not_found":
