@@ -186,9 +186,8 @@ def _solve_step(sums: FoldSums, others: Others, n_shared: int, h: int, candidate
     """θ of every candidate on all folds but one, for each reference, (candidates, folds, d, R)."""
     train = [array[:, h].sum(axis=0) - array[:, h] for array in (sums.gram, sums.reward_moment, sums.value_moment)]
     gram, rewards, values = train
-    ridge, weight = (
-        np.array(x)[:, None, None, None] for x in zip(*((c.ridge, c.sharing) for c in candidates), strict=True)
-    )
+    ridge = np.array([candidate.ridge for candidate in candidates])[:, None, None, None]
+    weight = np.array([candidate.sharing for candidate in candidates])[:, None, None, None]
     by_value = np.array([candidate.share == "value" for candidate in candidates])
     alone = gram + ridge * np.eye(gram.shape[-1])
     together = alone.copy()
