@@ -1,7 +1,7 @@
 """Choose λ, the weight w, what to share, and pessimism from a site's own folds, without a further message.
 
-The paper's setting, w = 1 and values shared, stands unless held-out patients speak against it. The site's patients are
-split into folds. With the targets Y = r + V_ref(x') fixed, scoring needs only each fold's Gram and moments. θ is solved
+The paper's setting, w = 1 and values shared, stands unless held-out patients do better with less. Patients are split
+into folds. With the targets Y = r + V_ref(x') fixed, scoring needs only each fold's Gram and moments. θ is solved
 on the other folds plus w times the other sites' sums, which do not contain the site's rows, and scored on the fold left
 out by C_f, the sum of
 
