@@ -1,5 +1,6 @@
 """Tuning: scores against refits on the dense rows, honest folds, the ladder, usual care, and what "auto" changes."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -128,7 +129,7 @@ def test_all_of_tuning_runs_with_one_blas_thread(sites, monkeypatch):
 
         monkeypatch.setattr(tuning, name, watched)
 
-    for name in ("accumulate_each", "_solve_step", "_without_main", "_add_terms"):
+    for name in ("accumulate_each", "_solve_step", "_without_main", "_models_of_care"):
         watch(name)
     with threadpool_limits(limits=2, user_api="blas"):
         choose_together(auto, sites["a"], others)
@@ -316,7 +317,11 @@ def test_useless_neighbours_are_ignored_and_alike_ones_are_used():
 # ── usual care, and the pessimism that follows from it ──
 
 
-def statistic_by_hand(rows, features, folds, bounds, ridge=0.001):
+def weight_of_usual_care(fold, h, psi, chances, actions):
+    return chances[np.arange(len(actions)), actions] - np.sum(chances**2, axis=1)
+
+
+def statistic_by_hand(rows, features, folds, bounds, weigh=weight_of_usual_care, ridge=0.001):
     """The statistic from whole matrices, patient by patient."""
     terms = np.zeros(rows.n_patients)
     for h in range(rows.horizon):
@@ -330,8 +335,7 @@ def statistic_by_hand(rows, features, folds, bounds, ridge=0.001):
             chances = psi @ np.linalg.solve(gram, psi[~held].T @ np.eye(features.n_actions)[chunk.actions[~held]])
             chances = np.maximum(chances, 0) / np.maximum(chances, 0).sum(axis=1, keepdims=True)
             rest = target - psi @ np.linalg.solve(gram, psi[~held].T @ target[~held])
-            usual = chances[np.arange(n), chunk.actions] - np.sum(chances**2, axis=1)
-            terms[:n][held] += (usual * rest)[held]
+            terms[:n][held] += (weigh(fold, h, psi, chances, chunk.actions) * rest)[held]
     units = np.array(rows.units.to_pylist())
     sums = np.array([terms[units == unit].sum() for unit in np.unique(units)])
     return sums.sum() / np.sqrt(np.sum(sums**2))
@@ -411,7 +415,62 @@ def test_pessimism_follows_from_usual_care(study, sites, monkeypatch):
     assert "stays closer to usual care" in UsualCare(1.7).in_words("A")
     choice = Choice(Candidate(0.01, 1.0, "value"), (), UsualCare(1.7))
     assert choice.reasons("A") == [choice.in_words("A"), UsualCare(1.7).in_words("A")]
-    assert "may leave usual care" in UsualCare(1.6).in_words("A")
+    assert "may leave usual care: no clear sign" in UsualCare(1.6).in_words("A")
+    assert "a bolder policy advises did better still" in UsualCare(1.7, bolder=1.1).in_words("A")
+    assert (UsualCare(1.7, bolder=1.1).closer, UsualCare(1.7, bolder=0.9).closer) == (False, True)
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_two_policies_are_compared_where_they_differ(study, ragged):
+    rows = make_sites(study, {"a": 300}, ragged=ragged)["a"]
+    features, folds = study.feature_map, tuning.assign_folds(rows.patients.to_pylist(), 0)
+    bounds = fit_message(study, rows).fit.bounds
+    settings = Settings(0.0, 0.01, 0.99, 0.0)
+
+    def fit(part):
+        return [
+            local.fit_local(part, features, replace(settings, pessimism=NoiseUnits(noise))).bounds
+            for noise in (1.0, 0.0)
+        ]
+
+    def weigh(fold, h, psi, chances, actions):
+        first, second = (b[h].bounds(np.ascontiguousarray(psi.T)).argmax(axis=0) for b in fits[fold])
+        weights = np.zeros(len(actions))
+        for i in np.flatnonzero(first != second):
+            got_first, got_second = actions[i] == first[i], actions[i] == second[i]
+            weights[i] = got_second * chances[i, first[i]] - got_first * chances[i, second[i]]
+        return weights
+
+    fits = [fit(rows.select(folds != fold)) for fold in range(5)]
+    t = tuning.compare_policies(rows, features, folds, bounds, fit)
+    assert t == pytest.approx(statistic_by_hand(rows, features, folds, bounds, weigh), rel=1e-9)
+    assert tuning.compare_policies(rows, features, folds, bounds, lambda part: fit(part)[::-1]) == pytest.approx(-t)
+    assert tuning.compare_policies(rows, features, folds, bounds, lambda part: [fit(part)[0]] * 2) == 0
+
+
+def test_a_habit_is_left_where_patients_fared_better_without_it():
+    """Usual care is better than chance, and another treatment better still: the larger pessimism would not give it."""
+    rng, n = np.random.default_rng(5), 3000
+    action, ward = rng.choice(3, n, p=[0.8, 0.1, 0.1]), rng.integers(0, 10, n)
+    reward = np.clip(0.5 + 0.15 * (np.array([0.0, -1.0, 0.3])[action] + rng.standard_normal(n)), 0, 1)
+    table = {"patient": np.arange(n), "step": np.zeros(n, int), "action": action, "ward": ward, "reward": reward}
+    content = {
+        "name": "habit",
+        "horizon": 1,
+        "actions": {"levels": [0, 1, 2], "basis": "categorical"},
+        "covariates": [{"name": "ward", "basis": {"kind": "categorical", "levels": list(range(10))}}],
+    }
+    acts = {}
+    for pessimism in ("auto", {"noise": 0.1}):
+        study = Study.model_validate({**content, "learning": {"pessimism": pessimism}})
+        rows = read_trajectories(pa.table(table), study, site="a")
+        acts[str(pessimism)] = fit_local(study, rows).policy.act(np.arange(10.0)[:, None], step=0)
+        if pessimism == "auto":
+            care = choose_alone(study, rows, fit_message(study, rows).fit).usual_care
+    assert care.statistic > 4
+    assert care.bolder > 2
+    assert np.mean(acts["auto"] == 2) > 0.5
+    assert np.mean(acts["{'noise': 0.1}"] == 0) > 0.5
 
 
 def test_usual_care_is_judged_with_the_ladders_targets(study, sites):

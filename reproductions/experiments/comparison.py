@@ -138,17 +138,17 @@ def hard_cases() -> list[Case]:
         "valid, 160 features": wide,
         "ward, unequal sites": ward,
         "valid, unequal sites": linear,
-        "crossed, confounded": replace(crossed, confounding=1.0),
+        "ward, habits": replace(ward, habit=True),
         "crossed, 10 sites": replace(crossed, n_sites=10),
     }
     designed = ("ward", "ward, 15 steps", "ward, early ends", "ward, deviating", "ward, 1 step", "crossed",
-                "crossed, deviating")  # fmt: skip
+                "crossed, deviating", "ward, habits")  # fmt: skip
     sizes: dict[str, tuple[Size, ...]] = {
         "ward, 30 sites": (50, 200, 500),
         "valid, 160 features": (200, 2000),
         "ward, unequal sites": (UNEQUAL,),
         "valid, unequal sites": (UNEQUAL,),
-        "crossed, confounded": (200, 500),
+        "ward, habits": (200, 2000),
         "crossed, 10 sites": (200, 500, 2000),
     }
     return [

@@ -39,7 +39,7 @@ from fdtr import Study, Trajectories, combine, fit_federated, fit_local
 from fdtr.learners import NoiseUnits, Others, Settings, fit_with_each
 from fdtr.simulation import Act
 from fdtr.site import fit_q_learning, message_settings, others_in, score_together
-from fdtr.tuning import Candidate, UsualCare, candidates_of
+from fdtr.tuning import Candidate, candidates_of
 
 if TYPE_CHECKING:
     import altair
@@ -98,13 +98,13 @@ def plan_of(seed: int = 0) -> Plan:
 class Values:
     """Values of one replication at one size, by site: `methods` (K, M), `fixed` (K, settings).
 
-    `sharing` (K,) is the w that each site took, `usual_care` (K,) the statistic by which it judged usual care.
+    `sharing` (K,) is the w that each site took, `cautious` (K,) whether it took the larger pessimism.
     """
 
     methods: Array
     fixed: Array
     sharing: Array
-    usual_care: Array
+    cautious: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +234,7 @@ def _value_all(drawn: Drawn, sites: Mapping[str, Trajectories]) -> Values:
     study = Study.model_validate(drawn.world.study())
     local = {site: fit_local(study, rows) for site, rows in sites.items()}
     total = combine(fit.summary for fit in local.values())
-    methods, fixed, sharing, usual_care = [], [], [], []
+    methods, fixed, sharing, cautious = [], [], [], []
     for place, (site, rows) in enumerate(sites.items()):
         own = local[site]
         fits = _Fits(rows, study, message_settings(study), others_in(total, own.summary))
@@ -251,8 +251,8 @@ def _value_all(drawn: Drawn, sites: Mapping[str, Trajectories]) -> Values:
         methods.append(values[: len(METHODS)])
         fixed.append(values[len(METHODS) :])
         sharing.append(auto.chosen.sharing)
-        usual_care.append(auto.choice.usual_care.statistic if auto.choice.usual_care else np.nan)
-    return Values(np.array(methods), np.array(fixed), np.array(sharing), np.array(usual_care))
+        cautious.append(auto.settings.pessimism == MORE_NOISE)
+    return Values(np.array(methods), np.array(fixed), np.array(sharing), np.array(cautious))
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,13 +312,13 @@ def row_of(case: Case, n: Size, outcomes: Sequence[Outcome]) -> Row:
         )
     together, alone = (np.array([v.methods[:, METHODS.index(m)] for v in values]) for m in (FDTR_AUTO, LDTR_AUTO))
     harmed = share(together < alone - HARM * span)
-    more_cautious = [UsualCare(statistic).better for v in values for statistic in v.usual_care]
     return Row(
         case.purpose, case.called, case.shape, size_name(n), span,
         reached(auto), reached(by_method[BEFORE]), reached(by_method[LADDERS[0]]), reached(by_method[LADDERS[1]]),
         reached(by_method[LADDERS[2]]), reached(by_method[LDTR_AUTO]), reached(by_method[Q_LEARN_H]),
         reached(constant), reached(fixed), *ratio.ends, *less(by_method[BEFORE]).ends, *less(constant).ends,
-        harmed.estimate, harmed.high, float(np.mean([v.sharing for v in values])), float(np.mean(more_cautious)),
+        harmed.estimate, harmed.high,
+        float(np.mean([v.sharing for v in values])), float(np.mean([v.cautious for v in values])),
         _name(*list(product(FIXED, PESSIMISMS))[int(settings.mean(axis=0).argmax())]),
     )  # fmt: skip
 

@@ -16,7 +16,9 @@ rung has the λ that is best for it, and D_f = C_f(rung) − C_f(best of all). T
 
     Σ_f D_f ≤ ½ √F sd(D_f)
 
-Pessimism is larger where patients who got what clinicians usually give fared better: `judge_usual_care`.
+Pessimism is larger where patients who got what clinicians usually give fared better (`judge_usual_care`), unless those
+who got what the less pessimistic policy advises did better than those who got what the other advises
+(`compare_policies`).
 
 `fdtr.site.score_together` makes the scores of a site's own folds. These are made up, for two rungs on three folds; the
 second is better on average, but by less than the folds differ:
@@ -31,9 +33,9 @@ Candidate(ridge=0.01, sharing=1.0, share='value')
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,8 +71,11 @@ USUAL_PESSIMISM, CAUTIOUS_PESSIMISM = NoiseUnits(0.03), NoiseUnits(0.1)
 CRITICAL = 1.645
 """Upper 5% point of the standard normal distribution."""
 
+BOLDER = 1.0
+"""Standard errors by which a bolder policy's advice has to do better to be followed."""
+
 SHRINKAGE = 0.001
-"""Ridge of the models of usual care, relative to the mean of the Gram's diagonal."""
+"""Ridge of the models of care, relative to the mean of the Gram's diagonal."""
 
 
 @dataclass(frozen=True)
@@ -189,14 +194,16 @@ def _solve_step(sums: FoldSums, others: Others, n_shared: int, h: int, candidate
     ridge = np.array([candidate.ridge for candidate in candidates])[:, None, None, None]
     weight = np.array([candidate.sharing for candidate in candidates])[:, None, None, None]
     by_value = np.array([candidate.share == "value" for candidate in candidates])
-    alone = gram + ridge * np.eye(gram.shape[-1])
-    together = alone.copy()
+    together = gram + ridge * np.eye(gram.shape[-1])
     together[..., :n_shared, :n_shared] += weight * others.schur[h]
     right = rewards[..., None] + np.where(by_value[:, None, None, None], values, 0.0)
     theirs = np.where(by_value[:, None], others.schur_moment[h], others.schur_reward[h])
     right[..., :n_shared, :] += weight * theirs[:, None, :, None]
     thetas = np.linalg.solve(together, right)
-    thetas[~by_value] += np.linalg.solve(alone[~by_value], np.broadcast_to(values, right[~by_value].shape))
+    if not by_value.all():  # the value part alone depends on λ, and not on the weight
+        ridges, place = np.unique(ridge[~by_value], return_inverse=True)
+        own = gram + ridges[:, None, None, None] * np.eye(gram.shape[-1])
+        thetas[~by_value] += np.linalg.solve(own, np.broadcast_to(values, (len(ridges), *values.shape)))[place.ravel()]
     return np.asarray(thetas)
 
 
@@ -229,28 +236,41 @@ class Rung:
 class UsualCare:
     """Whether patients who got what clinicians usually give fared better than other patients like them.
 
-    `statistic` is about standard normal where they did not.
+    `statistic` is about standard normal where they did not. `bolder` compares two policies where they differ, that of
+    the smaller pessimism with that of the larger: it is about standard normal where neither advice did better, and 0
+    where they were not compared.
 
-    >>> UsualCare(2.9).better, UsualCare(-0.4).pessimism
-    (True, NoiseUnits(noise=0.03))
+    >>> UsualCare(2.9).pessimism, UsualCare(2.9, bolder=4.0).pessimism, UsualCare(-0.4).pessimism
+    (NoiseUnits(noise=0.1), NoiseUnits(noise=0.03), NoiseUnits(noise=0.03))
     """
 
     statistic: float
+    bolder: float = 0.0
 
     @property
     def better(self) -> bool:
-        """Whether they fared better, at the one-sided level of 5%."""
+        """Whether patients with usual care fared better, at the one-sided level of 5%."""
         return self.statistic > CRITICAL
+
+    @property
+    def closer(self) -> bool:
+        """Whether the policy stays closer to usual care, which did better, and a bolder policy not better still."""
+        return self.better and self.bolder <= BOLDER
 
     @property
     def pessimism(self) -> NoiseUnits:
         """The pessimism to take: more of it keeps a policy closer to what clinicians usually do."""
-        return CAUTIOUS_PESSIMISM if self.better else USUAL_PESSIMISM
+        return CAUTIOUS_PESSIMISM if self.closer else USUAL_PESSIMISM
 
     def in_words(self, site: str) -> str:
         """How near to usual care a site's policy stays, and why, in one sentence."""
-        if self.better:
+        if self.closer:
             return f"{site} stays closer to usual care: patients who got it fared better than others like them."
+        if self.better:
+            return (
+                f"{site} may leave usual care: it did better than other care, but patients treated as a bolder policy "
+                "advises did better still."
+            )
         if self.statistic == 0:
             return f"{site} may leave usual care: it has too few patients to say how they fared with it."
         return (
@@ -324,50 +344,101 @@ def judge_usual_care(
 ) -> UsualCare:
     """Test on held-out patients whether usual care does better than other care of the same states.
 
+    `_compare_care` with the weight w = b̂(A | x) − Σ_a b̂(a | x)².
+    """
+
+    def weigh(_fold: int, _step: int, _psi: Array, propensity: Array, actions: NDArray[np.intp]) -> Array:
+        given: Array = propensity[actions, np.arange(len(actions))]
+        return np.asarray(given - np.einsum("an,an->n", propensity, propensity))
+
+    return UsualCare(_compare_care(rows, features, folds, reference, weigh))
+
+
+def compare_policies(
+    rows: Trajectories,
+    features: FeatureMap,
+    folds: NDArray[np.intp],
+    reference: Sequence[LowerBound],
+    fit: Callable[[Trajectories], Sequence[Sequence[LowerBound]]],
+) -> float:
+    """Test on held-out patients whether the advice of a second policy does better than that of a first.
+
+    `fit(rows)` gives the bounds of both policies. They are fitted to the other folds, and compared where they differ:
+    `_compare_care` with w = 1{A = π₂(x)} b̂(π₁(x) | x) − 1{A = π₁(x)} b̂(π₂(x) | x).
+    """
+    policies = {int(fold): fit(rows.select(folds != fold)) for fold in np.unique(folds)}
+
+    def weigh(fold: int, step: int, psi: Array, propensity: Array, actions: NDArray[np.intp]) -> Array:
+        first, second = (bounds[step].bounds(psi).argmax(axis=0) for bounds in policies[fold])
+        columns = np.arange(len(actions))
+        weight = (actions == second) * propensity[first, columns] - (actions == first) * propensity[second, columns]
+        return np.asarray(np.where(first != second, weight, 0.0))
+
+    return _compare_care(rows, features, folds, reference, weigh)
+
+
+def _compare_care(
+    rows: Trajectories,
+    features: FeatureMap,
+    folds: NDArray[np.intp],
+    reference: Sequence[LowerBound],
+    weigh: Callable[[int, int, Array, Array, NDArray[np.intp]], Array],
+) -> float:
+    """Whether patients fared better the more the weight w of their treatment was: about N(0, 1) where they did not.
+
     With Y = r + V_ref(x'), and b̂(a | x) and m̂(x) = Ê[Y | x] fitted to the other folds, both linear in ψ(x),
 
-        t = Σ_i c_i / √Σ_i c_i²,   c_i = Σ_h {b̂(A | x) − Σ_a b̂(a | x)²} {Y − m̂(x)}
+        t = Σ_i c_i / √Σ_i c_i²,   c_i = Σ_h w(A, x) {Y − m̂(x)}
 
-    over the site's patients i, or its clusters. The first factor is 0 on average at every state if b̂ is right, the
-    second if m̂ is: an error in one of the two does no harm.
+    over the site's patients i, or its clusters. `weigh(fold, step, psi, propensity, actions)` gives w, which is 0 on
+    average at every state if b̂ is right. The second factor is if m̂ is: an error in one of the two does no harm.
     """
     next_values = [*reference[1:], None]
     terms = np.zeros(rows.n_patients)
     with one_blas_thread():
         for h in range(rows.horizon):
-            _add_terms(terms, rows.step(h), features, folds, next_values[h])
+            models = _models_of_care(rows.step(h), features, folds, next_values[h])
+            for part in _parts(rows.step(h), features, folds, next_values[h]):
+                *by_action, mean = models[part.fold].T @ part.psi
+                propensity = np.maximum(by_action, 0.0)
+                propensity /= np.maximum(propensity.sum(axis=0), np.finfo(float).tiny)
+                weight = weigh(part.fold, h, part.psi, propensity, part.actions)
+                terms[part.patients] += weight * (part.target - mean)
     by_unit = np.bincount(rows.units.dictionary_encode().indices.to_numpy(), weights=terms)
     norm = float(np.linalg.norm(by_unit))
-    return UsualCare(float(by_unit.sum()) / norm if norm > 0 else 0.0)
+    return float(by_unit.sum()) / norm if norm > 0 else 0.0
 
 
-def _add_terms(
-    terms: Array, step: Step, features: FeatureMap, folds: NDArray[np.intp], next_value: LowerBound | None
-) -> None:
-    """Add what one step contributes to c_i; row i of a step is patient i."""
+class _Part(NamedTuple):
+    """Rows of one step and fold: `patients` (n,) are their places at the site, `psi` (m, n), `target` (n,) is Y."""
+
+    fold: int
+    patients: NDArray[np.intp]
+    psi: Array
+    actions: NDArray[np.intp]
+    target: Array
+
+
+def _parts(step: Step, features: FeatureMap, folds: NDArray[np.intp], next_value: LowerBound | None) -> Iterator[_Part]:
+    """The rows of a step, chunk by chunk and fold by fold; row i of a step is patient i."""
+    start = 0
+    for chunk in step.chunks(rows_in_cache(features.n_functions)):
+        psi, stop = features.psi(chunk.states), start + len(chunk.actions)
+        target = chunk.rewards + future_values(chunk, features, [next_value], np.empty((1, stop - start)))[0]
+        for fold in range(int(folds.max()) + 1):
+            own = np.flatnonzero(folds[start:stop] == fold)
+            yield _Part(fold, start + own, np.ascontiguousarray(psi[:, own]), chunk.actions[own], target[own])
+        start = stop
+
+
+def _models_of_care(step: Step, features: FeatureMap, folds: NDArray[np.intp], next_value: LowerBound | None) -> Array:
+    """Coefficients of b̂ and m̂ fitted to all folds but one, (folds, m, A + 1)."""
     m, n_actions, n_folds = features.n_functions, features.n_actions, int(folds.max()) + 1
-
-    def parts() -> Iterator[tuple[int, NDArray[np.intp], Array, NDArray[np.intp], Array]]:
-        start = 0
-        for chunk in step.chunks(rows_in_cache(m)):
-            psi, stop = features.psi(chunk.states), start + len(chunk.actions)
-            target = chunk.rewards + future_values(chunk, features, [next_value], np.empty((1, stop - start)))[0]
-            for fold in range(n_folds):
-                own = np.flatnonzero(folds[start:stop] == fold)
-                yield fold, start + own, psi[:, own], chunk.actions[own], target[own]
-            start = stop
-
     grams, moments = np.zeros((n_folds, m, m)), np.zeros((n_folds, m, n_actions + 1))
-    for fold, _, psi, actions, target in parts():
-        grams[fold] += psi @ psi.T
-        moments[fold] += psi @ np.column_stack([np.eye(n_actions)[actions], target])
+    for part in _parts(step, features, folds, next_value):
+        grams[part.fold] += part.psi @ part.psi.T
+        moments[part.fold] += part.psi @ np.column_stack([np.eye(n_actions)[part.actions], part.target])
     train = grams.sum(axis=0) - grams
     ridge = SHRINKAGE * np.trace(train, axis1=1, axis2=2) / m
     ridge[ridge == 0] = 1.0  # nobody to learn from: both models are 0
-    models = np.linalg.solve(train + ridge[:, None, None] * np.eye(m), moments.sum(axis=0) - moments)
-    for fold, own, psi, actions, target in parts():
-        *by_action, mean = models[fold].T @ psi
-        propensity = np.maximum(by_action, 0.0)
-        propensity /= np.maximum(propensity.sum(axis=0), np.finfo(float).tiny)
-        usual = propensity[actions, np.arange(len(own))] - np.einsum("an,an->n", propensity, propensity)
-        terms[own] += usual * (target - mean)
+    return np.asarray(np.linalg.solve(train + ridge[:, None, None] * np.eye(m), moments.sum(axis=0) - moments))

@@ -90,7 +90,9 @@ def test_tune_shows_the_ladder_and_writes_nothing(place):
     assert "usual care" not in done.stdout  # the study fixes the pessimism
     (place / "auto.toml").write_text(re.sub(r"pessimism = .*", 'pessimism = "auto"', text))
     done = fdtr("tune", "auto.toml", "table.csv", "--site", "west", cwd=place)
-    assert re.search(r"west .* usual care: .* \(t = -?\d\.\d, noise = 0\.(03|1)\)", done.stdout)
+    assert re.search(
+        r"west .* usual care: .* \(t = -?\d\.\d(, bolder policy t = -?\d\.\d)?, noise = 0\.(03|1)\)", done.stdout
+    )
     found = json.loads(fdtr("tune", "auto.toml", "table.csv", "--json", cwd=place).stdout)
     assert set(found) == set(SITES)
     for choice in found.values():
@@ -101,7 +103,8 @@ def test_tune_shows_the_ladder_and_writes_nothing(place):
         assert min(rung["excess"] for rung in choice["rungs"]) == 0
         care = choice["usual_care"]
         assert care["better"] == (care["statistic"] > 1.645)
-        assert care["noise"] == (0.1 if care["better"] else 0.03)
+        assert care["closer"] == (care["better"] and care["bolder"] <= 1)
+        assert care["noise"] == (0.1 if care["closer"] else 0.03)
     assert sorted(place.iterdir()) == before
 
 

@@ -296,10 +296,14 @@ def odd_ones(found: Record) -> Record:
 
 
 def tuned() -> Record:
-    """Two sites that chose everything; usual care did better at the second."""
+    """Three sites that chose everything; usual care did better at two, a bolder policy still better at the third."""
     learning = dict.fromkeys(("pessimism", "ridge", "sharing", "share"), "auto")
-    made = record_of(make_study(learning=learning), {"a": 90, "b": 90})
-    care = {"a": UsualCare(statistic=0.3, better=False), "b": UsualCare(statistic=2.3, better=True)}
+    made = record_of(make_study(learning=learning), {"a": 90, "b": 90, "c": 90})
+    care = {
+        "a": UsualCare(statistic=0.3, better=False, bolder=0.0, closer=False),
+        "b": UsualCare(statistic=2.3, better=True, bolder=-0.2, closer=True),
+        "c": UsualCare(statistic=2.3, better=True, bolder=3.1, closer=False),
+    }
     sites = {name: site.model_copy(update={"usual_care": care[name]}) for name, site in made.sites.items()}
     return made.model_copy(update={"sites": sites})
 
@@ -313,8 +317,9 @@ def test_the_ladder_and_usual_care_are_told_by_site():
         assert chosen == [next(rung for rung in site.ladder if not rung.rejected)]
         assert site.sharing.startswith(f"{name} sha") or site.sharing.startswith(f"{name} stays alone")
         assert plain(site.sharing) in page
-    assert page.count(", chosen") == 2
+    assert page.count(", chosen") == 3
     assert "fared better than others like them: b." in page
+    assert "fared better still: c." in page
     assert "because there is no clear sign of that: a." in page
     fixed = render(record_of(make_study(), {"a": 90, "b": 90}))
     assert "ladder" not in fixed

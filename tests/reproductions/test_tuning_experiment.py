@@ -29,14 +29,14 @@ def made_up(
     methods: dict[str, float | list[float]] | None = None,
     fixed: np.ndarray | float = 1.5,
     size: comparison.Size = 200,
-    usual_care: tuple[float, float] = (0.0, 0.0),
+    cautious: tuple[bool, bool] = (False, False),
 ) -> tuning.Outcome:
     """Of two sites where clinicians reach 1, the best constant action 1.25 and the optimum 2; methods reach 1.5."""
     values = np.full((2, len(tuning.METHODS)), 1.5)
     for name, value in (methods or {}).items():
         values[:, tuning.METHODS.index(name)] = value
     by_site = np.broadcast_to(fixed, (2, N_FIXED)).copy()
-    at = tuning.Values(values, by_site, np.array([1.0, 0.3]), np.array(usual_care))
+    at = tuning.Values(values, by_site, np.array([1.0, 0.3]), np.array(cautious))
     return tuning.Outcome({size: at}, np.array([[1.0, 1.25, 2.0]] * 2))
 
 
@@ -90,7 +90,7 @@ def test_a_site_is_harmed_where_it_is_worse_than_alone_by_five_per_cent_of_the_s
 
 def test_methods_stand_in_the_columns_named_for_them():
     reached = {method: 1.1 + 0.1 * place for place, method in enumerate(tuning.METHODS)}
-    row = tuning.row_of(CASE, 200, [made_up(reached, usual_care=(2.0, 1.0)) for _ in range(2)])
+    row = tuning.row_of(CASE, 200, [made_up(reached, cautious=(True, False)) for _ in range(2)])
     columns = ("auto", "before", "ladder_c", "ladder_noise", "ladder_more_noise", "alone", "q_learning")
     assert [getattr(row, column) for column in columns] == pytest.approx([10, 20, 30, 40, 50, 60, 70])
     assert (row.less_before, row.less_constant, row.constant) == pytest.approx((-10, -15, 25))
@@ -168,7 +168,7 @@ def test_methods_and_fixed_settings_are_valued_at_every_site(trial):
         assert values.methods[place, [tuning.METHODS.index(name) for name in names]].tolist() == expected[:4].tolist()
         assert values.fixed[place].reshape(len(tuning.FIXED), -1)[setting].tolist() == expected[4:].tolist()
         assert values.sharing[place] == auto.chosen.sharing
-        assert values.usual_care[place] == auto.choice.usual_care.statistic
+        assert values.cautious[place] == auto.choice.usual_care.closer
         # One of the ladder's fits is that of auto itself, which takes one of its pessimisms.
         own = tuning.LADDERS[tuning.PESSIMISMS.index(auto.choice.usual_care.pessimism)]
         assert values.methods[place, tuning.METHODS.index(own)] == values.methods[place, 0]
@@ -247,7 +247,7 @@ def test_hard_cases_have_the_sizes_of_their_sites():
 
 def test_an_outcome_is_read_back_as_it_was():
     size = (50, 120)
-    outcome = made_up({FDTR_AUTO: [1.1, 1 / 3]}, size=size, usual_care=(np.nan, -0.4))
+    outcome = made_up({FDTR_AUTO: [1.1, 1 / 3]}, size=size, cautious=(True, False))
     again = tuning.Outcome.decode(json.loads(json.dumps(outcome.encode())))
     assert list(again.by_size) == [size]
     assert again.references.tolist() == outcome.references.tolist()

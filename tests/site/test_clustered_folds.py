@@ -92,11 +92,12 @@ def test_few_clusters_make_fewer_folds_and_one_makes_none() -> None:
 
 def test_settings_are_chosen_without_splitting_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, used = read(150, 30), []
-    for name in ("sum_folds", "judge_usual_care"):
+    for name in ("sum_folds", "judge_usual_care", "compare_policies"):
         real = getattr(tuning, name)
         monkeypatch.setattr(tuning, name, lambda *a, real=real: used.append(a[2]) or real(*a))
+    monkeypatch.setattr(tuning, "CRITICAL", -np.inf)  # so that policies are compared
     choose_together(CLUSTERED, rows, no_others(CLUSTERED))
-    assert len(used) == 2
+    assert len(used) == 3
     for folds in used:
         np.testing.assert_array_equal(folds, tuning_folds(CLUSTERED, rows))
 

@@ -46,6 +46,9 @@ def simulate(
     censoring: Annotated[
         float | None, typer.Option(min=0, help="Chance that the sickest are lost at a step (discrete).")
     ] = None,
+    habit: Annotated[
+        bool | None, typer.Option("--habit", help="Clinicians treat what they see, not what is best (discrete).")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")] = 0,
 ) -> None:
     """Draw a world whose truth is known: a table and its study file. Nothing leaves this machine.
@@ -58,6 +61,7 @@ def simulate(
         "n_sites": sites, "n_shared": shared, "n_specific": specific, "n_actions": actions, "horizon": horizon,
         "noise": noise, "behaviour": behaviour, "shared_kind": shared_kind, "deviation": deviation,
         "site_level_shared": site_level, "kind": kind, "confounding": confounding, "ends": ends, "censoring": censoring,
+        "habit": habit,
     }  # fmt: skip
     spec = _specification(world, {field: value for field, value in options.items() if value is not None})
     study = simulate_study(spec, out, seed=seed, patients=patients)

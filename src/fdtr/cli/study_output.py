@@ -65,7 +65,8 @@ def show_tuning(by_site: Mapping[str, Choice], machine: bool) -> None:
         show.line(choice.in_words(site))
         if choice.usual_care is not None:
             care = choice.usual_care
-            show.line(f"{care.in_words(site)} (t = {care.statistic:.1f}, noise = {care.pessimism.noise:g})")
+            compared = f", bolder policy t = {care.bolder:.1f}" if care.better else ""
+            show.line(f"{care.in_words(site)} (t = {care.statistic:.1f}{compared}, noise = {care.pessimism.noise:g})")
         if len(choice.rungs) > 1:
             show.table(
                 "From the most sharing to none; the first that is tolerated is taken:",
@@ -78,7 +79,7 @@ def show_tuning(by_site: Mapping[str, Choice], machine: bool) -> None:
 def _care(care: UsualCare | None, site: str) -> dict[str, Any] | None:
     if care is None:
         return None
-    numbers = {"statistic": care.statistic, "better": care.better, "noise": care.pessimism.noise}
+    numbers = {**vars(care), "better": care.better, "closer": care.closer, "noise": care.pessimism.noise}
     return {**numbers, "in_words": care.in_words(site)}
 
 

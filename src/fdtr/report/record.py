@@ -128,10 +128,15 @@ class Rung(Part):
 
 
 class UsualCare(Part):
-    """Whether patients who got what clinicians usually give fared `better` than others like them, and the statistic."""
+    """Whether patients who got what clinicians usually give fared `better` than others like them, and the `statistic`.
+
+    `closer`: the policy stays closer to usual care, because a `bolder` policy's advice did not do better still.
+    """
 
     statistic: Number
     better: bool
+    bolder: Number
+    closer: bool
 
 
 class Site(Part):

@@ -47,6 +47,7 @@ def _view(record: Record, study: Study) -> dict[str, Any]:
     sites = record.sites.values()
     rows = sum(site.rows for site in sites)
     valued = [site.trust for site in sites if site.trust]
+    cares = {name: site.usual_care for name, site in record.sites.items() if site.usual_care}
     example = record.example
     choices = [choice for site in example.by_site.values() for choice in site] if example else []
     clusters = {value.site: value.n_clusters for value in record.values if value.n_clusters is not None}
@@ -70,8 +71,9 @@ def _view(record: Record, study: Study) -> dict[str, Any]:
         "variations": _variations(record),
         "ladder": _ladder(record),
         "choosing": [name for name, site in record.sites.items() if len(site.ladder) > 1],
-        "closer": [name for name, site in record.sites.items() if site.usual_care and site.usual_care.better],
-        "farther": [name for name, site in record.sites.items() if site.usual_care and not site.usual_care.better],
+        "closer": [name for name, care in cares.items() if care.closer],
+        "bolder": [name for name, care in cares.items() if care.better and not care.closer],
+        "farther": [name for name, care in cares.items() if not care.better],
         "example_state": [f"{name} {number(x)}" for name, x in example.state.items()] if example else [],
         "example_decimals": places(x for c in choices for x in (c.estimate, c.penalty, c.bound)),
         "odds": [f"Γ = {number(odds)}" for odds in valued[0].odds] if valued else [],

@@ -4,7 +4,8 @@
 are given or not: eight actions in no order. Each treatment helps against one fault and does some harm to another vital.
 Patients with a high lactate get worse. What counts is health after the last step; health before it counts a tenth.
 Clinicians do what is best for their patient, but pick one of the eight at random in 60% (the best site) to 90% of
-decisions. Sites differ in that, in their case mix and, with `deviation`, in how often each change of a vital happens.
+decisions. With `habit` they treat the fault that they see, and give antibiotics for a fast heart instead of a high
+lactate. Sites differ in skill, in their case mix and, with `deviation`, in how often each change of a vital happens.
 
 `crossed`: two scores in nine levels, 0 of which is healthy, and four doses. A dose lowers scores where exactly one of
 them is high and raises them elsewhere, which linear features do not see; beside that it does the more good the higher
@@ -74,8 +75,9 @@ class DiscreteSpec:
 
     `kind` is "ward" or "crossed". `deviation` is the standard deviation, between sites, of the log odds of each
     change. `confounding` is the log odds ratio by which a hidden cause makes patients worse and treatments more likely.
-    With `ends`, death and discharge end a stay (sepsis only). `censoring` is the chance at each step that the sickest
-    patients are lost; tables do not have them.
+    With `ends`, death and discharge end a stay (ward only). `censoring` is the chance at each step that the sickest
+    patients are lost; tables do not have them. With `habit`, clinicians treat what they see instead of what is best
+    (ward only).
     """
 
     kind: Literal["ward", "crossed"] = "ward"
@@ -85,6 +87,7 @@ class DiscreteSpec:
     confounding: float = 0.0
     ends: bool = False
     censoring: float = 0.0
+    habit: bool = False
 
     def __post_init__(self) -> None:
         if min(self.n_sites, self.horizon) < 1:
@@ -93,8 +96,8 @@ class DiscreteSpec:
             raise ValueError("deviation and confounding are numbers from 0 on")
         if not 0 <= self.censoring < 1:
             raise ValueError(f"censoring is {self.censoring:g}; it is a chance from 0 to below 1")
-        if self.ends and self.kind != "ward":
-            raise ValueError('only the kind "ward" has ends')
+        if (self.ends or self.habit) and self.kind != "ward":
+            raise ValueError('only the kind "ward" has ends and habits')
 
 
 def make_discrete_world(spec: DiscreteSpec, rng: np.random.Generator) -> TabularWorld:
@@ -119,7 +122,11 @@ def make_discrete_world(spec: DiscreteSpec, rng: np.random.Generator) -> Tabular
     random_shares = np.linspace(*SKILL, spec.n_sites)
     chances = []
     for rows, share in zip(transitions, random_shares, strict=True):
-        chances.append(_clinicians(rows[0], hidden[0], landing, worth, share, causes, parts[0].intensity))
+        if spec.habit:
+            best = np.broadcast_to(_habit(states), (spec.horizon, len(states)))
+        else:
+            best = _best_practice(rows[0], hidden[0], landing, worth)
+        chances.append(_clinicians(best, share, causes, parts[0].intensity))
     return TabularWorld(
         sites=tuple(f"site-{k + 1:0{len(str(spec.n_sites))}d}" for k in range(spec.n_sites)),
         covariates=parts[0].covariates,
@@ -142,21 +149,30 @@ _STAY = 0.28
 """What each step after a discharge counts: a fifth of the most that five steps in perfect health can bring."""
 
 
-def _clinicians(
-    rows: Array, hidden: Array, landing: Array, worth: Array, share: float, causes: tuple[float, ...], intensity: Array
-) -> Array:
-    """(H, U, S, A): what is best for the state, or, in a `share` of decisions, any action.
-
-    Where there is a hidden cause, that choice leans towards more treatment for patients whom it makes worse.
-    """
+def _best_practice(rows: Array, hidden: Array, landing: Array, worth: Array) -> NDArray[np.intp]:
+    """What is best for each step and state, (H, S)."""
     horizon, n_states = len(landing), rows.shape[2]
 
     def ahead(step: int, later: Array) -> Array:
         goal = landing[step] + np.concatenate([later, (horizon - 1 - step) * worth])
         return np.asarray(np.einsum("us,uas->as", hidden, rows @ goal))
 
-    best, _ = best_actions(ahead, horizon, n_states)
-    greedy = np.eye(len(intensity))[best][:, None]  # (H, 1, S, A)
+    return best_actions(ahead, horizon, n_states)[0]
+
+
+def _habit(states: Array) -> NDArray[np.intp]:
+    """Antibiotics for a fast heart, a vasopressor for low pressure, ventilation for low oxygen, (S,)."""
+    heart, pressure, oxygen, *_ = states.T
+    wanted = np.column_stack([heart == 2, pressure == 0, oxygen == 0]).astype(np.intp)
+    return np.asarray((wanted[:, None] == TREATMENTS).all(axis=2).argmax(axis=1))
+
+
+def _clinicians(usual: NDArray[np.intp], share: float, causes: tuple[float, ...], intensity: Array) -> Array:
+    """(H, U, S, A): the `usual` action (H, S) or, in a `share` of decisions, any.
+
+    Where there is a hidden cause, that choice leans towards more treatment for patients whom it makes worse.
+    """
+    greedy = np.eye(len(intensity))[usual][:, None]  # (H, 1, S, A)
     lean = np.exp(np.outer(causes, intensity - intensity.mean()))
     lean /= lean.sum(axis=1, keepdims=True)
     return (1 - share) * greedy + share * lean[:, None, :]

@@ -13,7 +13,7 @@ from fdtr.learners.backward import Fit, Settings
 from fdtr.site.rows import tuning_folds
 from fdtr.study import Study, sections
 from fdtr.trajectories import Trajectories
-from fdtr.tuning import Candidate, Choice
+from fdtr.tuning import Candidate, Choice, UsualCare
 
 log = logging.getLogger("fdtr.site")
 
@@ -103,11 +103,28 @@ def _choose(
     if len(candidates) > 1:
         choice = tuning.choose(_score(study, rows, candidates, others, bounds))
     if open_pessimism:
-        usual_care = tuning.judge_usual_care(rows, study.feature_map, tuning_folds(study, rows), bounds[-1])
-        choice = replace(choice, usual_care=usual_care)
+        choice = replace(choice, usual_care=_judge_care(study, rows, choice.candidate, others, bounds[-1]))
     chosen = choice.candidate
     log.info("site %s: chose λ = %g, w = %g, sharing %ss", rows.site, chosen.ridge, chosen.sharing, chosen.share)
     return choice
+
+
+def _judge_care(
+    study: Study, rows: Trajectories, chosen: Candidate, others: federated.Others, reference: Sequence[LowerBound]
+) -> UsualCare:
+    """How usual care did and, where it did better, whether a bolder policy's advice did better still."""
+    features, folds = study.feature_map, tuning_folds(study, rows)
+    care = tuning.judge_usual_care(rows, features, folds, reference)
+    if not care.better:
+        return care
+    pessimisms = (tuning.CAUTIOUS_PESSIMISM, tuning.USUAL_PESSIMISM)
+    settings = settings_of(study, chosen.ridge, pessimisms[0])
+
+    def fit(part: Trajectories) -> list[Sequence[LowerBound]]:
+        fits = federated.fit_with_each(part, features, settings, others, chosen.sharing, chosen.share, pessimisms)
+        return [fit.bounds for fit in fits]
+
+    return replace(care, bolder=tuning.compare_policies(rows, features, folds, reference, fit))
 
 
 def _score(
