@@ -227,9 +227,10 @@ def figure2_panel() -> Figure:
 
 
 def choosing() -> Figure:
-    """Everything that one site chooses: the ladder with its ridges, and pessimism."""
+    """Everything that one site chooses: the ladder with its ridges, and pessimism by comparing two policies."""
     world = make_world(
-        WorldSpec(n_sites=3, n_shared=28, n_specific=28, n_actions=2, horizon=5), np.random.default_rng(0)
+        WorldSpec(n_sites=3, n_shared=28, n_specific=28, n_actions=2, horizon=5, behaviour="softmax"),
+        np.random.default_rng(0),
     )
     study = Study.model_validate(world.study())
     table = pa.table(world.table(2000, np.random.default_rng(1)))

@@ -376,6 +376,16 @@ def test_one_fold_or_one_patient_says_nothing_of_usual_care(study, sites):
         found = tuning.judge_usual_care(part, features, np.zeros(part.n_patients, dtype=np.intp), bounds)
         assert found.statistic == 0.0
         assert "too few patients" in found.in_words("A")
+        assert tuning.compare_policies(part, features, np.zeros(part.n_patients, dtype=np.intp), bounds, None) == 0.0
+
+
+@pytest.mark.parametrize("n", [4, 8, 12])
+def test_empty_folds_of_small_sites_are_left_out(study, n, monkeypatch):
+    monkeypatch.setattr(tuning, "CRITICAL", -np.inf)  # so that policies are compared
+    auto = make_study(ends=study.ends, learning=AUTO)
+    for seed in range(5):
+        rows = make_sites(auto, {"a": n}, seed=seed)["a"]
+        assert fit_local(auto, rows).policy.settings["pessimism"] in ({"noise": 0.03}, {"noise": 0.1})
 
 
 @pytest.mark.slow
@@ -406,8 +416,9 @@ def test_pessimism_follows_from_usual_care(study, sites, monkeypatch):
     auto = make_study(ends=study.ends, learning={"pessimism": "auto"})
     total = combine(fit_local(auto, rows).summary for rows in sites.values())
     scales = {}
-    for statistic, noise in ((1.6, 0.03), (1.7, 0.1)):
+    for statistic, bolder, noise in ((1.6, -3.0, 0.03), (1.7, 0.9, 0.1), (1.7, 1.1, 0.03)):
         monkeypatch.setattr(tuning, "judge_usual_care", lambda *_, t=statistic: UsualCare(t))
+        monkeypatch.setattr(tuning, "compare_policies", lambda *_, t=bolder: t)
         fits = (fit_local(auto, sites["a"]), fit_federated(auto, sites["a"], total))
         assert [fit.policy.settings["pessimism"] for fit in fits] == [{"noise": noise}] * 2
         scales[noise] = fits[1].policy.scale[-1]  # the last step's Y is the reward, whatever the pessimism
@@ -478,7 +489,7 @@ def test_usual_care_is_judged_with_the_ladders_targets(study, sites):
     others, rows = others_of(auto, sites, "a"), sites["a"]
     papers = references(auto, rows, others)[-1]
     expected = tuning.judge_usual_care(rows, auto.feature_map, tuning_folds(auto, rows), papers)
-    assert choose_together(auto, rows, others).usual_care == expected
+    assert choose_together(auto, rows, others).usual_care.statistic == expected.statistic
 
 
 # ── noise units ──

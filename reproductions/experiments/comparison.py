@@ -138,18 +138,23 @@ def hard_cases() -> list[Case]:
         "valid, 160 features": wide,
         "ward, unequal sites": ward,
         "valid, unequal sites": linear,
-        "ward, habits": replace(ward, habit=True),
+        "crossed, confounded": replace(crossed, confounding=1.0),
         "crossed, 10 sites": replace(crossed, n_sites=10),
+        "ward, habits": replace(ward, habit=True),
+        "ward, habits, early ends": replace(ward, habit=True, ends=True),
     }
     designed = ("ward", "ward, 15 steps", "ward, early ends", "ward, deviating", "ward, 1 step", "crossed",
                 "crossed, deviating", "ward, habits")  # fmt: skip
     sizes: dict[str, tuple[Size, ...]] = {
-        "ward, 30 sites": (50, 200, 500),
+        "ward, 30 sites": (200, 500),
+        "ward, 24 steps": (200, 500, 2000),
         "valid, 160 features": (200, 2000),
         "ward, unequal sites": (UNEQUAL,),
         "valid, unequal sites": (UNEQUAL,),
+        "crossed, confounded": (500,),
+        "crossed, 10 sites": (200, 2000),
         "ward, habits": (200, 2000),
-        "crossed, 10 sites": (200, 500, 2000),
+        "ward, habits, early ends": (200, 2000),
     }
     return [
         Case(name, _shape(spec), number, spec, sizes.get(name), "design" if name in designed else "confirmation")

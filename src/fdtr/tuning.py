@@ -66,13 +66,13 @@ LADDER: tuple[tuple[float, Share], ...] = (
 """(w, what is shared), from the paper's setting down to none of it."""
 
 USUAL_PESSIMISM, CAUTIOUS_PESSIMISM = NoiseUnits(0.03), NoiseUnits(0.1)
-"""Pessimism where usual care does no better than other care, and where it does."""
+"""Pessimism of "auto": the usual one, and that of sites that stay closer to usual care."""
 
 CRITICAL = 1.645
 """Upper 5% point of the standard normal distribution."""
 
 BOLDER = 1.0
-"""Standard errors by which a bolder policy's advice has to do better to be followed."""
+"""Standard errors by which a bolder policy's advice has to do better: a preference for usual care, and not a test."""
 
 SHRINKAGE = 0.001
 """Ridge of the models of care, relative to the mean of the Gram's diagonal."""
@@ -237,15 +237,15 @@ class UsualCare:
     """Whether patients who got what clinicians usually give fared better than other patients like them.
 
     `statistic` is about standard normal where they did not. `bolder` compares two policies where they differ, that of
-    the smaller pessimism with that of the larger: it is about standard normal where neither advice did better, and 0
-    where they were not compared.
+    the smaller pessimism with that of the larger: above 0, patients fared better with the first one's advice. It is
+    None where they were not compared.
 
     >>> UsualCare(2.9).pessimism, UsualCare(2.9, bolder=4.0).pessimism, UsualCare(-0.4).pessimism
     (NoiseUnits(noise=0.1), NoiseUnits(noise=0.03), NoiseUnits(noise=0.03))
     """
 
     statistic: float
-    bolder: float = 0.0
+    bolder: float | None = None
 
     @property
     def better(self) -> bool:
@@ -255,7 +255,7 @@ class UsualCare:
     @property
     def closer(self) -> bool:
         """Whether the policy stays closer to usual care, which did better, and a bolder policy not better still."""
-        return self.better and self.bolder <= BOLDER
+        return self.better and (self.bolder or 0.0) <= BOLDER
 
     @property
     def pessimism(self) -> NoiseUnits:
@@ -361,11 +361,16 @@ def compare_policies(
     reference: Sequence[LowerBound],
     fit: Callable[[Trajectories], Sequence[Sequence[LowerBound]]],
 ) -> float:
-    """Test on held-out patients whether the advice of a second policy does better than that of a first.
+    """Compare on held-out patients the advice of a second policy with that of a first: above 0, the second did better.
+
+    This is about one decision, with V_ref afterwards. States count by b̂(π₁(x) | x) b̂(π₂(x) | x), so that it says
+    little of treatments that clinicians hardly give.
 
     `fit(rows)` gives the bounds of both policies. They are fitted to the other folds, and compared where they differ:
     `_compare_care` with w = 1{A = π₂(x)} b̂(π₁(x) | x) − 1{A = π₁(x)} b̂(π₂(x) | x).
     """
+    if len(np.unique(folds)) < 2:
+        return 0.0  # nobody to learn from
     policies = {int(fold): fit(rows.select(folds != fold)) for fold in np.unique(folds)}
 
     def weigh(fold: int, step: int, psi: Array, propensity: Array, actions: NDArray[np.intp]) -> Array:
@@ -427,7 +432,8 @@ def _parts(step: Step, features: FeatureMap, folds: NDArray[np.intp], next_value
         target = chunk.rewards + future_values(chunk, features, [next_value], np.empty((1, stop - start)))[0]
         for fold in range(int(folds.max()) + 1):
             own = np.flatnonzero(folds[start:stop] == fold)
-            yield _Part(fold, start + own, np.ascontiguousarray(psi[:, own]), chunk.actions[own], target[own])
+            if len(own):  # few patients leave folds empty
+                yield _Part(fold, start + own, np.ascontiguousarray(psi[:, own]), chunk.actions[own], target[own])
         start = stop
 
 

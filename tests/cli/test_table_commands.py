@@ -103,7 +103,7 @@ def test_tune_shows_the_ladder_and_writes_nothing(place):
         assert min(rung["excess"] for rung in choice["rungs"]) == 0
         care = choice["usual_care"]
         assert care["better"] == (care["statistic"] > 1.645)
-        assert care["closer"] == (care["better"] and care["bolder"] <= 1)
+        assert care["closer"] == (care["better"] and (care["bolder"] or 0) <= 1)
         assert care["noise"] == (0.1 if care["closer"] else 0.03)
     assert sorted(place.iterdir()) == before
 

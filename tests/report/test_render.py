@@ -300,7 +300,7 @@ def tuned() -> Record:
     learning = dict.fromkeys(("pessimism", "ridge", "sharing", "share"), "auto")
     made = record_of(make_study(learning=learning), {"a": 90, "b": 90, "c": 90})
     care = {
-        "a": UsualCare(statistic=0.3, better=False, bolder=0.0, closer=False),
+        "a": UsualCare(statistic=0.3, better=False, bolder=None, closer=False),
         "b": UsualCare(statistic=2.3, better=True, bolder=-0.2, closer=True),
         "c": UsualCare(statistic=2.3, better=True, bolder=3.1, closer=False),
     }

@@ -1,5 +1,7 @@
 """Discrete worlds: exact values agree with patients, hidden causes stay hidden, ends and losses are as described."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -109,3 +111,22 @@ def test_ends_are_read_by_the_study_and_leave_nobody_twice():
 def test_impossible_worlds_are_refused(wrong):
     with pytest.raises(ValueError, match=r"site|number|chance|ends"):
         DiscreteSpec(**wrong)
+
+
+def test_a_habit_is_better_than_chance_and_far_from_the_best():
+    world = make_discrete_world(DiscreteSpec(n_sites=2, habit=True), np.random.default_rng(0))
+    always = np.eye(world.n_actions)[world.chances.argmax(axis=-1)]
+    by_habit, by_chance = (replace(world, chances=chances) for chances in (always, np.full_like(always, 1 / 8)))
+    for site in range(2):
+        values = [w.value(site, None).mean for w in (by_chance, world, by_habit)]
+        assert values == sorted(values)
+        assert world.optimal(site).value - values[-1] > 0.08
+    plain = make_discrete_world(DiscreteSpec(n_sites=2), np.random.default_rng(0))
+    np.testing.assert_array_equal(world.transitions, plain.transitions)  # the habit alone differs
+    fast, low = world.positions(np.array([[2, 1, 1, 0, 0], [1, 0, 1, 4, 0]], dtype=float))
+    assert world.chances[0, 0, 0, [fast, low]].argmax(axis=-1).tolist() == [4, 2]  # antibiotics; vasopressor
+
+
+def test_only_a_ward_has_habits():
+    with pytest.raises(ValueError, match='only the kind "ward" has ends and habits'):
+        DiscreteSpec(kind="crossed", habit=True)

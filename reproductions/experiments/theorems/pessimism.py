@@ -51,7 +51,7 @@ QUICK_PANELS = (WorldSpec(n_sites=2, n_shared=2, n_specific=2, n_actions=2, hori
 QUICK_GRID = (0.0, USUAL, 0.002, 0.02)
 
 DEFAULTS = (0.03, 0.1)
-"""κ of a study with defaults: the usual one, and that of sites where patients with usual care fared better."""
+"""κ of a study with defaults: the usual one, and that of sites that stay closer to usual care."""
 
 NOISE_GRID = (0.0, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5, 1.0)
 QUICK_NOISE_GRID = (0.0, *DEFAULTS)

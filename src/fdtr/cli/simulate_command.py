@@ -47,7 +47,8 @@ def simulate(
         float | None, typer.Option(min=0, help="Chance that the sickest are lost at a step (discrete).")
     ] = None,
     habit: Annotated[
-        bool | None, typer.Option("--habit", help="Clinicians treat what they see, not what is best (discrete).")
+        bool | None,
+        typer.Option("--habit", help="Clinicians treat visible symptoms by a fixed habit (discrete, ward)."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")] = 0,
 ) -> None:

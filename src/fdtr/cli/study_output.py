@@ -65,7 +65,7 @@ def show_tuning(by_site: Mapping[str, Choice], machine: bool) -> None:
         show.line(choice.in_words(site))
         if choice.usual_care is not None:
             care = choice.usual_care
-            compared = f", bolder policy t = {care.bolder:.1f}" if care.better else ""
+            compared = f", bolder policy t = {care.bolder:.1f}" if care.bolder is not None else ""
             show.line(f"{care.in_words(site)} (t = {care.statistic:.1f}{compared}, noise = {care.pessimism.noise:g})")
         if len(choice.rungs) > 1:
             show.table(

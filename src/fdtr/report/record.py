@@ -130,12 +130,13 @@ class Rung(Part):
 class UsualCare(Part):
     """Whether patients who got what clinicians usually give fared `better` than others like them, and the `statistic`.
 
-    `closer`: the policy stays closer to usual care, because a `bolder` policy's advice did not do better still.
+    `closer`: the policy stays closer to usual care, because a `bolder` policy's advice did not
+    do better still; None: not compared.
     """
 
     statistic: Number
     better: bool
-    bolder: Number
+    bolder: Number | None
     closer: bool
 
 

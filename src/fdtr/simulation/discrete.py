@@ -123,10 +123,10 @@ def make_discrete_world(spec: DiscreteSpec, rng: np.random.Generator) -> Tabular
     chances = []
     for rows, share in zip(transitions, random_shares, strict=True):
         if spec.habit:
-            best = np.broadcast_to(_habit(states), (spec.horizon, len(states)))
+            usual = np.broadcast_to(_habit(states), (spec.horizon, len(states)))
         else:
-            best = _best_practice(rows[0], hidden[0], landing, worth)
-        chances.append(_clinicians(best, share, causes, parts[0].intensity))
+            usual = _best_practice(rows[0], hidden[0], landing, worth)
+        chances.append(_clinicians(usual, share, causes, parts[0].intensity))
     return TabularWorld(
         sites=tuple(f"site-{k + 1:0{len(str(spec.n_sites))}d}" for k in range(spec.n_sites)),
         covariates=parts[0].covariates,

@@ -106,6 +106,8 @@ def _choose(
         choice = replace(choice, usual_care=_judge_care(study, rows, choice.candidate, others, bounds[-1]))
     chosen = choice.candidate
     log.info("site %s: chose λ = %g, w = %g, sharing %ss", rows.site, chosen.ridge, chosen.sharing, chosen.share)
+    if choice.usual_care:
+        log.info("site %s: chose noise = %g", rows.site, choice.usual_care.pessimism.noise)
     return choice
 
 

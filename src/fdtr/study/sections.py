@@ -251,7 +251,8 @@ class Learning(Section):
         Pessimism,
         Field(
             description="Larger stays closer to usual care: { noise = κ } for α_h = κ d σ̂_h, a number for the paper's "
-            'c, or "auto": κ = 0.03, or 0.1 at a site whose patients fared better with usual care.'
+            'c, or "auto": κ = 0.03, or 0.1 at a site whose patients fared better with usual care, and not '
+            "better still as κ = 0.03 advises."
         ),
     ] = "auto"
     ridge: Annotated[Ridge, Field(description='λ, or "auto": from each site\'s own folds.')] = "auto"
