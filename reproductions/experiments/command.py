@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from experiments import effects, evaluation, figure2, theorems, tuning, worlds
+from experiments import effects, evaluation, figure2, theorems, tuning, tuning_cells, worlds
 from experiments.authors_world import FIGURE_2, AuthorsSpec
 from experiments.comparison import draw_world, icu_cases
 from experiments.findings import Finding, Provenance, prepare, write_findings
@@ -100,7 +100,7 @@ def reproduce(
             plan = request.plan(plan, plan.quick())
             outcomes = tuning.run_all(plan, request.processes, progress, request.keep)
             yield "worlds", worlds.find(plan, outcomes)
-            yield "tuning", tuning.find(plan, outcomes)
+            yield "tuning", tuning_cells.find(plan, outcomes)
             return
         findings: Iterable[Finding]
         if experiment == "evaluation":

@@ -108,8 +108,8 @@ def all_cases() -> list[Case]:
     return [Case(*key, number, spec) for number, (key, spec) in enumerate(specs.items())]
 
 
-UNEQUAL = (50, 120, 300, 800, 2000, 5000)
-"""Sizes of six sites."""
+UNEQUAL = (300, 5000, 50, 2000, 120, 800)
+"""Sizes of six sites; clinicians of later ones have more skill."""
 
 
 def hard_cases() -> list[Case]:
@@ -142,12 +142,24 @@ def hard_cases() -> list[Case]:
         "crossed, 10 sites": replace(crossed, n_sites=10),
         "ward, habits": replace(ward, habit=True),
         "ward, habits, early ends": replace(ward, habit=True, ends=True),
+        "ward, habits, unequal sites": replace(ward, habit=True),
+        "ward, early ends, unequal sites": replace(ward, ends=True),
+        "ward, habits, deviating": replace(ward, habit=True, deviation=0.5),
+        "valid, strongly deviating": replace(linear, deviation=1.5),
+        "crossed, unequal sites": crossed,
     }
-    designed = ("ward", "ward, 15 steps", "ward, early ends", "ward, deviating", "ward, 1 step", "crossed",
-                "crossed, deviating", "ward, habits")  # fmt: skip
+    designed = ("ward", "ward, 15 steps", "ward, early ends", "ward, deviating", "ward, 1 step", "ward, 3 sites",
+                "ward, 10 sites", "crossed", "crossed, deviating", "valid, 160 features", "ward, unequal sites",
+                "ward, habits")  # fmt: skip
     sizes: dict[str, tuple[Size, ...]] = {
-        "ward, 30 sites": (200, 500),
-        "ward, 24 steps": (200, 500, 2000),
+        "ward, 15 steps": (50, 200, 500),
+        "ward, 1 step": (200, 2000),
+        "ward, 3 sites": (50, 200, 2000),
+        "ward, 10 sites": (50, 200, 500),
+        "ward, confounded": (50, 200, 2000),
+        "ward, censored": (50, 200, 2000),
+        "ward, 30 sites": (200,),
+        "ward, 24 steps": (200, 500),
         "valid, 160 features": (200, 2000),
         "ward, unequal sites": (UNEQUAL,),
         "valid, unequal sites": (UNEQUAL,),
@@ -155,6 +167,11 @@ def hard_cases() -> list[Case]:
         "crossed, 10 sites": (200, 2000),
         "ward, habits": (200, 2000),
         "ward, habits, early ends": (200, 2000),
+        "ward, habits, unequal sites": (UNEQUAL,),
+        "ward, early ends, unequal sites": (UNEQUAL,),
+        "ward, habits, deviating": (50, 200, 2000),
+        "valid, strongly deviating": (50, 200, 2000),
+        "crossed, unequal sites": (UNEQUAL,),
     }
     return [
         Case(name, _shape(spec), number, spec, sizes.get(name), "design" if name in designed else "confirmation")

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
-from experiments.comparison import FDTR_AUTO, LDTR_AUTO, Q_LEARN_H, Case, Plan, Size
+from experiments.comparison import FDTR_AUTO, LDTR_AUTO, Q_LEARN_H, Case, Plan, Purpose, Size
 from experiments.findings import Figure, Finding, Table
 from experiments.intervals import mean
 from experiments.tuning import ENOUGH, Outcome, size_name
@@ -24,6 +24,7 @@ ALLOWED_LOSS = 0.02
 class Row:
     """FDTR (auto) less a rival, in percent of (optimum − behaviour), with a 95% interval; `reached` by FDTR (auto)."""
 
+    purpose: str
     world: str
     shape: str
     n: str
@@ -58,19 +59,27 @@ def rows_of(case: Case, sizes: Sequence[Size], outcomes: Sequence[Outcome]) -> l
             gain = mean(100 * (auto - [o.mean_of(n, rival) for o in outcomes]) / span)
             holds = bool(gain.low >= -100 * ALLOWED_LOSS)
             reached = float(auto.mean() - behaviour) / span
-            rows.append(Row(case.called, case.shape, size_name(n), rival, *gain.ends, reached, span, holds))
+            rows.append(
+                Row(case.purpose, case.called, case.shape, size_name(n), rival, *gain.ends, reached, span, holds)
+            )
     return rows
 
 
 def _describe(rows: Sequence[Row]) -> list[str]:
-    holding, above = sum(row.holds for row in rows), sum(row.low > 0 for row in rows)
-    least = min(rows, key=lambda row: row.low)
-    summary = (
-        f"{len(rows)} cells (world × n × rival): the lower limit of the difference is at least "
-        f"−{ALLOWED_LOSS:.0%} of (optimum − behaviour) in {holding}, and above 0 in {above}. The least is "
-        f"{_cell(least)}."
-    )
-    return [summary, *(f"Missed: {_cell(row)}." for row in rows if not row.holds)]
+    sentences = []
+    for purpose in get_args(Purpose):
+        of_purpose = [row for row in rows if row.purpose == purpose]
+        if not of_purpose:
+            continue
+        holding, above = sum(row.holds for row in of_purpose), sum(row.low > 0 for row in of_purpose)
+        least = min(of_purpose, key=lambda row: row.low)
+        sentences.append(
+            f"Worlds for {purpose}, {len(of_purpose)} cells (world × n × rival): the lower limit of the difference is "
+            f"at least −{ALLOWED_LOSS:.0%} of (optimum − behaviour) in {holding}, and above 0 in {above}. The least is "
+            f"{_cell(least)}."
+        )
+        sentences += [f"Missed: {_cell(row)}." for row in of_purpose if not row.holds]
+    return sentences
 
 
 def _cell(row: Row) -> str:

@@ -27,7 +27,7 @@ The baselines by themselves, and how each site's held-out patients judge the set
 >>> choice.candidate
 Candidate(ridge=0.01, sharing=1.0, share='reward')
 >>> print(choice.in_words("site-1"))
-site-1 shares effects on rewards alone: its held-out patients do better with it than with more.
+site-1 shares effects on rewards alone: its held-out patients speak against sharing more.
 >>> alone = choice.rungs[-1]  # without the other sites
 >>> print(f"held-out error: {alone.excess:.2f} more than the best way to share; {alone.tolerance:.2f} is tolerated")
 held-out error: 1.97 more than the best way to share; 0.60 is tolerated

@@ -73,6 +73,22 @@ def test_check_says_why_nothing_would_be_shared(place):
     assert "it is constant within the site, so the site's own intercept absorbs it" in done.stdout
 
 
+def test_outcomes_that_are_all_zero_are_no_fault(tmp_path):
+    """The best held-out error of such a site is 0, of which nothing is a percentage."""
+    study = make_study(learning=dict.fromkeys(("pessimism", "ridge", "sharing", "share"), "auto"), horizon=1)
+    table = make_table(study, {"a": 60, "b": 60, "c": 60})
+    rewards = [0.0 if row["site"] == "a" else row["reward"] for row in table.to_pylist()]
+    place = table.schema.get_field_index("reward")
+    pa.csv.write_csv(table.set_column(place, "reward", pa.array(rewards)), tmp_path / "table.csv")
+    study.save(tmp_path / "study.toml")
+    tuned = fdtr("tune", "study.toml", "table.csv", cwd=tmp_path)
+    assert tuned.returncode == 0, tuned.stderr
+    assert "–" in tuned.stdout
+    ran = fdtr("run", "study.toml", "table.csv", "--out", "results", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "results" / "report.html").exists()
+
+
 def test_tune_shows_the_ladder_and_writes_nothing(place):
     text = (
         (place / "study.toml")

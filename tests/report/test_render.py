@@ -22,9 +22,11 @@ from fdtr.errors import UnreadableFile
 from fdtr.pipeline.results import report_again
 from fdtr.report import charts
 from fdtr.report.pages import environment, number, percent, script_text
-from fdtr.report.record import Choice, Example, KnownValue, Record, Refusal, UsualCare
+from fdtr.report.record import Choice, Example, KnownValue, Record, Refusal
+from fdtr.report.record import UsualCare as RecordedCare
 from fdtr.report.render import render
-from fdtr.tuning import LADDER
+from fdtr.tuning import UsualCare
+from fdtr.tuning.ladder import LADDER
 from random_tables import make_study, make_table
 
 pytestmark = pytest.mark.slow
@@ -299,12 +301,11 @@ def tuned() -> Record:
     """Three sites that chose everything; usual care did better at two, a bolder policy still better at the third."""
     learning = dict.fromkeys(("pessimism", "ridge", "sharing", "share"), "auto")
     made = record_of(make_study(learning=learning), {"a": 90, "b": 90, "c": 90})
-    care = {
-        "a": UsualCare(statistic=0.3, better=False, bolder=None, closer=False),
-        "b": UsualCare(statistic=2.3, better=True, bolder=-0.2, closer=True),
-        "c": UsualCare(statistic=2.3, better=True, bolder=3.1, closer=False),
+    care = {"a": UsualCare(0.3), "b": UsualCare(2.3, bolder=-0.2), "c": UsualCare(2.3, bolder=3.1)}
+    sites = {
+        name: site.model_copy(update={"usual_care": RecordedCare.of(care[name]), "nearness": care[name].in_words(name)})
+        for name, site in made.sites.items()
     }
-    sites = {name: site.model_copy(update={"usual_care": care[name]}) for name, site in made.sites.items()}
     return made.model_copy(update={"sites": sites})
 
 
@@ -318,12 +319,28 @@ def test_the_ladder_and_usual_care_are_told_by_site():
         assert site.sharing.startswith(f"{name} sha") or site.sharing.startswith(f"{name} stays alone")
         assert plain(site.sharing) in page
     assert page.count(", chosen") == 3
-    assert "fared better than others like them: b." in page
-    assert "fared better still: c." in page
-    assert "because there is no clear sign of that: a." in page
+    for site in made.sites.values():
+        assert plain(site.nearness) in page
+    assert "not tried" not in page
     fixed = render(record_of(make_study(), {"a": 90, "b": 90}))
     assert "ladder" not in fixed
     assert "usual care" not in fixed
+
+
+def small_and_large() -> Record:
+    """One site with few patients for its 15 features, one with enough."""
+    learning = dict.fromkeys(("ridge", "sharing", "share"), "auto")
+    return record_of(make_study(learning=learning), {"small": 25, "large": 90})
+
+
+def test_a_small_site_has_a_shorter_ladder():
+    made = small_and_large()
+    assert (made.sites["small"].few, made.sites["large"].few) == (True, False)
+    assert [len(made.sites[name].ladder) for name in ("small", "large")] == [4, 7]
+    page = render(made)
+    assert "sharing effects on rewards alone is not tried: small." in plain(page)
+    assert page.count("<td>–</td>") >= 3
+    assert plain(page).count(", chosen") == 2
 
 
 def test_every_sentence_of_the_templates_is_shown_by_some_study(found):
@@ -336,6 +353,7 @@ def test_every_sentence_of_the_templates_is_shown_by_some_study(found):
         record_of(own, {"a": 3, "b": 4}, ragged=True),
         record_of(common, {"a": 60, "b": 60}, constant_within_site=("x",)),
         tuned(),
+        small_and_large(),
         record_of(make_study(learning={"pessimism": {"noise": 0.03}}), {"a": 60, "b": 60}),
     ]
     shown = plain(" ".join(render(record) for record in records))

@@ -122,7 +122,9 @@ def test_make_runs_what_is_named(tmp_path):
 def test_recorded_pages_name_the_command_that_writes_them(page):
     recorded = page.read_text().splitlines()[0].strip("`")
     words = recorded.removeprefix("make reproduce WHAT=").strip('"').split()
-    replications = int(words.pop(words.index("--replications") + 1)) if "--replications" in words else None
+    numbers = {
+        name: int(words.pop(words.index(f"--{name}") + 1)) for name in ("replications", "seed") if f"--{name}" in words
+    }
     icu_sepsis = "--icu-sepsis" in words
-    plain = tuple(word for word in words if word not in ("--replications", "--icu-sepsis"))
-    assert recorded == Request(plain, replications=replications, icu_sepsis=icu_sepsis).command
+    plain = tuple(word for word in words if word not in ("--replications", "--seed", "--icu-sepsis"))
+    assert recorded == Request(plain, **numbers, icu_sepsis=icu_sepsis).command

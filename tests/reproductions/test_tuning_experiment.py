@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from experiments import command, comparison, tuning, worlds
+from experiments import command, comparison, tuning, tuning_cells, worlds
 from experiments.comparison import FDTR_AUTO, LDTR_AUTO, Case, Trial, draw, read, rule_of
 from experiments.replications import seeds_of
 from fdtr.learners import NoiseUnits
@@ -18,7 +18,8 @@ from fdtr.site.fitting import fit_federated, fit_local, fit_q_learning
 from fdtr.site.rows import tuning_folds
 from fdtr.study import Study
 from fdtr.summary import combine
-from fdtr.tuning import Candidate
+from fdtr.tuning import Candidate, candidates_of
+from fdtr.tuning.ladder import score, sum_folds
 
 CASE = Case("tiny", "(4,2,2,2)", 7, WorldSpec())
 SMALL = WorldSpec(n_sites=2, n_actions=3, horizon=3)
@@ -35,8 +36,7 @@ def made_up(
     values = np.full((2, len(tuning.METHODS)), 1.5)
     for name, value in (methods or {}).items():
         values[:, tuning.METHODS.index(name)] = value
-    by_site = np.broadcast_to(fixed, (2, N_FIXED)).copy()
-    at = tuning.Values(values, by_site, np.array([1.0, 0.3]), np.array(cautious))
+    at = tuning.Values(values, np.broadcast_to(fixed, N_FIXED).copy(), np.array([1.0, 0.3]), np.array(cautious))
     return tuning.Outcome({size: at}, np.array([[1.0, 1.25, 2.0]] * 2))
 
 
@@ -47,10 +47,10 @@ def test_the_best_fixed_setting_is_scored_where_it_was_not_chosen():
     """Settings that differ by noise alone: the best of a half has no advantage on the other half."""
     rng = np.random.default_rng(4)
     outcomes = [made_up(fixed=1.5 + rng.normal(0, 0.1, N_FIXED)) for _ in range(40)]
-    row = tuning.row_of(CASE, 200, outcomes)
+    row = tuning_cells.row_of(CASE, 200, outcomes)
     assert row.auto == pytest.approx(50.0)
     assert abs(row.fixed - 50.0) < 4 * 10 / np.sqrt(40)
-    hindsight = 100 * (np.mean([o.by_size[200].fixed[0] for o in outcomes], axis=0).max() - 1.0)
+    hindsight = 100 * (np.mean([o.by_size[200].fixed for o in outcomes], axis=0).max() - 1.0)
     assert hindsight > 50 + 2 * 10 / np.sqrt(40)  # what choosing and scoring on the same would have claimed
     assert N_FIXED > 50
 
@@ -58,42 +58,44 @@ def test_the_best_fixed_setting_is_scored_where_it_was_not_chosen():
 def test_each_half_is_scored_with_the_setting_of_the_other():
     even, odd = np.full(N_FIXED, 1.5), np.full(N_FIXED, 1.5)
     even[[3, 8]], odd[[3, 8]] = (1.9, 1.2), (1.4, 1.8)  # 3 is best on even replications, 8 on odd ones
-    row = tuning.row_of(CASE, 200, [made_up(fixed=even if r % 2 == 0 else odd) for r in range(6)])
+    row = tuning_cells.row_of(CASE, 200, [made_up(fixed=even if r % 2 == 0 else odd) for r in range(6)])
     assert row.fixed == pytest.approx((20 + 40) / 2)
-    assert row.best == tuning._name(tuning.FIXED[1], tuning.PESSIMISMS[0])  # place 3 of all, and 1.65 on average
+    assert row.best == tuning_cells._name(tuning.FIXED[1], tuning.PESSIMISMS[0])  # place 3 of all, and 1.65 on average
 
 
 def test_a_ratio_is_of_gains_over_clinicians():
-    row = tuning.row_of(CASE, 200, [made_up({FDTR_AUTO: 1.6}, fixed=1.8) for _ in range(4)])
+    row = tuning_cells.row_of(CASE, 200, [made_up({FDTR_AUTO: 1.6}, fixed=1.8) for _ in range(4)])
     assert (row.ratio, row.ratio_low, row.ratio_high) == pytest.approx((0.75, 0.75, 0.75))
     assert not row.reaches
-    assert tuning.row_of(CASE, 200, [made_up({FDTR_AUTO: 1.78}, fixed=1.8) for _ in range(4)]).reaches
+    assert tuning_cells.row_of(CASE, 200, [made_up({FDTR_AUTO: 1.78}, fixed=1.8) for _ in range(4)]).reaches
 
 
 @pytest.mark.parametrize(("auto", "reaches"), [(1.035, True), (1.025, False)])
 def test_where_nothing_gains_much_there_is_no_ratio_but_a_difference(auto, reaches):
     methods = dict.fromkeys((FDTR_AUTO, LDTR_AUTO, tuning.BEFORE), auto)
-    row = tuning.row_of(CASE, 200, [made_up(methods, fixed=1.04) for _ in range(4)])
+    row = tuning_cells.row_of(CASE, 200, [made_up(methods, fixed=1.04) for _ in range(4)])
     assert np.isnan([row.ratio, row.ratio_low, row.ratio_high]).all()
     assert row.reaches is reaches
-    [summary, *missed] = tuning.describe([row])[1:]
+    [summary, *missed] = tuning_cells.describe([row])[1:]
     assert "nan" not in summary + " ".join(missed)
     assert [sentence.startswith("More than 1% below") for sentence in missed] == ([] if reaches else [True])
 
 
 def test_a_site_is_harmed_where_it_is_worse_than_alone_by_five_per_cent_of_the_span():
     auto = [[1.44, 1.46], [1.44, 1.6], [1.5, 1.5], [1.5, 1.5]]  # alone: 1.5; the span is 1
-    row = tuning.row_of(CASE, 200, [made_up({FDTR_AUTO: at, LDTR_AUTO: 1.5}) for at in auto])
+    row = tuning_cells.row_of(CASE, 200, [made_up({FDTR_AUTO: at, LDTR_AUTO: 1.5}) for at in auto])
     assert row.harmed == pytest.approx(2 / 8)
     assert row.harmed < row.harmed_high < 1
 
 
 def test_methods_stand_in_the_columns_named_for_them():
     reached = {method: 1.1 + 0.1 * place for place, method in enumerate(tuning.METHODS)}
-    row = tuning.row_of(CASE, 200, [made_up(reached, cautious=(True, False)) for _ in range(2)])
-    columns = ("auto", "before", "ladder_c", "ladder_noise", "ladder_more_noise", "alone", "q_learning")
-    assert [getattr(row, column) for column in columns] == pytest.approx([10, 20, 30, 40, 50, 60, 70])
+    row = tuning_cells.row_of(CASE, 200, [made_up(reached, cautious=(True, False)) for _ in range(2)])
+    columns = ("auto", "before", "plain", "ladder_c", "ladder_noise", "ladder_more_noise", "alone", "q_learning")
+    assert [getattr(row, column) for column in columns] == pytest.approx([10, 20, 30, 40, 50, 60, 70, 80])
     assert (row.less_before, row.less_constant, row.constant) == pytest.approx((-10, -15, 25))
+    assert (row.less_plain, row.less_alone, row.less_q_learning) == pytest.approx((-20, -60, -70))
+    assert (row.less_fixed, row.less_fixed_low, row.less_fixed_high) == pytest.approx((-40, -40, -40))
     assert (row.sharing, row.more_cautious, row.span) == pytest.approx((0.65, 0.5, 1.0))
 
 
@@ -102,8 +104,8 @@ def test_methods_stand_in_the_columns_named_for_them():
 
 def test_what_a_cell_misses_is_said_where_patients_are_enough():
     outcomes = [made_up({FDTR_AUTO: 1.4, tuning.BEFORE: 1.45, LDTR_AUTO: 1.5}, fixed=1.5) for _ in range(4)]
-    row = tuning.row_of(CASE, 200, outcomes)
-    sentences = tuning.describe([row, replace(row, purpose="confirmation", n="50")])
+    row = tuning_cells.row_of(CASE, 200, outcomes)
+    sentences = tuning_cells.describe([row, replace(row, purpose="confirmation", n="50")])
     assert [sentence.partition(":")[0] for sentence in sentences] == [
         "Worlds for design, 1 cells (world × n)",
         "Design, n ≥ 200",
@@ -116,9 +118,32 @@ def test_what_a_cell_misses_is_said_where_patients_are_enough():
     assert "in 0 of 1 cells (median 80.0%, least 80.0%)" in sentences[1]
 
 
+@pytest.mark.parametrize(
+    ("ladder", "large_ridge", "why"),
+    [
+        (1.42, True, "pessimism: with noise = 0.03 at all sites the same sharing would reach 42.0%."),
+        (1.34, True, "λ: fixed settings with the λ that auto has reach 40.0% at most."),
+        (1.30, False, "sharing: sites took w = 0.65 on average, for values or rewards."),
+    ],
+)
+def test_a_miss_says_which_choice_costs_most(ladder, large_ridge, why):
+    fixed = [1.5 if not large_ridge or c.ridge > 0.01 else 1.4 for c in tuning.FIXED for _ in tuning.PESSIMISMS]
+    methods = dict.fromkeys((FDTR_AUTO, *tuning.LADDERS), 1.3) | {tuning.LADDERS[1]: ladder}
+    row = tuning_cells.row_of(CASE, 200, [made_up(methods, fixed=np.array(fixed)) for _ in range(4)])
+    [missed] = [sentence for sentence in tuning_cells.describe([row]) if sentence.startswith("Less than 97%")]
+    assert f"Most of it is {why}" in missed
+
+
+def test_the_world_of_eight_actions_is_compared_with_the_best_constant_one():
+    row = replace(tuning_cells.row_of(CASE, 200, [made_up() for _ in range(4)]), world="ward")
+    [sentence] = tuning_cells._against_constant([row, replace(row, n="500"), replace(row, world="crossed")])
+    assert "the best of eight constant actions reaches 25.0%" in sentence
+    assert "FDTR (auto) 50.0%: +25.0% (+25.0% to +25.0%)" in sentence
+
+
 def test_ratios_are_drawn_by_purpose_without_those_that_are_missing():
     charts = pytest.importorskip("experiments.charts")
-    row = tuning.row_of(CASE, 200, [made_up() for _ in range(2)])
+    row = tuning_cells.row_of(CASE, 200, [made_up() for _ in range(2)])
     others = [
         replace(row, world="far", purpose="confirmation", n="50 to 5000"),
         replace(row, world="flat", purpose="confirmation", ratio=np.nan),
@@ -151,7 +176,7 @@ def site_fits(trial: Trial):
 
 def test_methods_and_fixed_settings_are_valued_at_every_site(trial):
     found = tuning.run_trial(trial)
-    values = found.by_size[60]
+    values, at_sites = found.by_size[60], []
     setting = next(j for j, c in enumerate(tuning.FIXED) if (c.ridge, c.sharing, c.share) == (0.01, 1.0, "reward"))
     for drawn, place, study, rows, others, total, local in site_fits(trial):
         settings = replace(message_settings(study), ridge=0.01)
@@ -165,13 +190,16 @@ def test_methods_and_fixed_settings_are_valued_at_every_site(trial):
         acts = [auto.policy.act, rule_of(ladder[0], study), local.policy.act, q_learning.act]
         expected = drawn.values_at(place, [*acts, *(rule_of(fit, study) for fit in fixed)])
         names = (FDTR_AUTO, tuning.LADDERS[2], LDTR_AUTO, comparison.Q_LEARN_H)
-        assert values.methods[place, [tuning.METHODS.index(name) for name in names]].tolist() == expected[:4].tolist()
-        assert values.fixed[place].reshape(len(tuning.FIXED), -1)[setting].tolist() == expected[4:].tolist()
+        stood = values.methods[place, [tuning.METHODS.index(name) for name in names]]
+        np.testing.assert_allclose(stood, expected[:4], atol=1e-6)
+        at_sites.append(expected[4:])
         assert values.sharing[place] == auto.chosen.sharing
         assert values.cautious[place] == auto.choice.usual_care.closer
         # One of the ladder's fits is that of auto itself, which takes one of its pessimisms.
         own = tuning.LADDERS[tuning.PESSIMISMS.index(auto.choice.usual_care.pessimism)]
         assert values.methods[place, tuning.METHODS.index(own)] == values.methods[place, 0]
+    of_setting = values.fixed.reshape(len(tuning.FIXED), -1)[setting]
+    np.testing.assert_allclose(of_setting, np.mean(at_sites, axis=0), atol=1e-6)
     known = [drawn.references_at(k) for k in range(2)]
     assert found.references.tolist() == [[r.behaviour, r.constant, r.optimum] for r in known]
 
@@ -220,10 +248,27 @@ def test_the_rule_before_is_the_least_error_plus_contrast_of_143_candidates(tria
         assert fits.chosen_before() == least_by_rows(study, rows, others, tuning.CANDIDATES_BEFORE)
 
 
+def test_the_plain_ladder_takes_one_standard_error_and_the_papers_targets(trial):
+    for _, _, study, rows, others, _, _ in site_fits(replace(trial, spec=replace(SMALL, n_sites=4))):
+        fits = tuning._Fits(rows, study, message_settings(study), others)
+        features, folds = study.feature_map, tuning_folds(study, rows)
+        papers = fit_with_each(rows, features, fits.settings, others, 1.0, "value", (0.0005,))[0]
+        sums = sum_folds(rows, features, folds, [papers.bounds])
+        scores = score(sums, others, features.n_shared, features.main_effects, candidates_of())
+        criterion = scores.error + scores.contrast
+        best = criterion[criterion.sum(axis=1).argmin()]
+        for rung in range(0, len(criterion), 3):  # three λ on each rung
+            place = rung + criterion[rung : rung + 3].sum(axis=1).argmin()
+            difference = criterion[place] - best
+            if difference.sum() <= np.sqrt(5) * difference.std(ddof=1):
+                break
+        assert fits.chosen_plainly() == scores.candidates[place]
+
+
 # Worlds
 
 
-def test_hard_cases_are_few_and_split_before_any_run():
+def test_hard_cases_are_few_and_each_has_one_purpose():
     hard, plan = comparison.hard_cases(), tuning.plan_of()
     assert sum(len(case.sizes or plan.sizes) for case in hard) <= 60
     assert {case.purpose for case in hard} == {"design", "confirmation"}
@@ -255,6 +300,18 @@ def test_an_outcome_is_read_back_as_it_was():
         np.testing.assert_array_equal(
             getattr(again.by_size[size], field.name), getattr(outcome.by_size[size], field.name)
         )
+
+
+def test_outcomes_with_other_columns_are_not_read(tmp_path, monkeypatch):
+    plan = comparison.Plan(3, replications=2, fresh=9, sizes=(200,), cases=[CASE])
+    monkeypatch.setattr(tuning, "run_trial", lambda _trial: made_up())
+    tuning.run_all(plan, processes=1, keep=tmp_path / "kept")
+    before = (tmp_path / "kept").read_text()
+    tuning.run_all(plan, processes=1, keep=tmp_path / "kept")
+    assert (tmp_path / "kept").read_text() == before
+    monkeypatch.setattr(tuning, "METHODS", (*tuning.METHODS, "another"))
+    tuning.run_all(plan, processes=1, keep=tmp_path / "kept")
+    assert (tmp_path / "kept").read_text().count("\n") == 4
 
 
 @pytest.fixture

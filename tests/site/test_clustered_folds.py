@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fdtr
-from fdtr import tuning
 from fdtr.errors import TooFewClusters
 from fdtr.evaluation import Behaviour, Constant, Evaluator
 from fdtr.evaluation.estimate import CautionKind
@@ -23,6 +22,7 @@ from fdtr.site.settings_choice import choose_together, no_others
 from fdtr.site.site_evaluation import evaluate
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
+from fdtr.tuning import ladder, usual_care
 from random_tables import make_study, make_table
 from refusals import refuses
 
@@ -92,10 +92,10 @@ def test_few_clusters_make_fewer_folds_and_one_makes_none() -> None:
 
 def test_settings_are_chosen_without_splitting_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, used = read(150, 30), []
-    for name in ("sum_folds", "judge_usual_care", "compare_policies"):
-        real = getattr(tuning, name)
-        monkeypatch.setattr(tuning, name, lambda *a, real=real: used.append(a[2]) or real(*a))
-    monkeypatch.setattr(tuning, "CRITICAL", -np.inf)  # so that policies are compared
+    for room, name in ((ladder, "sum_folds"), (usual_care, "judge_usual_care"), (usual_care, "compare_policies")):
+        real = getattr(room, name)
+        monkeypatch.setattr(room, name, lambda *a, real=real: used.append(a[2]) or real(*a))
+    monkeypatch.setattr(usual_care, "CRITICAL", -np.inf)  # so that policies are compared
     choose_together(CLUSTERED, rows, no_others(CLUSTERED))
     assert len(used) == 3
     for folds in used:

@@ -52,6 +52,8 @@ def show_tuning(by_site: Mapping[str, Choice], machine: bool) -> None:
             {
                 site: {
                     "chosen": choice.candidate,
+                    "few": choice.few,
+                    "held_out_error": choice.error,
                     "rungs": [{**vars(rung), "rejected": rung.rejected} for rung in choice.rungs],
                     "in_words": choice.in_words(site),
                     "usual_care": _care(choice.usual_care, site),
@@ -66,7 +68,8 @@ def show_tuning(by_site: Mapping[str, Choice], machine: bool) -> None:
         if choice.usual_care is not None:
             care = choice.usual_care
             compared = f", bolder policy t = {care.bolder:.1f}" if care.bolder is not None else ""
-            show.line(f"{care.in_words(site)} (t = {care.statistic:.1f}{compared}, noise = {care.pessimism.noise:g})")
+            shown = f"t = {care.statistic:.1f}{compared}, " if care.statistic is not None else ""
+            show.line(f"{care.in_words(site)} ({shown}noise = {care.pessimism.noise:g})")
         if len(choice.rungs) > 1:
             show.table(
                 "From the most sharing to none; the first that is tolerated is taken:",
@@ -86,8 +89,12 @@ def _care(care: UsualCare | None, site: str) -> dict[str, Any] | None:
 def _rung(rung: Rung, choice: Choice) -> list[str]:
     c = rung.candidate
     verdict = "not tolerated" if rung.rejected else "chosen" if c == choice.candidate else "not needed"
-    numbers = (f"{rung.excess:.3g}", f"{rung.tolerance:.3g}" if math.isfinite(rung.tolerance) else "–")
+    numbers = (_percent(choice.relative(rung.excess)), _percent(choice.relative(rung.tolerance)))
     return [f"{c.share}s" if c.sharing else "nothing", f"{c.sharing:g}", f"{c.ridge:g}", *numbers, verdict]
+
+
+def _percent(share: float) -> str:
+    return f"{share:.2%}" if math.isfinite(share) else "–"
 
 
 def _chosen(fit: FederatedFit) -> list[str]:

@@ -98,12 +98,12 @@ def fit_backward(
             sums = accumulate_each(rows.step(h), features, next_values)
             solution = solve_step(h, sums)
             roots = penalty_roots(solution.factor, features.embeddings)
+            noisy = any(isinstance(pessimism, NoiseUnits) for pessimism in pessimisms)
+            degrees = degrees_of_freedom(solution.factor, sums[0].gram) if noisy else 0.0
             penalties.append(
                 [
-                    penalty_of(
-                        replace(settings, pessimism=pessimism), solution, sums[index], index, horizon, horizon - h, n
-                    )
-                    for index, pessimism in enumerate(pessimisms)
+                    penalty_of(replace(settings, pessimism=pessimism), step, theta, degrees, horizon, horizon - h, n)
+                    for pessimism, step, theta in zip(pessimisms, sums, solution.theta.T, strict=True)
                 ]
             )
             bounds.append(
@@ -133,15 +133,26 @@ def moments_of(sums: Sequence[StepStatistics]) -> Array:
     return np.column_stack([step.moment for step in sums])
 
 
+def degrees_of_freedom(factor: Array, gram: Array) -> float:
+    """tr(Σ⁻¹Λ), how many parameters a regression spends. `factor` is L with Σ = L Lᵀ, `gram` is Λ.
+
+    >>> degrees_of_freedom(2 * np.eye(3), np.eye(3))
+    0.75
+    """
+    half = half_solve(factor, gram)
+    return float(np.trace(half_solve(factor, half.T)))
+
+
 def penalty_of(
-    settings: Settings, solution: Solution, sums: StepStatistics, column: int, horizon: int, span: int, n: float
+    settings: Settings, sums: StepStatistics, theta: Array, degrees: float, horizon: int, span: int, n: float
 ) -> Penalty:
-    """The penalty of one step: α of (13) for `n` effective patients, or κ d σ̂; η widens it (Section 4.1)."""
-    n_features = len(solution.precision)
+    """The penalty of one step: α of (13) for `n` effective patients, or κ d σ̂; η widens it (Section 4.1).
+
+    `degrees` is tr(Σ⁻¹Λ), `span` the largest possible Y.
+    """
+    n_features = len(theta)
     if isinstance(settings.pessimism, NoiseUnits):
-        half = half_solve(solution.factor, sums.gram)
-        degrees = float(np.trace(half_solve(solution.factor, half.T)))  # tr(L⁻¹ΛL⁻ᵀ) = tr(Σ⁻¹Λ)
-        residual = sums.residual_square(solution.theta[:, column])
+        residual = sums.residual_square(theta)
         level = noise_level(residual, sums.n, degrees, sums.target_variance, n_features, span)
         alpha = settings.pessimism.penalty_scale(n_features, level)
     else:

@@ -23,6 +23,7 @@ from fdtr.site.site_check import SiteCheck, Variation
 from fdtr.site.site_evaluation import CLINICIANS, FDTR, LDTR, RELEASED, SiteEvaluation, Split
 from fdtr.study import Study
 from fdtr.summary import Total
+from fdtr.tuning import Choice
 
 Array = NDArray[np.float64]
 
@@ -120,12 +121,27 @@ def site_record(
         disclosure=[verdict for verdict in check.verdicts if verdict.refuses and verdict.step is not None],
         settings=fit.policy.settings,
         sharing=fit.choice.in_words(fit.policy.site),
-        ladder=[record.Rung.of(rung.candidate, rung, chosen=rung.candidate == fit.chosen) for rung in fit.choice.rungs],
+        ladder=_ladder(fit.choice),
+        few=fit.choice.few,
         usual_care=fit.choice.usual_care,
+        nearness=fit.choice.usual_care.in_words(fit.policy.site) if fit.choice.usual_care else "",
         variations=variations,
         near_ties=ties.shares,
         withheld=ties.withheld,
     )
+
+
+def _ladder(choice: Choice) -> list[record.Rung]:
+    return [
+        record.Rung.of(
+            rung.candidate,
+            rung,
+            excess=choice.relative(rung.excess),
+            tolerance=choice.relative(rung.tolerance),
+            chosen=rung.candidate == choice.candidate,
+        )
+        for rung in choice.rungs
+    ]
 
 
 def value_record(site: str, method: str, estimate: Estimate, clustered: bool) -> record.Value:

@@ -115,7 +115,8 @@ class Variation(Part):
 class Rung(Part):
     """One way of sharing on the ladder: weight w, what is shared, and how a site's held-out patients judge it.
 
-    They reject it where its `excess` error over the best way is larger than `tolerance`.
+    They reject it where its `excess` over the best way, of the errors of outcomes and contrasts together, is larger
+    than `tolerance`. Both are shares of the best way's error of outcomes; a tolerance without limit is written as null.
     """
 
     sharing: Number
@@ -130,11 +131,11 @@ class Rung(Part):
 class UsualCare(Part):
     """Whether patients who got what clinicians usually give fared `better` than others like them, and the `statistic`.
 
-    `closer`: the policy stays closer to usual care, because a `bolder` policy's advice did not
-    do better still; None: not compared.
+    The statistic is None where there is nothing to compare. `closer` says whether the policy stays closer to usual
+    care, because a `bolder` policy's advice did not do better still; `bolder` is None where the two were not compared.
     """
 
-    statistic: Number
+    statistic: Number | None
     better: bool
     bolder: Number | None
     closer: bool
@@ -144,9 +145,10 @@ class Site(Part):
     """One site: its data, its policy beside practice, and how far its value can be trusted.
 
     `actions` counts patients and `given` and `recommended` are shares, all by step and action. `sharing` says how far
-    the site shares and why, `ladder` how its held-out patients judge every way to share; `usual_care` how patients
-    fared with what clinicians usually do, None where the study fixes the pessimism. `not_valued` says why `trust` is
-    missing. `near_ties` has the share of patients with nearly tied actions by step, and `withheld` what is
+    the site shares and why, `ladder` how its held-out patients judge every way to share, and `few` whether they are few
+    for the number of features. `usual_care` says how patients fared with what clinicians usually do, and `nearness` how
+    near to it the policy stays and why; None and empty where the study fixes the pessimism. `not_valued` says why
+    `trust` is missing. `near_ties` has the share of patients with nearly tied actions by step, and `withheld` what is
     not shown because of them.
     """
 
@@ -161,7 +163,9 @@ class Site(Part):
     settings: dict[str, Any]
     sharing: str
     ladder: list[Rung]
+    few: bool
     usual_care: UsualCare | None
+    nearness: str
     given: Table
     recommended: Table
     agreement_with_practice: Number

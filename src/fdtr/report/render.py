@@ -47,7 +47,6 @@ def _view(record: Record, study: Study) -> dict[str, Any]:
     sites = record.sites.values()
     rows = sum(site.rows for site in sites)
     valued = [site.trust for site in sites if site.trust]
-    cares = {name: site.usual_care for name, site in record.sites.items() if site.usual_care}
     example = record.example
     choices = [choice for site in example.by_site.values() for choice in site] if example else []
     clusters = {value.site: value.n_clusters for value in record.values if value.n_clusters is not None}
@@ -71,9 +70,8 @@ def _view(record: Record, study: Study) -> dict[str, Any]:
         "variations": _variations(record),
         "ladder": _ladder(record),
         "choosing": [name for name, site in record.sites.items() if len(site.ladder) > 1],
-        "closer": [name for name, care in cares.items() if care.closer],
-        "bolder": [name for name, care in cares.items() if care.better and not care.closer],
-        "farther": [name for name, care in cares.items() if not care.better],
+        "few": [name for name, site in record.sites.items() if len(site.ladder) > 1 and site.few],
+        "nearness": [site.nearness for site in record.sites.values() if site.nearness],
         "example_state": [f"{name} {number(x)}" for name, x in example.state.items()] if example else [],
         "example_decimals": places(x for c in choices for x in (c.estimate, c.penalty, c.bound)),
         "odds": [f"Γ = {number(odds)}" for odds in valued[0].odds] if valued else [],
@@ -107,10 +105,11 @@ def _variations(record: Record) -> dict[str, list[float]]:
     }
 
 
-def _ladder(record: Record) -> list[tuple[Rung, tuple[Rung, ...]]]:
-    """Every way to share that the study leaves open, and how each site with a choice judges it."""
-    ladders = [site.ladder for site in record.sites.values() if len(site.ladder) > 1]
-    return [(judged[0], judged) for judged in zip(*ladders, strict=True)]
+def _ladder(record: Record) -> list[tuple[Rung, list[Rung | None]]]:
+    """Every way to share that the study leaves open, and how each site with a choice judges it; None: not tried."""
+    ladders = [{(r.sharing, r.share): r for r in site.ladder} for site in record.sites.values() if len(site.ladder) > 1]
+    longest = max(ladders, key=len, default={})
+    return [(rung, [ladder.get(way) for ladder in ladders]) for way, rung in longest.items()]
 
 
 def specify(chart: Chart) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from fdtr import trajectories
 from fdtr.errors import DisclosureError, OtherStudy, TooFewClusters
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
-from fdtr.tuning import assign_folds
+from fdtr.tuning.ladder import assign_folds
 
 Folds = NDArray[np.intp]
 

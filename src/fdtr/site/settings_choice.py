@@ -1,19 +1,19 @@
 """Choose by the site's own folds what the study leaves open with "auto"; messages use fixed settings."""
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from fdtr import tuning
 from fdtr.algebra.pessimism import LowerBound, NoiseUnits
 from fdtr.learners import federated
 from fdtr.learners.backward import Fit, Settings
 from fdtr.site.rows import tuning_folds
 from fdtr.study import Study, sections
 from fdtr.trajectories import Trajectories
-from fdtr.tuning import Candidate, Choice, UsualCare
+from fdtr.tuning import Candidate, Choice, Scores, UsualCare, ladder, usual_care
 
 log = logging.getLogger("fdtr.site")
 
@@ -23,13 +23,13 @@ MESSAGE_PESSIMISM, MESSAGE_RIDGE = 0.0005, 0.01
 
 def choose_alone(study: Study, rows: Trajectories, message: Fit) -> Choice:
     """λ and pessimism for the site alone: the study's, or by its own folds. `message` is the fit behind its message."""
-    return _choose(study, rows, _candidates(study, sharing=0.0), no_others(study), lambda: [message.bounds])
+    return _choose(study, rows, _candidates(study, rows, sharing=0.0), no_others(study), lambda _w: message.bounds)
 
 
 def choose_together(study: Study, rows: Trajectories, others: federated.Others) -> Choice:
     """λ, w, what to share and pessimism: the study's, or by the site's own folds where the study says "auto"."""
-    candidates = _candidates(study, _open_sharing(study, others))
-    return _choose(study, rows, candidates, others, lambda: references(study, rows, others))
+    candidates = _candidates(study, rows, _open_sharing(study, others))
+    return _choose(study, rows, candidates, others, lambda w: reference(study, rows, others, w))
 
 
 def score_together(
@@ -38,25 +38,28 @@ def score_together(
     others: federated.Others,
     candidates: Sequence[Candidate] | None = None,
     bounds: Sequence[Sequence[LowerBound]] | None = None,
-) -> tuning.Scores:
+) -> Scores:
     """Both tuning criteria of every candidate: by default those that the study leaves open.
 
     `bounds` are those of other fits that V_ref is taken from.
     """
     if candidates is None:
-        candidates = _candidates(study, _open_sharing(study, others))
+        candidates = _candidates(study, rows, _open_sharing(study, others))
     if bounds is None:
-        bounds = references(study, rows, others)
+        bounds = [reference(study, rows, others, w) for w in _reference_weights(study, rows, candidates)]
     return _score(study, rows, tuple(candidates), others, bounds)
 
 
-def references(study: Study, rows: Trajectories, others: federated.Others) -> list[Sequence[LowerBound]]:
-    """Bounds that V_ref is taken from: of the site alone, and of the paper's FDTR, at the settings of messages."""
-    features, settings = study.feature_map, message_settings(study)
-    return [
-        federated.fit_federated(rows, features, settings, others, sharing=0.0).bounds,
-        federated.fit_federated(rows, features, settings, others).bounds,
-    ]
+def reference(study: Study, rows: Trajectories, others: federated.Others, sharing: float) -> Sequence[LowerBound]:
+    """Bounds that V_ref is taken from, at the settings of messages: of the site alone (w = 0), or of FDTR (w = 1)."""
+    return federated.fit_federated(rows, study.feature_map, message_settings(study), others, sharing).bounds
+
+
+def _reference_weights(study: Study, rows: Trajectories, candidates: Sequence[Candidate]) -> tuple[float, ...]:
+    """Both references; FDTR's alone where patients are few, and the site's own where nothing may be shared."""
+    if not any(candidate.sharing for candidate in candidates):
+        return (0.0,)
+    return (1.0,) if _has_few(study, rows) else (0.0, 1.0)
 
 
 def message_settings(study: Study) -> Settings:
@@ -92,20 +95,23 @@ def _choose(
     rows: Trajectories,
     candidates: tuple[Candidate, ...],
     others: federated.Others,
-    make_references: Callable[[], Sequence[Sequence[LowerBound]]],
+    make_reference: Callable[[float], Sequence[LowerBound]],
 ) -> Choice:
-    """Choose what the study leaves open; if nothing is, `make_references` is not called."""
-    open_pessimism = study.learning.pessimism == "auto"
-    if len(candidates) == 1 and not open_pessimism:
-        return Choice(candidates[0], ())
-    bounds = make_references()
+    """Choose what the study leaves open. `make_reference` gives the bounds of `reference`, and is called if needed."""
+    bounds = functools.cache(make_reference)
     choice = Choice(candidates[0], ())
     if len(candidates) > 1:
-        choice = tuning.choose(_score(study, rows, candidates, others, bounds))
-    if open_pessimism:
-        choice = replace(choice, usual_care=_judge_care(study, rows, choice.candidate, others, bounds[-1]))
+        references = [bounds(w) for w in _reference_weights(study, rows, candidates)]
+        tolerance = ladder.tolerance_for(rows.n_patients, study.feature_map.n_features)
+        scores = _score(study, rows, candidates, others, references)
+        choice = ladder.choose(scores, tolerance, few=_has_few(study, rows))
     chosen = choice.candidate
-    log.info("site %s: chose λ = %g, w = %g, sharing %ss", rows.site, chosen.ridge, chosen.sharing, chosen.share)
+    if study.learning.pessimism == "auto":
+        # Later values are those of the site alone where it estimates them alone.
+        later = bounds(1.0 if chosen.sharing and chosen.share == "value" else 0.0)
+        choice = replace(choice, usual_care=_judge_care(study, rows, chosen, others, later))
+    if choice.rungs or choice.usual_care:
+        log.info("site %s: chose λ = %g, w = %g, sharing %ss", rows.site, chosen.ridge, chosen.sharing, chosen.share)
     if choice.usual_care:
         log.info("site %s: chose noise = %g", rows.site, choice.usual_care.pessimism.noise)
     return choice
@@ -116,17 +122,17 @@ def _judge_care(
 ) -> UsualCare:
     """How usual care did and, where it did better, whether a bolder policy's advice did better still."""
     features, folds = study.feature_map, tuning_folds(study, rows)
-    care = tuning.judge_usual_care(rows, features, folds, reference)
+    care = usual_care.judge_usual_care(rows, features, folds, reference)
     if not care.better:
         return care
-    pessimisms = (tuning.CAUTIOUS_PESSIMISM, tuning.USUAL_PESSIMISM)
+    pessimisms = (usual_care.CAUTIOUS_PESSIMISM, usual_care.USUAL_PESSIMISM)
     settings = settings_of(study, chosen.ridge, pessimisms[0])
 
     def fit(part: Trajectories) -> list[Sequence[LowerBound]]:
         fits = federated.fit_with_each(part, features, settings, others, chosen.sharing, chosen.share, pessimisms)
         return [fit.bounds for fit in fits]
 
-    return replace(care, bolder=tuning.compare_policies(rows, features, folds, reference, fit))
+    return replace(care, bolder=usual_care.compare_policies(rows, features, folds, reference, fit))
 
 
 def _score(
@@ -135,20 +141,25 @@ def _score(
     candidates: tuple[Candidate, ...],
     others: federated.Others,
     bounds: Sequence[Sequence[LowerBound]],
-) -> tuning.Scores:
+) -> Scores:
     features = study.feature_map
-    sums = tuning.sum_folds(rows, features, tuning_folds(study, rows), bounds)
-    return tuning.score(sums, others, features.n_shared, features.main_effects, candidates)
+    sums = ladder.sum_folds(rows, features, tuning_folds(study, rows), bounds)
+    return ladder.score(sums, others, features.n_shared, features.main_effects, candidates)
 
 
-def _candidates(study: Study, sharing: float | None) -> tuple[Candidate, ...]:
+def _candidates(study: Study, rows: Trajectories, sharing: float | None) -> tuple[Candidate, ...]:
     """What is left open, with this w; None leaves w open."""
     learning = study.learning
-    return tuning.candidates_of(
+    return ladder.candidates_of(
         ridge=None if learning.ridge == "auto" else learning.ridge,
         sharing=sharing,
         share=None if learning.share == "auto" else learning.share,
+        few=_has_few(study, rows),
     )
+
+
+def _has_few(study: Study, rows: Trajectories) -> bool:
+    return ladder.has_few(rows.n_patients, study.feature_map.n_features)
 
 
 def _open_sharing(study: Study, others: federated.Others) -> float | None:

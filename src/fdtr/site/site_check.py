@@ -6,7 +6,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr import tuning
 from fdtr.disclosure import EarlierReleases, Verdict, judge, withheld_steps
 from fdtr.disclosure.facts import measure
 from fdtr.disclosure.noise import Cost
@@ -20,6 +19,7 @@ from fdtr.site.site_message import release_of
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
+from fdtr.tuning.ladder import Candidate, assign_folds, score, sum_folds
 
 MULTIPLES = (0.0, 0.5, 2.0, 5.0)
 WEIGHTS = (0.0, 0.25, 0.5, 1.0)
@@ -115,10 +115,10 @@ def check_total(study: Study, rows: Trajectories, total: Total, own: SiteSummary
     learning, features, settings = study.learning, study.feature_map, message_settings(study)
     share = "value" if learning.share == "auto" else learning.share
     weight = 1.0 if learning.sharing == "auto" else learning.sharing
-    candidates = tuple(tuning.Candidate(settings.ridge, w, share) for w in (0.0, weight))
-    folds = tuning.assign_folds(rows.units.to_pylist(), learning.seed, _CHECK_FOLDS, _CHECK_PURPOSE)
-    sums = tuning.sum_folds(rows, features, folds, [local.fit_local(rows, features, settings).bounds])
-    scores = tuning.score(sums, others_in(total, own), features.n_shared, features.main_effects, candidates)
+    candidates = tuple(Candidate(settings.ridge, w, share) for w in (0.0, weight))
+    folds = assign_folds(rows.units.to_pylist(), learning.seed, _CHECK_FOLDS, _CHECK_PURPOSE)
+    sums = sum_folds(rows, features, folds, [local.fit_local(rows, features, settings).bounds])
+    scores = score(sums, others_in(total, own), features.n_shared, features.main_effects, candidates)
     return compare_held_out(*scores.error)
 
 
