@@ -10,7 +10,7 @@ A whole study, where one table holds the patients of all sites; here they are si
 ...     data = fdtr.read_trajectories(f"{folder}/table.csv", study)
 >>> results = fdtr.run(study, data)
 >>> results  # results.save("out") writes policies, tables and report.html
-<Results of 'linear-mdp': 2 sites, methods FDTR, LDTR, LDTR (MV), Q-learn (1), Q-learn (1-MV), Q-learn (H)>
+<Results of 'linear-mdp': 2 sites, methods FDTR, FDTR (as allowed), LDTR, LDTR (MV), ...>
 >>> results.methods["FDTR"]["site-1"]
 <Policy FDTR of site 'site-1': 2 steps, 8 features>
 >>> value = results.evaluations["site-1"].value("FDTR")
@@ -35,9 +35,9 @@ held-out error: 1.97 more than the best way to share; 0.60 is tolerated
 Where every hospital keeps its own table, a site releases its message, the hub adds the messages up, and the site fits
 its policy from the total; `help(fdtr.exchange)` shows a whole round:
 
-    fdtr.exchange.release_message(study, data, "north.fdtr", confirm=ask)
+    sent = fdtr.exchange.release_message(study, data, "north.fdtr", confirm=ask).summary
     first_round = fdtr.signing.numbered_round(study.fingerprint, study.roster, 1)
-    fdtr.fit_federated(study, data, fdtr.exchange.read_total("total.fdtr", study, first_round)).policy
+    fdtr.fit_federated(study, data, fdtr.exchange.read_total("total.fdtr", study, first_round), sent).policy
 
 The same in pieces, on a world whose truth is known:
 

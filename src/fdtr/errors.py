@@ -197,7 +197,7 @@ class BrokenChain(ExchangeError):
 
 
 class NotRepeatable(ExchangeError):
-    """A summary with noise cannot be computed again; only the one that was sent will do."""
+    """A summary with noise or secret weights is not computed again; only the one that was sent will do."""
 
 
 class NotWithdrawable(ExchangeError):
@@ -205,8 +205,9 @@ class NotWithdrawable(ExchangeError):
 
 
 RuleCode = Literal[
-    "N", "RATIO", "ACTION", "CELL", "NONZERO", "PAIR", "LEVERAGE", "BOUND", "COLLINEAR", "ONCE", "ESS", "NOISE", "SITES"
-]
+    "N", "RATIO", "NUMBERS", "ACTION", "CELL", "NONZERO", "REF", "PAIR", "LEVERAGE", "BOUND", "COLLINEAR", "ONCE",
+    "ESS", "NOISE", "SITES",
+]  # fmt: skip
 """Codes of the disclosure rules. `fdtr.disclosure.rules` says what each requires."""
 
 DECLINED = "site declined: disclosure check"

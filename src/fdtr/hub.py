@@ -35,27 +35,38 @@ Every site releases the values of its methods, and the hub pools them:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.normal_equations import minimum_norm
-from fdtr.disclosure import SiteValues, require_sites
-from fdtr.errors import InvalidSums, OtherStudy, WrongSite
+from fdtr.disclosure import SiteValues, require_sites, required_sites
+from fdtr.disclosure.blocks import absent, too_few_senders
+from fdtr.errors import DisclosureError, InvalidSums, OtherStudy, WrongSite
 from fdtr.inference import SiteValue, pool
 from fdtr.inference.message_checks import Suspicion, suspicions
 from fdtr.inference.pooling import Pooling
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
 
-__all__ = ["PooledMethod", "combine_messages", "doubtful_messages", "pool_values", "pooled_coefficients"]
+__all__ = [
+    "PooledMethod",
+    "combine_messages",
+    "doubtful_messages",
+    "missing_columns",
+    "pool_values",
+    "pooled_coefficients",
+]
+
+_MOST_NAMED = 6
 
 
 def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
     """Add the messages of a study's sites; refuses messages of other studies, duplicates, and too few sites.
 
-    The total is Σ_k of every array in `Sums`, over the sites in the order of their names.
+    The total is Σ_k of every array in `Sums`, over the sites in the order of their names. Where fewer sites than rule
+    SITES asks for sent a shared column in a block, it is eliminated from every message first; `Total.removed` names it.
     """
     study.require_shared()
     for message in messages:
@@ -63,11 +74,38 @@ def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
         _require_payload(study, message)
     total = combine(messages)
     _refuse_copies(messages)
-    if study.disclosure.payload == "schur":  # a Gram passed rules under which a site may be seen by itself
-        constant = sum(c.effect == "shared" and c.level == "site" for c in study.covariates)
+    if study.disclosure.payload == "gram":  # a Gram passed rules under which a site may be seen by itself
+        return total
+    constant = sum(c.effect == "shared" and c.level == "site" for c in study.covariates)
+    if not study.rules.by_block:
         present = np.sum([message.sums.n > 0 for message in messages], axis=0)
         require_sites(present.tolist(), study.disclosure.min_sites, constant)
-    return total
+        return total
+    needed = required_sites(study.disclosure.min_sites, constant)
+    require_sites([len(messages)], study.disclosure.min_sites, constant)
+    removed = too_few_senders(study.feature_map, [message.sums for message in messages], needed)
+    rest = [replace(message, sums=message.sums.without_directions(removed)) for message in messages]
+    sums = combine(rest).sums
+    if removed and not sums.schur.any():
+        raise DisclosureError(
+            "SITES",
+            f"No shared effect was sent by {needed} sites, as rule SITES asks for, so that nothing can be added. "
+            "Nothing was written. Wait for more sites, or share fewer covariates in the study.",
+        )
+    return replace(total, sums=sums, removed=absent(study.feature_map, sums))
+
+
+def missing_columns(total: Total) -> str:
+    """A sentence on what the total tells nothing of, because no site or too few sent it; empty if there is nothing."""
+    if not total.removed:
+        return ""
+    count = sum(len(part.names) for part in total.removed)
+    named = [f"{name} at step {part.step}" for part in total.removed for name in part.names][:_MOST_NAMED]
+    more = f" and {count - len(named)} more" if count > len(named) else ""
+    return (
+        f"No site, or fewer than rule SITES asks for, sent {', '.join(named)}{more}. The total tells nothing of it: "
+        "what a few sites sent was eliminated from every message."
+    )
 
 
 def doubtful_messages(messages: Sequence[SiteSummary]) -> tuple[Suspicion, ...]:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.schur import eliminate, project, significant
+from fdtr.algebra.schur import Projected, as_own, eliminate, project, significant
 from fdtr.container import digest
 from fdtr.errors import ChangedSummary, InvalidSums, OtherStudy, WrongSite
 
@@ -119,6 +119,42 @@ class Sums(_Steps):
     def __sub__(self, other: Self) -> Self:
         return self._combine(other, -1.0)
 
+    def without_directions(self, removed: Sequence["Removed"]) -> Self:
+        """Sums with directions of the shared features eliminated, as if their effects were each site's own.
+
+        S becomes S − SV(VᵀSV)⁺VᵀS, and s, s_r, W, v, u and g those that belong to it. A step of which nothing is left
+        becomes zeros.
+        """
+        if not removed:
+            return self
+        steps = [self.at(h) for h in range(self.horizon)]
+        for part in removed:
+            steps[part.step] = steps[part.step]._eliminated(np.array(part.directions).reshape(self.n_shared, -1))
+        return type(self)(*(np.concatenate(arrays) for arrays in zip(*(s._arrays() for s in steps), strict=True)))
+
+    def at(self, step: int) -> Self:
+        """The sums of one step."""
+        return type(self)(*(array[step : step + 1] for array in self._arrays()))
+
+    def _eliminated(self, directions: Array) -> Self:
+        """One step without some directions (d0, k)."""
+        schur, information = self.schur[0], self.information[0]
+        moments = np.column_stack([self.schur_moment[0], self.schur_reward[0]])
+        left = _without(schur, moments, directions)
+        known = _without(information, self.information_moment[0][:, None], directions)
+        if not left.rank:
+            return self.without([0])
+        return replace(
+            self,
+            schur=left.schur[None],
+            schur_moment=left.moments[None, :, 0],
+            schur_reward=left.moments[None, :, 1],
+            information=known.schur[None],
+            information_moment=known.moments[None, :, 0],
+            information_square=np.array([known.explained[0]]),
+            rank=np.array([float(known.rank)]),
+        )
+
     def close_to(self, other: Self, tolerance: float = 1e-12) -> bool:
         """Whether every sum agrees within `tolerance`, relative to the largest of its kind."""
         return all(
@@ -179,6 +215,12 @@ class Grams(_Steps):
         return stack_steps([summarize_step(g, m, r, float(rr), int(n), n_shared) for g, m, r, rr, n in steps])
 
 
+def _without(gram: Array, moments: Array, directions: Array) -> Projected:
+    extend = as_own(gram, directions)
+    rest = eliminate(extend.T @ gram @ extend, extend.T @ moments, len(gram))
+    return project(rest.schur, rest.moments, gram)
+
+
 def _full(triangle: Array, d: int) -> Array:
     """Symmetric matrices from their upper triangles."""
     full = np.zeros((len(triangle), d, d))
@@ -195,7 +237,7 @@ class SiteSummary:
     `fdtr.exchange.release_message` checks them and writes what passed. If the study asks for `grams`, the sums are
     derived from them. If the sums went into a secure sum, `sent_as` is the digest of the masked message.
     `noised` says, at the site that made them, whether the sums carry the noise of differential privacy; elsewhere the
-    study says so.
+    study says so. `mean_weight` is the mean weight of rows in them: 1, or less in a message of weighted rows.
     """
 
     site: str
@@ -204,6 +246,7 @@ class SiteSummary:
     grams: Grams | None = None
     sent_as: str = ""
     noised: bool = field(default=False, compare=False)
+    mean_weight: float = field(default=1.0, compare=False)
 
     @property
     def payload(self) -> Sums | Grams:
@@ -226,14 +269,14 @@ class SiteSummary:
     def without(self, steps: Sequence[int]) -> "SiteSummary":
         """A copy with zeros, also for the number of patients, at `steps`."""
         grams = None if self.grams is None else self.grams.without(steps)
-        return SiteSummary(self.site, self.fingerprint, self.sums.without(steps), grams, noised=self.noised)
+        return replace(self, sums=self.sums.without(steps), grams=grams, sent_as="")
 
     def __repr__(self) -> str:
         return f"<SiteSummary of {self.site!r}: {_size(self.sums)}>"
 
     def as_total(self) -> "Total":
         """A total with this one member."""
-        return Total(self.fingerprint, ((self.site, self.digest),), self.sums)
+        return Total(self.fingerprint, ((self.site, self.digest),), self.sums, mean_weight=self.mean_weight)
 
     def __add__(self, other: "SiteSummary | Total") -> "Total":
         return self.as_total() + other
@@ -243,16 +286,28 @@ class SiteSummary:
 
 
 @dataclass(frozen=True)
+class Removed:
+    """Directions V (d0, k) of the shared features that no site, or too few, sent at a `step`, and their `names`."""
+
+    step: int
+    names: tuple[str, ...]
+    directions: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
 class Total:
     """The sums of several sites; `members` are (site, digest of its summary), sorted by site.
 
-    `resolution` is the unit to which a secure sum rounded each site's S, s and s_r; 0 without a secure sum.
+    `resolution` is the unit to which a secure sum rounded each site's S, s and s_r; 0 without a secure sum. `removed`
+    were eliminated from every message before it was added. `mean_weight` is that of the messages' rows.
     """
 
     fingerprint: str
     members: tuple[tuple[str, str], ...]
     sums: Sums
     resolution: float = 0.0
+    removed: tuple[Removed, ...] = ()
+    mean_weight: float = field(default=1.0, compare=False)
 
     def __repr__(self) -> str:
         return f"<Total of {', '.join(map(repr, self.sites))}: {_size(self.sums)}>"
@@ -280,11 +335,17 @@ class Total:
         twice = sorted(set(self.sites) & set(more.sites))
         if twice:
             raise WrongSite(f"Site {twice[0]!r} is already in the total and cannot be added again.")
+        if self.removed or more.removed or self.mean_weight != more.mean_weight:
+            raise OtherStudy(
+                "Sums of weighted rows and exact ones cannot be added, nor sums from which the hub removed what too "
+                "few sites sent. Add the messages as they were sent: `fdtr hub combine`."
+            )
         return Total(
             self.fingerprint,
             tuple(sorted(self.members + more.members)),
             self.sums + more.sums,
             max(self.resolution, more.resolution),
+            mean_weight=self.mean_weight,
         )
 
     def __sub__(self, own: SiteSummary) -> "Total":
@@ -300,7 +361,8 @@ class Total:
                 f"Site {own.site!r}: the summary at hand is not the one that went into the total. The data, the "
                 "study or the software changed since it was sent. Use the message as it was sent, or send a new one."
             )
-        return Total(self.fingerprint, tuple(members.items()), self.sums - own.sums, self.resolution)
+        rest = self.sums - own.sums.without_directions(self.removed)
+        return replace(self, members=tuple(members.items()), sums=rest)
 
 
 def combine(summaries: Iterable[SiteSummary]) -> Total:
@@ -331,13 +393,25 @@ def combine(summaries: Iterable[SiteSummary]) -> Total:
 
 
 def summarize_step(
-    gram: Array, moment: Array, reward_moment: Array, reward_square: float, n: int, n_shared: int
+    gram: Array,
+    moment: Array,
+    reward_moment: Array,
+    reward_square: float,
+    n: int,
+    n_shared: int,
+    absorbed: Array | None = None,
 ) -> Sums:
     """The sums of one step (leading axis 1).
 
-    `gram` (d, d) is ΦᵀΦ, `moment` ΦᵀY, `reward_moment` Φᵀr, `reward_square` rᵀr, `n_shared` d0.
+    `gram` (d, d) is ΦᵀΦ, `moment` ΦᵀY, `reward_moment` Φᵀr, `reward_square` rᵀr, `n_shared` d0. `absorbed` (d0, k) are
+    directions of the shared features that count as the site's own. With rows weighted by w, all products are those of
+    weighted rows, and σ̂² is Σ w e²/(n − rank).
     """
-    own = eliminate(gram, np.column_stack([moment, reward_moment]), n_shared)
+    extended, moments = gram, np.column_stack([moment, reward_moment])
+    if absorbed is not None:
+        extend = as_own(gram, absorbed)
+        extended, moments = extend.T @ gram @ extend, extend.T @ moments
+    own = eliminate(extended, moments, n_shared)
     shared = project(own.schur, own.moments, gram[:n_shared, :n_shared])
     spare = n - own.rank_specific - shared.rank
     residual = reward_square - own.explained[1] - shared.explained[1]

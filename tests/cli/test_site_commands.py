@@ -8,6 +8,7 @@ import pyarrow.csv
 import pytest
 
 from command_line import SITES, fdtr, refused
+from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.policy import Policy
 from random_tables import make_study, make_table
 
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.slow  # a process for every command
 
 
 def test_two_hospital_roles_give_the_same_policy_as_run(place, ran_once):
+    make_study(disclosure={"jitter": 0}).save(place / "study.toml")  # the sums of run are exact
     for site in SITES:
         done = fdtr(
             "site", "summarize", "study.toml", "table.csv", "--site", site, "--out", f"{site}.fdtr", "--yes", cwd=place
@@ -79,6 +81,7 @@ def test_grams_go_the_same_way_for_an_audit(tmp_path):
 
 
 def test_sites_value_at_home_as_run_does_and_the_hub_pools(place, ran_once):
+    make_study(disclosure={"jitter": 0}).save(place / "study.toml")  # the sums of run are exact
     for site in SITES:
         fdtr(
             "site", "summarize", "study.toml", "table.csv", "--site", site, "--out", f"{site}.fdtr", "--yes", cwd=place
@@ -175,7 +178,9 @@ def test_a_site_whose_data_changed_must_not_subtract_something_else(place):
     (place / "p.policy").unlink()
     for path in (place / "state" / "sent").iterdir():
         path.unlink()
-    refused(fdtr("site", "fit", *arguments, cwd=place), "not the one that went into the total")
+    refused(
+        fdtr("site", "fit", *arguments, cwd=place), "weights rows by a secret of the site and is not computed again"
+    )
     assert not (place / "p.policy").exists()
     assert fdtr("site", "fit", *arguments, "--own", "north.fdtr", cwd=place).returncode == 0
 
@@ -185,12 +190,13 @@ def test_summarize_refuses_small_sites_and_asks_first(place):
     pa.csv.write_csv(small, place / "tiny.csv")
     arguments = ["study.toml", "tiny.csv", "--site", "tiny", "--out", "tiny.fdtr"]
     refused(fdtr("site", "summarize", *arguments, "--yes", cwd=place), "rule N: 30 patients", "Nothing was written")
+    assert not (place / "state").exists()
     asked = fdtr(
         "site", "summarize", "study.toml", "table.csv", "--site", "north", "--out", "a.fdtr", cwd=place, stdin=""
     )
     refused(asked, "Add --yes")
-    assert not list(place.glob("*.fdtr"))
-    assert not (place / "state").exists()
+    assert not list(place.rglob("*.fdtr"))  # nor a copy: the ledger has its secret, and no release
+    assert Ledger(place / "state" / "ledger").recorded() == []
 
 
 def test_outputs_never_replace_other_files(place):
@@ -281,7 +287,7 @@ def test_noised_messages_are_made_once_and_cannot_be_recomputed(place):
     assert not (place / "values.fdtr").exists()
     for kept in (place / "state" / "sent").iterdir():
         kept.unlink()
-    refused(fdtr(*fit, cwd=place), "cannot be computed again")
+    refused(fdtr(*fit, cwd=place), "carries noise (epsilon in the study) and is not computed again")
     assert fdtr(*fit, "--own", "north.fdtr", cwd=place).returncode == 0
     refused(
         fdtr(*summarize, "--site", "north", "--out", "third.fdtr", cwd=place), "other noise", "Use that message again"

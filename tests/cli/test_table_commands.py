@@ -44,7 +44,7 @@ def test_check_tells_everything_and_writes_nothing(place):
     assert list(found) == ["west"]
     assert sum(found["west"]["actions"]["0"].values()) == 220
     assert {verdict["rule"] for verdict in found["west"]["disclosure"]} == {
-        "N", "RATIO", "ACTION", "CELL", "NONZERO", "LEVERAGE", "BOUND", "COLLINEAR", "ONCE",
+        "N", "NUMBERS", "ACTION", "CELL", "NONZERO", "REF", "PAIR", "LEVERAGE", "BOUND", "COLLINEAR", "ONCE",
     }  # fmt: skip
     assert sorted(place.iterdir()) == before
 

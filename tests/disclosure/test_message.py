@@ -21,7 +21,14 @@ from random_tables import make_sites, make_study, make_table
 from refusals import refuses
 
 pytestmark = pytest.mark.quick
-WITHHOLD = {"small_step": "withhold", "min_patients": 110, "max_ratio": 1.0, "max_leverage": 1.0, "min_action": 1}
+WITHHOLD = {
+    "jitter": 0,
+    "small_step": "withhold",
+    "min_patients": 110,
+    "max_ratio": 1.0,
+    "max_leverage": 1.0,
+    "min_action": 1,
+}
 ENDS = {"death": 0.0, "discharge": 1.0}
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fdtr.disclosure import Message, Rules, Smallest, StepFacts, judge, release, require_sites
+from fdtr.disclosure import Bounds, Message, Rules, Smallest, StepFacts, judge, release, require_sites
 from fdtr.disclosure.facts import measure
 from fdtr.site.fitting import fit_local
 from fdtr.site.site_check import check
@@ -14,9 +14,9 @@ from random_tables import make_sites, make_study
 from refusals import refuses
 
 pytestmark = pytest.mark.quick
-RELAXED = {"min_patients": 1, "max_ratio": 1.0, "min_action": 1, "min_cell": 1, "max_leverage": 1.0}
+RELAXED = {"jitter": 0, "min_patients": 1, "max_ratio": 1.0, "min_action": 1, "min_cell": 1, "max_leverage": 1.0}
 RULES = Rules("schur", 50, 0.1, 11, 11, 0.2, norm_bound=1.0)
-GOOD = StepFacts(400, 10, np.array([200, 200]), 5, 0.9, 0.0, 1.0, 0.1)
+GOOD = StepFacts(400, 10, np.array([200, 200]), 5, Bounds(0.9, 0.0, 1.0), 0.1)
 
 
 def broken(facts, rules=RULES):
@@ -69,11 +69,12 @@ def test_rule_bound_needs_a_stated_norm_without_unit_scaling():
 
 
 def test_rule_bound_looks_at_targets_and_every_step_is_judged():
-    facts = [replace(GOOD, target_high=high) for high in (2.0, 1.0, 1.0)]
+    facts = [replace(GOOD, bounds=Bounds(0.9, 0.0, high)) for high in (2.0, 1.0, 1.0)]
     assert not broken(facts)
-    for step, wrong in ((1, replace(facts[1], target_high=2.1)), (2, replace(facts[2], target_low=-0.1))):
-        assert broken([*facts[:step], wrong, *facts[step + 1 :]]) == [("BOUND", step)]
-    assert broken([replace(GOOD, largest_norm=np.nan)]) == [("BOUND", 0)]
+    for step, wrong in ((1, Bounds(0.9, 0.0, 2.1)), (2, Bounds(0.9, -0.1, 1.0))):
+        changed = replace(facts[step], bounds=wrong)
+        assert broken([*facts[:step], changed, *facts[step + 1 :]]) == [("BOUND", step)]
+    assert broken([replace(GOOD, bounds=Bounds(np.nan, 0.0, 1.0))]) == [("BOUND", 0)]
     late = [*facts[:2], replace(facts[2], n=40)]
     assert set(broken(late)) == {("N", 2), ("RATIO", 2)}
 
@@ -107,7 +108,7 @@ def test_rule_pair_is_asked_of_grams_alone():
 
 
 def test_a_small_step_refuses_or_is_withheld_and_bounds_always_refuse():
-    facts = [replace(GOOD, n=40), replace(GOOD, largest_norm=2.0), replace(GOOD, absorbed="because")]
+    facts = [replace(GOOD, n=40), replace(GOOD, bounds=Bounds(2.0, 0.0, 1.0)), replace(GOOD, absorbed="because")]
     for small, what in (("refuse", "refuses"), ("withhold", "withholds")):
         verdicts = [v for v in judge(facts, replace(RULES, small_step=small)) if not v.holds]
         assert all(getattr(v, what) for v in verdicts if v.step == 0)
@@ -127,7 +128,7 @@ def test_facts_of_other_rows_release_nothing():
 
 def test_every_broken_rule_is_told_and_the_first_names_the_error():
     with refuses("N") as caught:
-        summarized(20, {})
+        summarized(20, {"jitter": 0})
     text = str(caught.value)
     assert all(f"rule {code}" in text for code in ("N", "RATIO", "ACTION"))
     assert "rule BOUND" not in text
@@ -165,7 +166,7 @@ def test_rule_sites_counts_who_sent_sums_of_each_step():
 
 
 def test_check_previews_what_release_would_say():
-    study = make_study()
+    study = make_study(disclosure={"jitter": 0})
     rows = make_sites(study, {"a": 60})["a"]
     verdicts = check(study, rows).verdicts
     rules = study.rules

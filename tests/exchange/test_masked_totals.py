@@ -111,7 +111,9 @@ def test_a_site_keeps_both_and_finds_the_one_that_the_total_names(
     assert (answer - own).sites == ("a", "c")
     plain = combine(m.summary for m in messages.values())
     with_sum = fit_federated(study, sites["b"], answer, own).theta
-    np.testing.assert_allclose(with_sum, fit_federated(study, sites["b"], plain).theta, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(
+        with_sum, fit_federated(study, sites["b"], plain, messages["b"].summary).theta, rtol=1e-7, atol=1e-9
+    )
     with pytest.raises(ChangedSummary, match="not the one that went into the total"):
         answer - messages["b"].summary
     with pytest.raises(ForeignFile, match="holds a rounded, not a message"):

@@ -35,7 +35,8 @@ from fdtr.exchange.site_state.sent_copies import find_copy
 from fdtr.exchange.wire import TABLE_HEADINGS, open_message, read_message, read_values
 from fdtr.signing import Key
 from fdtr.site import evaluate_site, summarize_table
-from fdtr.site.fitting import fit_local, fit_message
+from fdtr.site.fitting import fit_local
+from fdtr.site.site_message import summarize
 from fdtr.summary import combine
 from message_files import round_of, with_roster
 from random_tables import make_sites, make_study, make_table
@@ -153,7 +154,7 @@ def test_what_a_rule_refuses_is_not_even_asked(study, rows, tmp_path):
 
 @pytest.mark.parametrize("opened", ["before", "while a person is asked"])
 def test_sums_of_an_opened_secure_sum_do_not_leave(study, rows, tmp_path, opened):
-    content = fit_message(study, rows).summary.content
+    content = summarize(study, rows, site_ledger()).summary.content
 
     def open_sum(_: object = None) -> bool:
         with history_locked() as history:

@@ -1,5 +1,7 @@
 """Messages as files, and the copies kept at home."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -19,7 +21,7 @@ from fdtr.exchange.wire import (
 from fdtr.hub import combine_messages, pooled_coefficients
 from fdtr.site.fitting import fit_federated, fit_local
 from fdtr.site.site_message import summarize
-from fdtr.summary import SiteSummary, Total, combine
+from fdtr.summary import Total, combine
 from random_tables import make_sites, make_study
 from refusals import refuses
 
@@ -46,8 +48,9 @@ def test_files_give_bit_identical_policies(study, sites, messages, tmp_path):
         write_message(message, tmp_path / f"{name}.fdtr")
     total = combine_messages(study, [read_message(tmp_path / f"{name}.fdtr", study) for name in ("c", "a", "b")])
     write_total(total, tmp_path / "total.fdtr")
-    through_files = fit_federated(study, sites["b"], read_total(tmp_path / "total.fdtr", study))
-    in_memory = fit_federated(study, sites["b"], combine(m.summary for m in messages.values()))
+    own = messages["b"].summary
+    through_files = fit_federated(study, sites["b"], read_total(tmp_path / "total.fdtr", study), own)
+    in_memory = fit_federated(study, sites["b"], combine(m.summary for m in messages.values()), own)
     np.testing.assert_array_equal(through_files.theta, in_memory.theta)
     np.testing.assert_array_equal(through_files.policy.precision, in_memory.policy.precision)
 
@@ -87,7 +90,7 @@ def test_the_hub_refuses_strangers(study, messages):
         combine_messages(make_study(name="other"), summaries)
     with pytest.raises(WrongSite, match="'a' is already in the total"):
         combine_messages(study, [*summaries, summaries[0]])
-    twin = SiteSummary("d", summaries[0].fingerprint, summaries[0].sums)
+    twin = replace(summaries[0], site="d")
     with pytest.raises(WrongSite, match="under two names"):
         combine_messages(study, [*summaries, twin])
     with refuses("SITES", match="asks for 3"):

@@ -177,7 +177,7 @@ def test_a_total_of_another_study_or_a_summary_of_another_site_is_refused():
         fit_local(make_study(reward={"range": [0, 2]}), sites["a"])
     renamed = make_study(columns={"patient": "stay_id"})  # only names of columns: the same rows
     assert fit_local(renamed, sites["a"]).summary.digest == summaries["a"].digest
-    with pytest.raises(WrongSite, match="rows are those of site 'a'"):
+    with pytest.raises(WrongSite, match="rows are of site 'a'"):
         fit_federated(study, sites["a"], total, own=summaries["b"])
 
 

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 import fdtr
-from fdtr.errors import TooFewClusters, UnreadableFile
+from fdtr.errors import TooFewClusters, UnreadableFile, WrongSite
 from fdtr.evaluation.evaluator import Evaluator
+from fdtr.hub import combine_messages
 from fdtr.inference import infer_effects
 from fdtr.pipeline import run as running
 from fdtr.pipeline import study_record
-from fdtr.pipeline.run import practice_of
+from fdtr.pipeline.run import ALLOWED, practice_of
 from fdtr.report.record import load_record
 from fdtr.site.rows import evaluation_folds
+from fdtr.site.site_message import summarize
 from random_tables import make_study, make_table
 
 pytestmark = pytest.mark.quick
@@ -36,10 +38,38 @@ def results(study, data):
 
 
 def test_every_method_has_a_policy_for_every_site(results):
-    assert list(results.methods) == METHODS
+    assert list(results.methods) == [METHODS[0], ALLOWED, *METHODS[1:]]
     for policies in results.methods.values():
         assert list(policies) == ["a", "b", "c/d"]
         assert set(policies["a"].act(np.zeros((5, 4)), 0)) <= {0, 1, 2}
+
+
+def test_as_disclosure_allows_is_what_released_messages_give(study, data, results):
+    sites = data.by_site()
+    messages = {name: summarize(study, rows).summary for name, rows in sites.items()}
+    total = combine_messages(study, list(messages.values()))
+    for name, rows in sites.items():
+        expected = fdtr.fit_federated(study, rows, total, messages[name])
+        np.testing.assert_array_equal(results.methods[ALLOWED][name].theta, expected.theta)
+        assert results.record.sites[name].agreement_with_baselines[ALLOWED] > 0.5
+    exact = make_study(disclosure={"jitter": 0, "max_ratio": 1.0, "max_leverage": 1.0})
+    same = fdtr.run(exact, fdtr.read_trajectories(make_table(exact, {"a": 150, "b": 150, "c": 150}), exact))
+    for name, policy in same.methods["FDTR"].items():
+        np.testing.assert_array_equal(same.methods[ALLOWED][name].theta, policy.theta)
+
+
+def test_a_site_that_may_send_nothing_receives_only():
+    study = make_study()
+    data = fdtr.read_trajectories(make_table(study, {"a": 300, "b": 300, "c": 300, "small": 40}), study)
+    results = fdtr.run(study, data)
+    assert (results.record.sites["small"].steps_sent, results.record.sites["small"].share_sent) == ([], 0.0)
+    sites = data.by_site()
+    total = combine_messages(study, [summarize(study, sites[name]).summary for name in "abc"])
+    fit = fdtr.fit_federated(study, sites["small"], total, receive_only=True)
+    np.testing.assert_array_equal(results.methods[ALLOWED]["small"].theta, fit.theta)
+    assert not np.allclose(fit.theta, fdtr.fit_local(study, sites["small"]).theta)
+    with pytest.raises(WrongSite, match="'a' is in the total, so that it cannot receive only"):
+        fdtr.fit_federated(study, sites["a"], total, receive_only=True)
 
 
 def test_baselines_alone_are_the_same(study, data, results):

@@ -22,7 +22,7 @@ from fdtr.errors import UnreadableFile
 from fdtr.pipeline.results import report_again
 from fdtr.report import charts
 from fdtr.report.pages import environment, number, percent, script_text
-from fdtr.report.record import Choice, Example, KnownValue, Record, Refusal
+from fdtr.report.record import BrokenRule, Choice, Example, KnownValue, Record
 from fdtr.report.record import UsualCare as RecordedCare
 from fdtr.report.render import render
 from fdtr.tuning import UsualCare
@@ -280,8 +280,9 @@ def odd_ones(found: Record) -> Record:
     site = found.sites["north"]
     assert site.trust
     sure = site.trust.model_copy(update={"tipping_odds": math.nan})
+    refused = BrokenRule(rule="N", otherwise="refuse", steps=[0], measured="3", asked="11")
     unlike = {
-        "north": site.model_copy(update={"disclosure": [Refusal(rule="N", step=0, measured="3", asked="11")]}),
+        "north": site.model_copy(update={"disclosure": [refused], "steps_sent": [], "share_sent": 0.0}),
         "south": site.model_copy(update={"settings": site.settings | {"sharing": 0}, "trust": sure}),
     }
     return found.model_copy(

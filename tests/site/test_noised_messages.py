@@ -93,7 +93,7 @@ def test_a_noised_message_cannot_be_computed_again(private):
     study, sites = private
     fits = {site: fit_local(study, rows, drawn(2.0)) for site, rows in sites.items()}
     total = combine(fit.summary for fit in fits.values())
-    with pytest.raises(NotRepeatable, match=r"cannot be computed again.*as it was sent"):
+    with pytest.raises(NotRepeatable, match=r"is not computed again.*as it was sent"):
         fit_federated(study, sites["a"], total)
 
 

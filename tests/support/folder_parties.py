@@ -32,6 +32,8 @@ from message_files import small_study
 from random_tables import make_table
 
 SITES = ("a", "b", "c")
+EXACT = {"jitter": 0}
+"""[disclosure] without weights, where processes that share no secret have to give the same messages."""
 
 
 @cache

@@ -101,6 +101,36 @@ def eliminate(gram: Array, moments: Array, n_shared: int) -> Eliminated:
     )
 
 
+def as_own(gram: Array, directions: Array) -> Array:
+    """E (d, d + k) that appends the columns Φ0 V to a site's own: φ becomes Eᵀφ, ΦᵀΦ becomes EᵀΦᵀΦE.
+
+    Eliminating these columns takes the directions V out of the shared features, as if their effects were the site's
+    own. `gram` (d, d) is ΦᵀΦ, `directions` (d0, k) is V.
+
+    >>> as_own(np.eye(3), np.array([[1.0], [-1.0]]))
+    array([[ 1.,  0.,  0.,  1.],
+           [ 0.,  1.,  0., -1.],
+           [ 0.,  0.,  1.,  0.]])
+    """
+    appended = np.zeros((len(gram), directions.shape[1]))
+    appended[: len(directions)] = directions
+    return np.hstack([np.eye(len(gram)), present(appended, gram)])
+
+
+def present(directions: Array, gram: Array) -> Array:
+    """The columns of `directions` (d, k) in which a Gram (d, d) has more than rounding errors.
+
+    Scaled to a unit diagonal, rounding errors would look like a column.
+    """
+    lengths = np.einsum("dk,dk->k", directions, gram @ directions)
+    return directions[:, lengths > RANK_TOLERANCE * (directions**2).T @ np.abs(np.diagonal(gram))]
+
+
+def rank_beside(schur: Array, reference: Array) -> int:
+    """Rank of S, judged beside Λ00 as in `project`. `schur` is S, `reference` is Λ00."""
+    return project(schur, np.zeros((len(schur), 0)), reference).rank
+
+
 def project(schur: Array, moments: Array, reference: Array) -> Projected:
     """Restrict S and s to the directions in which S is more than rounding error beside Λ00.
 

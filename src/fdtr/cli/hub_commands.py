@@ -26,7 +26,14 @@ from fdtr.exchange.folder.round_snapshot import read_round
 from fdtr.exchange.folder.round_status import status_of
 from fdtr.exchange.folder_layout import require_apart
 from fdtr.exchange.wire import read_message, read_values, write_total
-from fdtr.hub import PooledMethod, combine_messages, doubtful_messages, pool_values, pooled_coefficients
+from fdtr.hub import (
+    PooledMethod,
+    combine_messages,
+    doubtful_messages,
+    missing_columns,
+    pool_values,
+    pooled_coefficients,
+)
 from fdtr.inference.message_checks import Suspicion
 from fdtr.inference.pooling import Pooled
 from fdtr.signing import HUB, require_own
@@ -63,13 +70,15 @@ def show_total(study: Study, total: Total, doubts: Sequence[Suspicion], out: Pat
     by_feature = dict(zip(names, pooled_coefficients(total).T.tolist(), strict=True))
     if machine:
         sums = {"sites": total.sites, "patients": patients, "shared_coefficients": by_feature}
-        show.as_json({**sums, "suspicions": doubts})
+        removed = [{"step": part.step, "columns": part.names} for part in total.removed]
+        show.as_json({**sums, "removed": removed, "suspicions": doubts})
         return
     show.line(f"Added the sums of {len(total.sites)} sites: {', '.join(total.sites)}; {patients:,} patients.")
     known = [bool(total.significant.schur[:, j, j].any()) for j in range(len(names))]
     show.coefficients_table("Shared coefficients of the totals, S⁺s", by_feature, known)
-    for doubt in doubts:
-        show.note(doubt.sentence)
+    for note in (missing_columns(total), *(doubt.sentence for doubt in doubts)):
+        if note:
+            show.note(note)
     show.line(f"Wrote {out}. Give it to every site.")
 
 

@@ -31,6 +31,7 @@ from fdtr.exchange.folder_layout import require_apart
 from fdtr.exchange.release import Proposal, release_message, release_values, require_open
 from fdtr.exchange.release import withdraw as withdraw_release
 from fdtr.exchange.site_state.joined_folders import find_joined
+from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.exchange.site_state.sent_copies import find_kept, read_own
 from fdtr.exchange.wire import inspect, read_total
 from fdtr.pipeline.study_record import value_record, value_site
@@ -38,6 +39,7 @@ from fdtr.signing import fingerprint_of, require_own
 from fdtr.site.fitting import fit_federated, recomputed
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_evaluation import SiteEvaluation, evaluate_site, refuse_values
+from fdtr.site.site_message import is_made_from
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
@@ -45,8 +47,6 @@ from fdtr.trajectories import Trajectories
 DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="This site's table.")]
 SiteName = Annotated[str | None, typer.Option("--site", help="This site's name; needed where the table has none.")]
 TotalPath = Annotated[Path, typer.Argument(metavar="TOTAL", help="The hub's answer.")]
-_ROUNDED = 1e-6
-"""How far, relative to the largest, sums that went into a secure sum may lie from those before they were rounded."""
 Own = Annotated[
     Path | None,
     typer.Option(help="This site's message as sent (or its rounded copy), if none was kept."),
@@ -303,13 +303,9 @@ def _read_inputs(study: Path, data: Path, total: Path, site: str | None, own: Pa
     loaded = Study.load(study)
     answer = read_total(total, loaded, round_of(loaded, number))
     rows = read_trajectories(data, loaded, site)
-    kept_copy = read_own(own, loaded) if own else find_kept(answer, rows.site, loaded)
-    if kept_copy is not None and loaded.disclosure.epsilon is not None:  # other noise: nothing to compare it with
-        return _Inputs(loaded, rows, answer, kept_copy)
-    now = recomputed(loaded, rows)
-    sent = kept_copy or now
-    same = sent.sums.close_to(now.sums, _ROUNDED) if sent.sent_as else sent.digest == now.digest
-    if not same and sent.site == rows.site:
+    sent = read_own(own, loaded) if own else find_kept(answer, rows.site, loaded)
+    sent = sent or recomputed(loaded, rows, answer)
+    if sent.site == rows.site and not is_made_from(loaded, rows, sent, site_ledger()):
         show.note(
             f"This table is not the one that the message of {rows.site} was made from. The message as it was sent is "
             f"subtracted ({sent.sums.n.max():.0f} patients), and policies are fitted on this table ({rows.n_patients})."

@@ -10,11 +10,17 @@ from fdtr.cli import show
 from fdtr.inference.identification import rejected
 from fdtr.inference.shared_effects import SMALL_P
 from fdtr.pipeline.results import Results
+from fdtr.pipeline.run import ALLOWED
 from fdtr.report.record import Record
 from fdtr.site.fitting import FederatedFit
 from fdtr.site.site_check import SiteCheck
 from fdtr.study import Study
 from fdtr.tuning import Choice, Rung, UsualCare
+
+_AS_ALLOWED = (
+    "FDTR as disclosure allows, from the messages that the rules let out, weighted by the study's seed here; hospitals "
+    "that may send nothing receive only."
+)
 
 
 def show_checks(study: Study, checks: Sequence[SiteCheck], machine: bool) -> None:
@@ -111,13 +117,15 @@ def show_results(results: Results, folder: Path, machine: bool) -> None:
     rows = []
     for site, check in results.checks.items():
         site_record = results.record.sites[site]
-        refused = sorted({v.rule for v in check.verdicts if v.refuses})
         shares = (site_record.agreement_with_practice, *site_record.agreement_with_baselines.values())
         same = [f"{share:.0%}" for share in shares]
-        rows.append([site, f"{check.n_patients:,}", *same, ", ".join(refused) or "may release"])
+        rows.append([site, f"{check.n_patients:,}", *same, _may_release(check)])
     baselines = [method for method in results.methods if method != "FDTR"]
     title = f"{results.study.name}: in how many decisions FDTR would do the same as practice and as each baseline"
     show.table(title, ["site", "patients", "practice", *baselines, "disclosure"], rows)
+    if ALLOWED in results.methods:
+        show.line(f"{ALLOWED}: {_AS_ALLOWED}")
+        show.line()
     learning = results.study.learning
     if "auto" in (learning.pessimism, learning.ridge, learning.sharing, learning.share):
         columns = ["site", "shares", "weight w", "ridge λ", "pessimism"]
@@ -160,6 +168,7 @@ def show_demo(results: Results, folder: Path, machine: bool) -> None:
     show.line(
         "Clinicians: what was done. FDTR: learnt together. LDTR and Q-learn: each hospital alone; MV: a majority vote."
     )
+    show.line(f"{ALLOWED}: {_AS_ALLOWED}")
     if example is not None:
         show.line()
         show.line("One made-up patient: " + ", ".join(f"{name} {value:g}" for name, value in example.state.items()))
@@ -200,14 +209,40 @@ def _disclosure(checks: Sequence[SiteCheck]) -> None:
     for title, chosen in (
         ("Disclosure would refuse", [(site, v) for site, v in verdicts if v.refuses]),
         ("Disclosure would withhold the step", [(site, v) for site, v in verdicts if v.withholds]),
+        ("Disclosure would take out", [(site, v) for site, v in verdicts if v.repaired]),
         ("Disclosure warns", [(site, v) for site, v in verdicts if v.warns]),
     ):
         if chosen:
             show.table(title, ["site", "why"], [[site, verdict.sentence] for site, verdict in chosen])
     if any(not verdict.holds for _, verdict in verdicts):
         show.line("This table is for the site's own eyes. Do not forward it.")
-    if not any(verdict.refuses for _, verdict in verdicts):
+    horizon = len(checks[0].action_counts) if checks else 0
+    if all(_may_release(check) == "may release" for check in checks):
         show.line("Disclosure: every site may release its sums.")
+        return
+    show.table(
+        "What may leave",
+        ["site", "steps", "directions of the shared features", "information"],
+        [[check.site, f"{len(check.steps_sent)} of {horizon}", *_kept(check)] for check in checks],
+    )
+
+
+def _may_release(check: SiteCheck) -> str:
+    """What disclosure lets a site send, in a few words."""
+    if not check.steps_sent:
+        return ", ".join(sorted({v.rule for v in check.verdicts if v.refuses or v.withholds})) or "nothing"
+    whole = check.share_sent == 1.0 and len(check.steps_sent) == len(check.action_counts)
+    return "may release" if whole else f"may release {check.share_sent:.0%}"
+
+
+def _kept(check: SiteCheck) -> list[str]:
+    """Shares of the directions and of the information that a message keeps."""
+    if not check.steps_sent:
+        return ["nothing", "nothing"]
+    if check.kept is None:
+        return ["all", "all"]
+    efficiency = min(sum(check.kept.efficiency) / len(check.kept.efficiency), 1.0)
+    return [f"{check.share_sent:.0%}", f"{efficiency:.0%}"]
 
 
 def _privacy_costs(checks: Sequence[SiteCheck]) -> None:
@@ -293,8 +328,10 @@ def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:
             for h, t in enumerate(check.transitions)
         ],
         "disclosure": [
-            {name: value for name, value in vars(verdict).items() if name != "advice"} for verdict in check.verdicts
+            {name: value for name, value in vars(verdict).items() if name not in ("advice", "excess")}
+            for verdict in check.verdicts
         ],
+        "sent": {"steps": check.steps_sent, "share": check.share_sent},
         **({"differential_privacy": show.privacy_json(check.cost)} if check.cost else {}),
     }
 

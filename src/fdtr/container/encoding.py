@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 from fdtr.container.files import Source, opened, refuse_disguised, write_atomically
 from fdtr.errors import DamagedFile, ForeignFile, OtherFormat, UnreadableFile
 
-FORMAT = 1
+FORMAT = 2
+"""Format 2 of messages weights rows and rounds numbers of patients."""
+_ALSO_READ = {"policy": (1,)}
+"""Kinds of files that are the same in earlier formats."""
 UNSIGNED = "0" * 128
 """Stands where a signature would be in an unsigned file."""
 MOST_HEADER_BYTES = 2**22
@@ -224,7 +227,8 @@ def _parse_header(source: str | Path, text: bytes, kind: str) -> tuple[dict[str,
     header = _parse(source, inner.encode(errors="replace"))
     if header.get("kind") != kind:
         raise ForeignFile(f"{source} holds a {_shown(header.get('kind'))}, not a {kind}.")
-    if header.get("format") != FORMAT or isinstance(header["format"], bool):
+    readable = (FORMAT, *_ALSO_READ.get(kind, ()))
+    if header.get("format") not in readable or isinstance(header["format"], bool):
         raise OtherFormat(
             f"{source} has format {_shown(header.get('format'))}; this version of fdtr reads format {FORMAT}. "
             "Use the version of fdtr that wrote it, or a newer one."

@@ -4,15 +4,27 @@ The hub imports this package too. What needs a site's fit is imported from its o
 what the rules judge, and `disclosure.noise` holds the noise of differential privacy.
 """
 
-from fdtr.disclosure.message import Message, lost_to_noise, release
+from fdtr.disclosure.message import Kept, Message, lost_to_noise, release, release_weighted
 from fdtr.disclosure.released_table import TableOne, release_table
 from fdtr.disclosure.released_values import MethodValue, SiteValues, ValueFacts, ValueMessage, release_values
-from fdtr.disclosure.rule_once import VALUES, EarlierReleases, Release
-from fdtr.disclosure.rules import Rules, Smallest, StepFacts, Verdict, judge, require_sites, withheld_steps
+from fdtr.disclosure.rule_once import VALUES, EarlierReleases, Release, drawn
+from fdtr.disclosure.rules import (
+    Bounds,
+    Rules,
+    Smallest,
+    StepFacts,
+    Verdict,
+    judge,
+    require_sites,
+    required_sites,
+    withheld_steps,
+)
 
 __all__ = [
     "VALUES",
+    "Bounds",
     "EarlierReleases",
+    "Kept",
     "Message",
     "MethodValue",
     "Release",
@@ -24,11 +36,14 @@ __all__ = [
     "ValueFacts",
     "ValueMessage",
     "Verdict",
+    "drawn",
     "judge",
     "lost_to_noise",
     "release",
     "release_table",
     "release_values",
+    "release_weighted",
     "require_sites",
+    "required_sites",
     "withheld_steps",
 ]

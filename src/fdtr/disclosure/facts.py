@@ -1,5 +1,6 @@
 """Measure what the disclosure rules judge: one pass over each step's patients, and a second for pairs of columns."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,8 +9,10 @@ from numpy.typing import NDArray
 from fdtr.algebra.pessimism import LowerBound
 from fdtr.algebra.schur import eliminate, leverage_map, project, whiten
 from fdtr.algebra.threads import for_chunks, one_blas_thread, rows_in_cache
-from fdtr.disclosure.rules import Rules, Smallest, StepFacts
+from fdtr.disclosure.rules import Bounds, Rules, Smallest, StepFacts
 from fdtr.features import FeatureMap
+from fdtr.features.bases import Categorical
+from fdtr.features.mapping import Block
 from fdtr.learners.accumulate import future_values
 from fdtr.learners.backward import Fit
 from fdtr.trajectories import Chunk, Step, Trajectories
@@ -24,18 +27,70 @@ def measure(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules) ->
         return [_measure_step(rows, features, fit, h, rules) for h in range(rows.horizon)]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _ChunkFacts:
-    """Facts of some rows: extremes, and for each action and column of ψ, (A, m), its ends and counts.
+def _measure_step(rows: Trajectories, features: FeatureMap, fit: Fit, h: int, rules: Rules) -> StepFacts:
+    sums, step = fit.statistics[h], rows.step(h)
+    n_shared = features.n_shared if rules.payload == "schur" else features.n_features
+    # ‖L B_a ψ‖² is the leverage; the triangular factor of L B_a has no more rows than ψ.
+    roots = np.asarray(np.linalg.qr(leverage_map(sums.gram, n_shared) @ features.embeddings, mode="r"))
+    bounds = measure_bounds(step, features, fit.bounds[h + 1] if h + 1 < rows.horizon else None)
+    by_action = np.arange(features.n_actions)
+    cells = count_cells(step, features, by_action, rules.min_cell)
+    pairs = count_pairs(step, features, by_action, cells) if rules.payload == "gram" else []
+    leverages = measure_leverage(step, features, roots)
+    return StepFacts(
+        n=sums.n,
+        rank=whiten(sums.gram).rank,
+        action_counts=sums.action_counts,
+        n_functions=features.n_functions,
+        bounds=bounds,
+        leverage=float(leverages.max(initial=0.0)),
+        cell=_smallest(cells.rarer, features),
+        nonzero=_smallest(cells.apart, features),
+        pair=min(pairs, key=lambda pair: pair.count).named(features) if pairs else None,
+        absorbed=why_absorbed(sums.gram, features),
+    )
 
-    `at_low` and `at_high` count patients at the ends, `nonzero` those not at zero, `unusual` those not at the most
-    common value.
+
+def measure_bounds(step: Step, features: FeatureMap, following: LowerBound | None) -> Bounds:
+    """The largest ‖φ‖ and the range of Y at one step; `following` gives V of the next one."""
+
+    def extremes(chunk: Chunk) -> tuple[float, float, float]:
+        target = chunk.rewards + future_values(chunk, features, [following], out=np.empty((1, len(chunk.rewards))))[0]
+        norm = float(features.squared_norms(features.psi(chunk.states), chunk.actions).max())
+        return norm, float(target.min()), float(target.max())
+
+    parts: list[tuple[float, float, float]] = []
+    for_chunks(extremes, parts.append, step.chunks(rows_in_cache(features.n_functions)))
+    if not parts:
+        return Bounds(0.0, 0.0, 0.0)
+    norms, lows, highs = zip(*parts, strict=True)
+    return Bounds(float(np.sqrt(max(norms))), min(lows), max(highs))
+
+
+def measure_leverage(step: Step, features: FeatureMap, roots: Array) -> Array:
+    """‖R_a ψ‖² of every row of a step, (n,); `roots` (A, r, m) stacks R_a."""
+
+    def squares(chunk: Chunk) -> Array:
+        psi, leverage = features.psi(chunk.states), np.empty(len(chunk.actions))
+        for action in np.unique(chunk.actions):
+            there = chunk.actions == action
+            image = np.dot(roots[action], psi[:, there])
+            leverage[there] = np.einsum("rn,rn->n", image, image)
+        return leverage
+
+    parts: list[Array] = [np.zeros(0)]
+    for_chunks(squares, parts.append, step.chunks(rows_in_cache(features.n_functions)))
+    return np.concatenate(parts)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _ChunkCounts:
+    """Counts of some rows, for each group and column of ψ, (G, m).
+
+    `low` and `high` are a column's ends, `at_low` and `at_high` count patients at them, `nonzero` those not at zero,
+    `unusual` those not at the most common value.
     """
 
-    norm: float
-    target_low: float
-    target_high: float
-    leverage: float
     low: Array
     high: Array
     at_low: Counts
@@ -44,73 +99,82 @@ class _ChunkFacts:
     unusual: Counts
 
 
-def _measure_step(rows: Trajectories, features: FeatureMap, fit: Fit, h: int, rules: Rules) -> StepFacts:
-    sums, step, m = fit.statistics[h], rows.step(h), features.n_functions
-    n_shared = features.n_shared if rules.payload == "schur" else features.n_features
-    # ‖L B_a ψ‖² is the leverage; the triangular factor of L B_a has no more rows than ψ.
-    roots = np.asarray(np.linalg.qr(leverage_map(sums.gram, n_shared) @ features.embeddings, mode="r"))
-    following = fit.bounds[h + 1] if h + 1 < rows.horizon else None
-    usual = _usual(step, features, rules.min_cell)
-    parts: list[_ChunkFacts] = []
-    for_chunks(
-        lambda chunk: _measure_chunk(chunk, features, following, roots, usual),
-        parts.append,
-        step.chunks(rows_in_cache(m)),
-    )
-    cells = _Cells.of(parts, sums.action_counts, m)
-    return StepFacts(
-        n=sums.n,
-        rank=whiten(sums.gram).rank,
-        action_counts=sums.action_counts,
-        n_functions=m,
-        largest_norm=float(np.sqrt(max((part.norm for part in parts), default=0.0))),
-        target_low=min((part.target_low for part in parts), default=0.0),
-        target_high=max((part.target_high for part in parts), default=0.0),
-        leverage=max((part.leverage for part in parts), default=0.0),
-        cell=_smallest(cells.rarer, features),
-        nonzero=_smallest(cells.apart, features),
-        pair=_smallest_pair(step, features, cells, sums.action_counts) if rules.payload == "gram" else None,
-        absorbed=_absorbed(sums.gram, features),
+@dataclass(frozen=True, eq=False, repr=False)
+class Cells:
+    """Counts for each group of patients and column of ψ, (G, m); 0 where no rule applies. `n` (G,) are the patients.
+
+    `rarer` counts the patients at the rarer value of a column with two values. For other columns `apart` counts those
+    not at zero or those not at the most common value, whichever are fewer; it is exact if a rule refuses. `binary` says
+    which columns have two values within a group, and `high` is the larger one.
+    """
+
+    n: Counts
+    rarer: Counts
+    apart: Counts
+    binary: NDArray[np.bool_]
+    high: Array
+
+
+def count_cells(step: Step, features: FeatureMap, groups: NDArray[np.intp], enough: int) -> Cells:
+    """Count the cells of every column; `groups` (A,) is the group of each action, `enough` what no rule refuses."""
+    n_groups, m = int(groups.max()) + 1, features.n_functions
+    usual = _usual(step, features, groups, enough)
+    parts: list[_ChunkCounts] = []
+    for_chunks(lambda c: _count_chunk(c, features, groups, usual), parts.append, step.chunks(rows_in_cache(m)))
+    sizes = np.zeros(n_groups, np.int64)
+    for chunk in step.chunks():
+        sizes += np.bincount(groups[chunk.actions], minlength=n_groups)
+    if not parts:
+        none = np.zeros((n_groups, m), np.int64)
+        return Cells(sizes, none, none, none.astype(bool), none.astype(float))
+    lows, highs = np.stack([part.low for part in parts]), np.stack([part.high for part in parts])
+    low, high = lows.min(axis=0), highs.max(axis=0)
+    at_low = np.where(lows == low, [part.at_low for part in parts], 0).sum(axis=0)
+    at_high = np.where(highs == high, [part.at_high for part in parts], 0).sum(axis=0)
+    varies = low < high
+    binary = varies & (at_low + at_high == sizes[:, None])
+    nonzero, unusual = (np.sum([getattr(part, name) for part in parts], axis=0) for name in ("nonzero", "unusual"))
+    return Cells(
+        n=sizes,
+        rarer=np.where(binary, np.minimum(at_low, at_high), 0),
+        apart=np.where(varies & ~binary, np.minimum(nonzero, unusual), 0),
+        binary=binary,
+        high=high,
     )
 
 
-def _measure_chunk(
-    chunk: Chunk, features: FeatureMap, following: LowerBound | None, roots: Array, usual: Array
-) -> _ChunkFacts:
-    """`roots` (A, m, m) give the leverage; `usual` (A, m) holds the most common values (`_usual`)."""
-    target = chunk.rewards + future_values(chunk, features, [following], out=np.empty((1, len(chunk.rewards))))[0]
-    psi, leverage, shape = features.psi(chunk.states), 0.0, (features.n_actions, features.n_functions)
+def _count_chunk(chunk: Chunk, features: FeatureMap, groups: NDArray[np.intp], usual: Array) -> _ChunkCounts:
+    """`usual` (G, m) holds the most common values (`_usual`)."""
+    psi, shape = features.psi(chunk.states), usual.shape
     low, high = np.full(shape, np.inf), np.full(shape, -np.inf)
     at_low, at_high, nonzero, unusual = np.zeros((4, *shape), np.int64)
-    for action, block in _by_action(psi, chunk.actions, features.n_actions):
-        low[action], high[action] = block.min(axis=1), block.max(axis=1)
-        at_low[action] = np.count_nonzero(block == low[action][:, None], axis=1)
-        at_high[action] = np.count_nonzero(block == high[action][:, None], axis=1)
-        nonzero[action] = np.count_nonzero(block, axis=1)
-        known = np.flatnonzero(~np.isnan(usual[action]))  # few columns, and none of continuous values
-        unusual[action] = block.shape[1]
-        unusual[action, known] = np.count_nonzero(block[known] != usual[action, known, None], axis=1)
-        image = np.dot(roots[action], block)
-        leverage = max(leverage, float(np.einsum("rn,rn->n", image, image).max()))
-    norm = float(features.squared_norms(psi, chunk.actions).max())
-    extremes = (norm, float(target.min()), float(target.max()), leverage)
-    return _ChunkFacts(*extremes, low, high, at_low, at_high, nonzero, unusual)
+    for group, block in _grouped(psi, groups[chunk.actions], len(usual)):
+        low[group], high[group] = block.min(axis=1), block.max(axis=1)
+        at_low[group] = np.count_nonzero(block == low[group][:, None], axis=1)
+        at_high[group] = np.count_nonzero(block == high[group][:, None], axis=1)
+        nonzero[group] = np.count_nonzero(block, axis=1)
+        known = np.flatnonzero(~np.isnan(usual[group]))  # few columns, and none of continuous values
+        unusual[group] = block.shape[1]
+        unusual[group, known] = np.count_nonzero(block[known] != usual[group, known, None], axis=1)
+    return _ChunkCounts(low, high, at_low, at_high, nonzero, unusual)
 
 
-def _usual(step: Step, features: FeatureMap, enough: int) -> Array:
-    """The most common value of each column of ψ within an action, (A, m); NaN if `enough` patients have another.
+def _usual(step: Step, features: FeatureMap, groups: NDArray[np.intp], enough: int) -> Array:
+    """The most common value of each column of ψ within a group, (G, m); NaN if `enough` patients have another.
 
-    With k = `enough`, the first 2k−1 patients of an action suffice. If fewer than k of all patients have another value,
+    With k = `enough`, the first 2k−1 patients of a group suffice. If fewer than k of all patients have another value,
     then k or more of these first ones have the most common value of all.
     """
-    usual = np.full((features.n_actions, features.n_functions), np.nan)
+    n_groups = int(groups.max()) + 1
+    usual = np.full((n_groups, features.n_functions), np.nan)
     for whole in step.chunks(max(step.n, 1)):
-        by_action = [np.flatnonzero(whole.actions == action) for action in range(features.n_actions)]
-        first = np.concatenate([positions[: 2 * enough - 1] for positions in by_action])
+        members = groups[whole.actions]
+        by_group = [np.flatnonzero(members == group) for group in range(n_groups)]
+        first = np.concatenate([positions[: 2 * enough - 1] for positions in by_group])
         psi = features.psi(np.take(whole.states, first, axis=1))
-        for action, block in _by_action(psi, whole.actions[first], features.n_actions):
+        for group, block in _grouped(psi, members[first], n_groups):
             value, times = _most_common(block)
-            usual[action] = np.where(block.shape[1] - times < enough, value, np.nan)
+            usual[group] = np.where(block.shape[1] - times < enough, value, np.nan)
     return usual
 
 
@@ -123,46 +187,13 @@ def _most_common(values: Array) -> tuple[Array, Counts]:
     return np.take_along_axis(ordered, last, axis=1)[:, 0], np.take_along_axis(times, last, axis=1)[:, 0]
 
 
-def _by_action(psi: Array, actions: NDArray[np.intp], n_actions: int) -> list[tuple[int, Array]]:
-    """The columns of `psi` (m, n) of each action that occurs."""
-    order = np.argsort(actions, kind="stable")
+def _grouped(psi: Array, members: NDArray[np.intp], n_groups: int) -> list[tuple[int, Array]]:
+    """The columns of `psi` (m, n) of each group that occurs; `members` (n,) are the groups."""
+    order = np.argsort(members, kind="stable")
     grouped = np.take(psi, order, axis=1)
-    ends = np.cumsum(np.bincount(actions, minlength=n_actions))
+    ends = np.cumsum(np.bincount(members, minlength=n_groups))
     starts = [0, *ends[:-1]]
-    return [(a, grouped[:, start:end]) for a, (start, end) in enumerate(zip(starts, ends, strict=True)) if end > start]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Cells:
-    """Counts for each action and column of ψ, (A, m); 0 where no rule applies.
-
-    `rarer` counts the patients at the rarer value of a column with two values. For other columns `apart` counts those
-    not at zero or those not at the most common value, whichever are fewer; it is exact if a rule refuses. `binary` says
-    which columns have two values within an action, `high` is the larger one, and `at_high` counts the patients at it.
-    """
-
-    rarer: Counts
-    apart: Counts
-    binary: NDArray[np.bool_]
-    high: Array
-    at_high: Counts
-
-    @classmethod
-    def of(cls, parts: list[_ChunkFacts], action_counts: Counts, m: int) -> "_Cells":
-        """A column has two values if every patient is at its lowest or at its highest."""
-        if not parts:
-            none = np.zeros((len(action_counts), m), np.int64)
-            return cls(none, none, none.astype(bool), none.astype(float), none)
-        lows, highs = np.stack([part.low for part in parts]), np.stack([part.high for part in parts])
-        low, high = lows.min(axis=0), highs.max(axis=0)
-        at_low = np.where(lows == low, [part.at_low for part in parts], 0).sum(axis=0)
-        at_high = np.where(highs == high, [part.at_high for part in parts], 0).sum(axis=0)
-        varies = low < high
-        binary = varies & (at_low + at_high == action_counts[:, None])
-        rarer = np.where(binary, np.minimum(at_low, at_high), 0)
-        nonzero, unusual = (np.sum([getattr(part, name) for part in parts], axis=0) for name in ("nonzero", "unusual"))
-        apart = np.where(varies & ~binary, np.minimum(nonzero, unusual), 0)
-        return cls(rarer, apart, binary, high, at_high)
+    return [(g, grouped[:, start:end]) for g, (start, end) in enumerate(zip(starts, ends, strict=True)) if end > start]
 
 
 def _smallest(counts: Counts, features: FeatureMap) -> Smallest | None:
@@ -170,53 +201,120 @@ def _smallest(counts: Counts, features: FeatureMap) -> Smallest | None:
     if not counts.any():
         return None
     action, column = np.unravel_index(np.where(counts > 0, counts, np.iinfo(np.int64).max).argmin(), counts.shape)
-    return Smallest(int(counts[action, column]), f'column "{_labels(features)[column]}" {_at(features, int(action))}')
+    return Smallest(
+        int(counts[action, column]), f'column "{label_of(features, int(column))}" {_at(features, int(action))}'
+    )
 
 
-def _smallest_pair(step: Step, features: FeatureMap, cells: _Cells, action_counts: Counts) -> Smallest | None:
-    """The smallest non-empty cell of the 2×2 tables of two-valued columns, within an action; a second pass."""
-    by_action = [np.flatnonzero(binary) for binary in cells.binary]
-    joint = [np.zeros((len(columns), len(columns))) for columns in by_action]  # patients at both high values
+@dataclass(frozen=True)
+class Pair:
+    """The smallest non-empty cell of the 2×2 table of two indicators within a group: its `count`.
+
+    `first` and `second` are the rows of ψ behind the two: one, or for a reference level all of its covariate. `first`
+    comes before `second` in the study.
+    """
+
+    count: int
+    group: int
+    first: tuple[int, ...]
+    second: tuple[int, ...]
+
+    def named(self, features: FeatureMap) -> Smallest:
+        """The same, with names; groups are actions."""
+        first, second = label_of(features, self.first[0]), label_of(features, self.second[0])
+        return Smallest(self.count, f'columns "{first}" and "{second}" {_at(features, self.group)}')
+
+
+def count_pairs(
+    step: Step,
+    features: FeatureMap,
+    groups: NDArray[np.intp],
+    cells: Cells,
+    columns: Sequence[int] | None = None,
+    references: bool = False,
+) -> list[Pair]:
+    """The smallest non-empty cell of each pair of two-valued columns, within a group; a second pass.
+
+    `columns` are the rows of ψ to look at, all by default. With `references` the reference level of a categorical
+    covariate counts as a column, and pairs of one covariate are left out.
+    """
+    looked = range(features.n_functions) if columns is None else columns
+    categorical = _reference_blocks(features, looked) if references else []
+    indicators = [[*((j,) for j in looked if binary[j]), *map(_functions, categorical)] for binary in cells.binary]
+    n_columns = [
+        int(binary[list(looked)].sum()) for binary in cells.binary
+    ]  # the indicators after these are references
+    joint = [np.zeros((len(some), len(some))) for some in indicators]  # patients at both
 
     def count(chunk: Chunk) -> list[tuple[int, Array]]:
         counts = []
-        for action, block in _by_action(features.psi(chunk.states), chunk.actions, features.n_actions):
-            columns = by_action[action]
-            high = (block[columns] == cells.high[action, columns, None]).astype(np.float64)
-            counts.append((action, np.dot(high, high.T)))
+        for group, psi in _grouped(features.psi(chunk.states), groups[chunk.actions], len(indicators)):
+            some = indicators[group]
+            rows = [psi[j] == cells.high[group, j] for (j,) in some[: n_columns[group]]]
+            rows += [~psi[list(functions)].any(axis=0) for functions in some[n_columns[group] :]]
+            at = np.array(rows, np.float64).reshape(len(rows), psi.shape[1])
+            counts.append((group, np.dot(at, at.T)))
         return counts
 
     def add(counts: list[tuple[int, Array]]) -> None:
-        for action, at_high in counts:
-            joint[action] += at_high
+        for group, both in counts:
+            joint[group] += both
 
-    if any(len(columns) > 1 for columns in by_action):
+    if any(len(some) > 1 for some in indicators):
         for_chunks(count, add, step.chunks(rows_in_cache(features.n_functions)))
-    smallest: Smallest | None = None
-    for action, columns in enumerate(by_action):
-        high = cells.at_high[action, columns].astype(np.float64)
-        first_only = high[:, None] - joint[action]
-        neither = action_counts[action] - high[:, None] - high + joint[action]
-        table = np.stack([joint[action], first_only, first_only.T, neither])
-        for i, j in zip(*np.triu_indices(len(columns), 1), strict=True):
+    covariate = {row: b for b, block in enumerate(features.blocks) for row in range(block.rows.start, block.rows.stop)}
+    pairs = []
+    for group, some in enumerate(indicators):
+        at = np.diagonal(joint[group])
+        first_only = at[:, None] - joint[group]
+        neither = cells.n[group] - at[:, None] - at + joint[group]
+        table = np.stack([joint[group], first_only, first_only.T, neither])
+        for i, j in zip(*np.triu_indices(len(some), 1), strict=True):
+            first, second = sorted((some[i], some[j]))
             filled = table[:, i, j][table[:, i, j] > 0]
-            if len(filled) and (smallest is None or filled.min() < smallest.count):
-                first, second = (_labels(features)[columns[k]] for k in (i, j))
-                where = f'columns "{first}" and "{second}" {_at(features, action)}'
-                smallest = Smallest(int(filled.min()), where)
-    return smallest
+            if len(filled) and not (references and covariate[first[0]] == covariate[second[0]]):
+                pairs.append(Pair(int(filled.min()), group, first, second))
+    return pairs
 
 
-def _labels(features: FeatureMap) -> list[str]:
-    """Names of the functions of ψ."""
-    return [label for block in features.blocks for label in block.labels]
+def count_references(
+    step: Step, features: FeatureMap, groups: NDArray[np.intp], columns: Sequence[int]
+) -> dict[tuple[int, tuple[int, ...]], int]:
+    """Patients at the reference level of each categorical covariate, by group and the covariate's rows of ψ.
+
+    `columns` are the rows of ψ to look at.
+    """
+    n_groups, blocks = int(groups.max()) + 1, _reference_blocks(features, columns)
+    counts = {(group, _functions(block)): 0 for block in blocks for group in range(n_groups)}
+    for chunk in step.chunks(rows_in_cache(features.n_functions)) if counts else ():
+        psi, members = features.psi(chunk.states), groups[chunk.actions]
+        for block in blocks:
+            present = np.bincount(members[~psi[block.rows].any(axis=0)], minlength=n_groups)
+            for group, count in enumerate(present):
+                counts[group, _functions(block)] += int(count)
+    return counts
+
+
+def _functions(block: Block) -> tuple[int, ...]:
+    return tuple(range(block.rows.start, block.rows.stop))
+
+
+def _reference_blocks(features: FeatureMap, columns: Sequence[int]) -> list[Block]:
+    """Categorical covariates of three and more levels: of two, the column of the second level shows the first."""
+    categorical = [block for block in features.blocks if isinstance(block.basis, Categorical)]
+    return [block for block in categorical if block.rows.start in columns and len(_functions(block)) > 1]
+
+
+def label_of(features: FeatureMap, function: int) -> str:
+    """Name of a function of ψ."""
+    return [label for block in features.blocks for label in block.labels][function]
 
 
 def _at(features: FeatureMap, action: int) -> str:
     return f"at action {features.levels[action]:g}"
 
 
-def _absorbed(gram: Array, features: FeatureMap) -> str:
+def why_absorbed(gram: Array, features: FeatureMap) -> str:
     """Why nothing is left of the shared features beside the site's own; empty if something is left."""
     d0, d = features.n_shared, features.n_features
     if d0 == 0 or _left(gram, d0, range(d0, d)):

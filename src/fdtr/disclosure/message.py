@@ -1,26 +1,61 @@
 """A site's message of sums: `release` alone makes one, after the disclosure rules hold."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 
-from fdtr.disclosure.rules import Rules, StepFacts, Verdict, judge, withheld_steps
+import numpy as np
+
+from fdtr.disclosure.rules import Rules, StepFacts, Verdict, judge, up_to_tens, withheld_steps
 from fdtr.errors import DisclosureError
-from fdtr.summary import SiteSummary
+from fdtr.summary import SiteSummary, Sums
 
 _MADE_HERE = object()
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is left of the shared features in a message, step by step, beside a message without rules.
+
+    `rank` and `possible_rank` count independent directions; `efficiency` is the share of information that is left, a
+    mean over the possible directions.
+    """
+
+    rank: tuple[int, ...]
+    possible_rank: tuple[int, ...]
+    efficiency: tuple[float, ...]
+
+    @property
+    def share(self) -> float:
+        """Σ rank / Σ possible rank; 1 where nothing could be told."""
+        return sum(self.rank) / sum(self.possible_rank) if sum(self.possible_rank) else 1.0
+
+
+@dataclass(frozen=True)
+class WeightedSums:
+    """Weighted sums that the rules of every block let out, as `disclosure.weighted_sums` makes them; counts are true.
+
+    `verdicts` are on the sums before they were repaired; `leverage` is the largest of one row in what is left.
+    """
+
+    sums: Sums
+    verdicts: tuple[Verdict, ...]
+    leverage: float
+    kept: Kept
 
 
 @dataclass(frozen=True)
 class Message:
     """A site's summary that passed the rules. Only `release` makes one, and only `summary` may be sent.
 
-    `verdicts` and the largest `leverage` of one patient must not leave the site.
+    `verdicts` and the largest `leverage` of one patient must not leave the site. `kept` says how much repairs left of
+    what the sums could have told; None for a message without weights, which is not repaired.
     """
 
     summary: SiteSummary
     verdicts: tuple[Verdict, ...] = field(repr=False)
     leverage: float = field(repr=False)
     maker: object = field(repr=False)
+    kept: Kept | None = None
 
     def __post_init__(self) -> None:
         if self.maker is not _MADE_HERE:
@@ -56,13 +91,18 @@ def lost_to_noise(noised: SiteSummary, absorbed: Collection[int | None] = ()) ->
     )
 
 
-def release(summary: SiteSummary, facts: Sequence[StepFacts], rules: Rules, once: Verdict | None = None) -> Message:
+Once = Callable[[SiteSummary], Verdict]
+"""Rule ONCE: the ledger's verdict on a summary as it would be sent."""
+
+
+def release(summary: SiteSummary, facts: Sequence[StepFacts], rules: Rules, once: Once | None = None) -> Message:
     """Make a message that may be sent from a summary, or refuse with every reason.
 
-    `facts` are those of the rows that the summary was made from, step by step; `once` is the ledger's verdict. If the
-    study withholds steps that break a rule, they are left out; if none would remain, the message is refused.
+    `facts` are those of the rows that the summary was made from, step by step. If the study withholds steps that break
+    a rule, they are left out; if none would remain, the message is refused. Numbers of patients of weighted sums are
+    rounded up to tens.
     """
-    verdicts = [*judge(facts, rules), *([once] if once is not None else [])]
+    verdicts = judge(facts, rules)
     withheld = withheld_steps(verdicts)
     sent = [step for step in range(len(facts)) if step not in withheld]
     counted = summary.sums.n.tolist()
@@ -72,11 +112,36 @@ def release(summary: SiteSummary, facts: Sequence[StepFacts], rules: Rules, once
         raise ValueError("The rules are not those of what the summary would send.")
     if rules.noised and not summary.noised:
         raise ValueError("The study asks for noise that the summary does not carry.")
+    shown = summary.without(withheld) if withheld else summary
+    if rules.weighted:
+        shown = with_weights(shown, shown.sums, rules)
+    verdicts += [once(shown)] if once is not None else []
     broken = [verdict for verdict in verdicts if verdict.refuses or (verdict.withholds and not sent)]
     if broken:
         raise DisclosureError(broken[0].rule, refusal(summary.site, broken))
     leverage = max((facts[step].leverage for step in sent), default=0.0)
-    return Message(summary.without(withheld) if withheld else summary, tuple(verdicts), leverage, _MADE_HERE)
+    return Message(shown, tuple(verdicts), leverage, _MADE_HERE)
+
+
+def with_weights(summary: SiteSummary, sums: Sums, rules: Rules) -> SiteSummary:
+    """A summary with weighted `sums`, as it leaves: numbers of patients are rounded up to tens."""
+    n = np.array([float(up_to_tens(count)) for count in sums.n])
+    return replace(summary, sums=replace(sums, n=n), mean_weight=1.0 - rules.jitter / 2)
+
+
+def release_weighted(summary: SiteSummary, weighted: WeightedSums, rules: Rules, once: Once | None = None) -> Message:
+    """Make a message of weighted, repaired sums in place of those of the exact `summary`, or refuse with every reason.
+
+    Numbers of patients are rounded up to tens. `once` judges the message by the ledger. Refused is only what no repair
+    helps, and a message with nothing left that could have told something.
+    """
+    sent = with_weights(summary, weighted.sums, rules)
+    verdicts = [*weighted.verdicts, *([once(sent)] if once is not None else [])]
+    nothing = not weighted.kept.share or not sent.sums.n.any()
+    broken = [v for v in verdicts if v.refuses or (nothing and (v.withholds or v.repaired))]
+    if broken:
+        raise DisclosureError(broken[0].rule, refusal(summary.site, broken))
+    return Message(sent, tuple(verdicts), weighted.leverage, _MADE_HERE, weighted.kept)
 
 
 def refusal(site: str, broken: Sequence[Verdict], what: str = "sums") -> str:

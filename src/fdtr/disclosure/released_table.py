@@ -1,6 +1,7 @@
 """Table 1, which describes a site's patients as a group: the disclosure rules that leave out small cells.
 
-Counts from 1 to below `min_cell` are not shown. If the other counts of a group would reveal one by subtraction, further
+Counts are rounded up to tens, and percentages are those of rounded counts. Counts from 1 to below `min_cell` are not
+shown. If the other counts of a group would reveal one by subtraction, further
 counts of the group are left out too, without a hint which of them are small. The number of missing values is such a
 count. A mean is that of the measured values, rounded in proportion to its standard error, so that one patient more or
 less hardly shows. It is left out if too few patients were measured, if only a few of them differ from all others
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import container
-from fdtr.disclosure.rules import decimals_left, require_patients
+from fdtr.disclosure.rules import decimals_left, require_patients, up_to_tens
 
 _MADE_HERE = object()
 NOT_SHOWN = "not shown"
@@ -99,7 +100,7 @@ def release_table(
 ) -> TableOne:
     """Make a Table 1 of `n` patients without its small cells; refuses if there are too few patients."""
     require_patients(site, "a Table 1", n, min_patients)
-    lines = [TableRow("patients", patients=str(n))]
+    lines = [TableRow("patients", patients=str(up_to_tens(n)))]
     for fact in facts:
         lines += _counted(fact, n, min_cell) if isinstance(fact, Groups) else _averaged(fact, n, min_patients, min_cell)
     return TableOne(site, fingerprint, tuple(lines), _MADE_HERE)
@@ -115,7 +116,8 @@ def _counted(groups: Groups, n: int, least: int) -> list[TableRow]:
         if level in hidden:
             lines.append(TableRow(groups.name, groups.unit, level, patients=NOT_SHOWN))
         else:
-            lines.append(TableRow(groups.name, groups.unit, level, str(count), f"{100 * count / n:.0f}"))
+            shown = up_to_tens(count)
+            lines.append(TableRow(groups.name, groups.unit, level, str(shown), f"{100 * shown / up_to_tens(n):.0f}"))
     return lines
 
 

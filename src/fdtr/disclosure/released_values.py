@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import container
-from fdtr.disclosure.rules import decimals_left, require_patients
+from fdtr.disclosure.rules import decimals_left, require_patients, up_to_tens
 from fdtr.errors import DisclosureError
 
 _MADE_HERE = object()
@@ -42,7 +42,7 @@ class ValueFacts:
 
 @dataclass(frozen=True)
 class SiteValues:
-    """The released `values` of one site, all on the same `n` patients."""
+    """The released `values` of one site, all on the same `n` patients, rounded up to tens."""
 
     site: str
     fingerprint: str
@@ -114,7 +114,7 @@ def release_values(
             + "\n".join(f"  {w.estimate.method}, {w.estimate.estimator}: {w.why}." for w in withheld)
             + "\nNothing was written. Do not forward this message.",
         )
-    return ValueMessage(SiteValues(site, fingerprint, n, released), withheld, _MADE_HERE)
+    return ValueMessage(SiteValues(site, fingerprint, up_to_tens(n), released), withheld, _MADE_HERE)
 
 
 def _why_not(fact: ValueFacts, min_effective: float) -> str:

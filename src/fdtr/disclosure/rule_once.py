@@ -12,6 +12,8 @@ coarser, cannot be subtracted from a sum over other features. Other values of th
 another total, split or study changes the policies, but only a limited number of times (`MOST_VALUES`).
 """
 
+import hmac
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,6 +38,18 @@ WIDTH = 16
 """Bytes of a patient's hash."""
 
 Counts = NDArray[np.int64]
+
+
+def plain_id(patient: str) -> bytes:
+    """An id in one spelling: accented letters have several."""
+    return unicodedata.normalize("NFC", patient).strip().encode()
+
+
+def drawn(secret: bytes, patients: Sequence[str]) -> NDArray[np.float64]:
+    """A number in [0, 1) for each id, (n,), that nobody can compute without the secret."""
+    digests = b"".join(hmac.digest(secret, b"weight " + plain_id(patient), "sha256")[:8] for patient in patients)
+    numbers: NDArray[np.float64] = (np.frombuffer(digests, ">u8") >> np.uint64(11)) / 2.0**53
+    return numbers
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,6 +149,10 @@ class EarlierReleases(Protocol):
 
     def repeated(self, release: Release) -> str | None:
         """The latest message by which a site released these very patients for this study; None where none did."""
+        ...
+
+    def draws(self, patients: Sequence[str], *, make: bool) -> NDArray[np.float64] | None:
+        """A number in [0, 1) for each id, (n,), the same in every release; None where no secret is, nor to `make`."""
         ...
 
 

@@ -1,15 +1,17 @@
 """The disclosure rules for sums over patients: what each requires of a step, and what happens if it is broken.
 
-N (enough patients), RATIO (few features per patient), ACTION (enough patients at every action that is used, because
-with p(a) ⊗ ψ(x) the sums are those of each action), CELL, NONZERO and PAIR (no small cell of a column, within an
-action), LEVERAGE (no patient dominates), BOUND (features and targets lie inside their public bounds), COLLINEAR
-(something is left to learn from), and, at the hub, SITES. Elsewhere: ONCE, on earlier releases, in `rule_once`; ESS, on
-values, in `released_values`; NOISE refuses what carries no noise in a study with differential privacy.
+Messages of weighted rows are judged block by block (`weighted_sums`). The rules here are for all others, Grams among
+them, and look at all columns: N (enough patients), RATIO (few features per patient), ACTION (enough patients at every
+action that is used, because with p(a) ⊗ ψ(x) the sums are those of each action), CELL, NONZERO and PAIR (no small cell
+of a column, within an action), LEVERAGE (no patient dominates), BOUND (features and targets lie inside their public
+bounds), COLLINEAR (something is left to learn from), and, at the hub, SITES. Elsewhere: ONCE, on earlier releases, in
+`rule_once`; ESS, on values, in `released_values`; NOISE refuses what carries no noise in a study with differential
+privacy.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import floor, log10
+from dataclasses import dataclass, field
+from math import ceil, floor, log10
 from typing import Literal
 
 import numpy as np
@@ -20,6 +22,9 @@ from fdtr.errors import DisclosureError, RuleCode
 Payload = Literal["schur", "gram"]
 
 _ROUNDING = 1e-9
+BLOCK_JITTER = 0.2
+"""From this jitter on, sums are no longer exact enough for the attacks that the rules on all columns answer."""
+
 ACTION_MARGIN = 10
 """Patients at an action must exceed the length of ψ by this: with fewer, the sums could be solved for its rows."""
 
@@ -29,7 +34,8 @@ class Rules:
     """Thresholds from the study's [disclosure], and the kind of `payload` that leaves the site.
 
     `norm_bound` is the largest ‖φ‖ allowed, None if the study states none; `max_patients` may be None; `noised`
-    requires the noise of differential privacy.
+    requires the noise of differential privacy. Weights of rows lie in [1 − `jitter`, 1]. `max_membership` is the
+    largest AUC of rule NUMBERS. `alone` says that the hub reads this site's sums, so that it sees what is left out.
     """
 
     payload: Payload
@@ -42,6 +48,19 @@ class Rules:
     max_patients: int | None = None
     small_step: Literal["refuse", "withhold"] = "refuse"
     noised: bool = False
+    jitter: float = 0.0
+    max_membership: float = 1.0
+    alone: bool = True
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows are weighted before they are summed: neither in Grams nor beneath noise."""
+        return self.jitter > 0 and self.payload == "schur" and not self.noised
+
+    @property
+    def by_block(self) -> bool:
+        """Whether sums are judged block by block, by what they show; with smaller weights they are too exact."""
+        return self.weighted and self.jitter >= BLOCK_JITTER
 
 
 @dataclass(frozen=True)
@@ -53,20 +72,27 @@ class Smallest:
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """The largest ‖φ‖ of a step's rows, and the range of Y."""
+
+    largest_norm: float
+    target_low: float
+    target_high: float
+
+
+@dataclass(frozen=True)
 class StepFacts:
     """What the rules look at in one step.
 
-    Counts; the features' `rank`; the largest ‖φ‖; the range of Y; the largest `leverage`; the smallest cells, None
-    if there are none; and `absorbed`, why nothing is left of the shared features, empty if something is left.
+    Counts; the features' `rank`; the `bounds`; the largest `leverage`; the smallest cells, None if there are none; and
+    `absorbed`, why nothing is left of the shared features, empty if something is left.
     """
 
     n: int
     rank: int
     action_counts: NDArray[np.int64]
     n_functions: int
-    largest_norm: float
-    target_low: float
-    target_high: float
+    bounds: Bounds
     leverage: float
     cell: Smallest | None = None
     nonzero: Smallest | None = None
@@ -78,8 +104,9 @@ class StepFacts:
 class Verdict:
     """One rule at one step: whether it holds, what was measured, and what the study asks for.
 
-    `step` is None for the message as a whole. `otherwise` is the effect of a broken rule; `advice` is a further
-    sentence on what to do.
+    `step` is None for the message as a whole. `otherwise` is the effect of a broken rule: after a repair the rule holds
+    for what is sent. `advice` is a further sentence, on what to do or on what was done. `excess` is how many times the
+    limit was missed, to compare steps by.
     """
 
     rule: RuleCode
@@ -87,8 +114,9 @@ class Verdict:
     holds: bool
     measured: str
     asked: str
-    otherwise: Literal["refuse", "withhold", "warn"] = "refuse"
+    otherwise: Literal["refuse", "withhold", "repair", "warn"] = "refuse"
     advice: str = ""
+    excess: float = field(default=0.0, compare=False)
 
     @property
     def refuses(self) -> bool:
@@ -99,6 +127,11 @@ class Verdict:
     def withholds(self) -> bool:
         """Whether the step is left out of the message."""
         return not self.holds and self.otherwise == "withhold"
+
+    @property
+    def repaired(self) -> bool:
+        """Whether the rule was broken, and holds for what is left in the message."""
+        return not self.holds and self.otherwise == "repair"
 
     @property
     def warns(self) -> bool:
@@ -132,15 +165,17 @@ def _judge_step(step: int, fact: StepFacts, rules: Rules, horizon: int) -> list[
     return [
         Verdict(
             "N", step, fact.n >= rules.min_patients,
-            _patients(fact.n), f"at least {rules.min_patients}", small,
+            counted(fact.n), f"at least {rules.min_patients}", small, excess=rules.min_patients / max(fact.n, 1),
         ),
         Verdict(
             "RATIO", step, ratio <= rules.max_ratio,
-            f"{fact.rank} independent features for {_patients(fact.n)}", f"at most {rules.max_ratio:g} for each", small,
+            f"{fact.rank} independent features for {counted(fact.n)}", f"at most {rules.max_ratio:g} for each", small,
+            excess=ratio / rules.max_ratio,
         ),
         Verdict(
             "ACTION", step, fewest >= per_action,
-            f"{_patients(fewest)} at the least used action", f"none or at least {per_action}", small,
+            f"{counted(fewest)} at the least used action", f"none or at least {per_action}", small,
+            excess=per_action / max(fewest, 1),
         ),
         _judge_cell("CELL", step, fact.cell, "in the rarer of two values of", rules),
         _judge_cell("NONZERO", step, fact.nonzero, "apart from zero or from the most common value in", rules),
@@ -148,30 +183,36 @@ def _judge_step(step: int, fact: StepFacts, rules: Rules, horizon: int) -> list[
         Verdict(
             "LEVERAGE", step, fact.leverage <= rules.max_leverage * (1 + _ROUNDING),
             f"one patient has a leverage of {fact.leverage:.2f}", f"at most {rules.max_leverage:g}", small,
+            excess=fact.leverage / rules.max_leverage,
         ),
-        _judge_bounds(step, fact, rules, horizon - step),
-        Verdict(
-            "COLLINEAR", step, not fact.absorbed,
-            f"nothing is left of the shared features: {fact.absorbed}" if fact.absorbed else "something is left",
-            "shared features that vary beside the site's own", "warn",
-        ),
+        judge_bounds(step, fact.bounds, fact.n, rules, horizon - step),
+        judge_collinear(step, fact.absorbed),
     ]  # fmt: skip
+
+
+def judge_collinear(step: int, absorbed: str) -> Verdict:
+    """Rule COLLINEAR: `absorbed` says why nothing is left of the shared features, empty if something is."""
+    measured = f"nothing is left of the shared features: {absorbed}" if absorbed else "something is left"
+    return Verdict("COLLINEAR", step, not absorbed, measured, "shared features that vary beside the site's own", "warn")
 
 
 def _judge_cell(rule: RuleCode, step: int, smallest: Smallest | None, which: str, rules: Rules) -> Verdict:
     holds = smallest is None or smallest.count >= rules.min_cell
-    measured = "no cell to look at" if smallest is None else f"{_patients(smallest.count)} {which} {smallest.where}"
-    return Verdict(rule, step, holds, measured, f"none or at least {rules.min_cell}", rules.small_step)
+    measured = "no cell to look at" if smallest is None else f"{counted(smallest.count)} {which} {smallest.where}"
+    excess = 0.0 if smallest is None else rules.min_cell / smallest.count
+    return Verdict(rule, step, holds, measured, f"none or at least {rules.min_cell}", rules.small_step, excess=excess)
 
 
-def _patients(count: int) -> str:
+def counted(count: int) -> str:
+    """A number of patients in words."""
     return f"{count} patient{'s' * (count != 1)}"
 
 
-def _judge_bounds(step: int, fact: StepFacts, rules: Rules, cap: int) -> Verdict:
-    bounded = rules.norm_bound is not None and fact.largest_norm <= rules.norm_bound * (1 + _ROUNDING)
-    inside = fact.target_low >= -_ROUNDING and fact.target_high <= cap * (1 + _ROUNDING)
-    fits = rules.max_patients is None or fact.n <= rules.max_patients
+def judge_bounds(step: int, bounds: Bounds, n: int, rules: Rules, cap: int) -> Verdict:
+    """Rule BOUND for a step of `n` patients; `cap` is the largest possible Y."""
+    bounded = rules.norm_bound is not None and bounds.largest_norm <= rules.norm_bound * (1 + _ROUNDING)
+    inside = bounds.target_low >= -_ROUNDING and bounds.target_high <= cap * (1 + _ROUNDING)
+    fits = rules.max_patients is None or n <= rules.max_patients
     features, targets = ("inside" if holds else "outside" for holds in (bounded, inside))
     limit = "a stated norm_bound" if rules.norm_bound is None else f"a norm of at most {rules.norm_bound:g}"
     most = "" if rules.max_patients is None else f" and at most {rules.max_patients} patients"
@@ -179,9 +220,14 @@ def _judge_bounds(step: int, fact: StepFacts, rules: Rules, cap: int) -> Verdict
         "BOUND",
         step,
         bounded and inside and fits,
-        f"features {features} and targets {targets} their bounds{'' if fits else f', {_patients(fact.n)}'}",
+        f"features {features} and targets {targets} their bounds{'' if fits else f', {counted(n)}'}",
         f"{limit} and targets inside [0, {cap}]{most}",
     )
+
+
+def required_sites(min_sites: int, site_level_covariates: int) -> int:
+    """How many sites rule SITES asks for: `min_sites`, and more than q0(q0+1)/2."""
+    return max(min_sites, site_level_covariates * (site_level_covariates + 1) // 2 + 1)
 
 
 def require_sites(n_sites: Sequence[int], min_sites: int, site_level_covariates: int) -> None:
@@ -190,8 +236,7 @@ def require_sites(n_sites: Sequence[int], min_sites: int, site_level_covariates:
     `n_sites` counts, for each step, the sites that sent sums of it; a step that nobody sent is not judged. With fewer
     sites, known site-level covariates would allow one to separate the sites in the sum.
     """
-    unmixing = site_level_covariates * (site_level_covariates + 1) // 2
-    needed = max(min_sites, unmixing + 1)
+    needed = required_sites(min_sites, site_level_covariates)
     for step, count in enumerate(n_sites):
         if 0 < count < needed:
             most = max(n_sites)
@@ -199,7 +244,10 @@ def require_sites(n_sites: Sequence[int], min_sites: int, site_level_covariates:
             raise DisclosureError(
                 "SITES",
                 f"{count} site{'s' if count > 1 else ''} came together{where}; rule SITES asks for {needed}"
-                + (f", because {site_level_covariates} shared covariates are constant within a site" * bool(unmixing))
+                + (
+                    f", because {site_level_covariates} shared covariates are constant within a site"
+                    * bool(site_level_covariates)
+                )
                 + ". Nothing was written. Wait for more sites"
                 + (", or shorten the horizon in the study." if where else "."),
             )
@@ -213,6 +261,15 @@ def require_patients(site: str, what: str, n: int, least: int) -> None:
             f"Site {site!r} may not release {what}: rule N: {n} patients; the study asks for at least {least}. "
             "Nothing was written. Do not forward this message.",
         )
+
+
+def up_to_tens(n: float) -> int:
+    """A number of patients as it leaves a site: up to the next ten, 0 staying 0.
+
+    >>> [up_to_tens(n) for n in (0, 1, 50, 51)]
+    [0, 10, 50, 60]
+    """
+    return 10 * ceil(n / 10)
 
 
 def decimals_left(standard_error: float) -> int:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from fdtr import container
 from fdtr.container import Container, Source
 from fdtr.disclosure import Message, MethodValue, SiteValues, TableOne, ValueMessage
+from fdtr.disclosure.blocks import absent
 from fdtr.errors import DamagedFile, ForeignFile, InvalidSums, OtherStudy, UnreadableFile
 from fdtr.exchange.envelopes import AGAIN, HEX, Received, seal, unseal
 from fdtr.exchange.validity import check_site, check_sound
@@ -244,9 +245,14 @@ def _message(file: Container, source: str | Path, study: Study | None, expected:
             n_shared = study.feature_map.n_shared if study else 0
             return SiteSummary(envelope.site, envelope.fingerprint, grams.sums(n_shared), grams)
         sums = _sums(file, source, study, what, lambda sums: _check_possible(sums, study))
-        return SiteSummary(envelope.site, envelope.fingerprint, sums)
+        return SiteSummary(envelope.site, envelope.fingerprint, sums, mean_weight=_mean_weight(study))
 
     return unseal(file, source, SUMS_PHASE, frozenset(), expected, body)
+
+
+def _mean_weight(study: Study | None) -> float:
+    """The mean weight of the rows behind sums of a study; without the study nothing is fitted from them."""
+    return study.mean_weight if study else 1.0
 
 
 def _check_possible(sums: Sums | Grams, study: Study | None) -> None:
@@ -266,7 +272,8 @@ def _total(file: Container, source: str | Path, study: Study | None, expected: R
             file, source, study, "the total",
             lambda sums: check_sound(sums, len(members) * sums.n_shared * resolution),
         )  # fmt: skip
-        return Total(envelope.fingerprint, members, sums, resolution)
+        removed = absent(study.feature_map, sums) if study and study.rules.by_block and not resolution else ()
+        return Total(envelope.fingerprint, members, sums, resolution, removed, _mean_weight(study))
 
     rounded = frozenset({"resolution"} & file.header.keys())
     return unseal(file, source, TOTAL_PHASE, frozenset({"members"}) | rounded, expected, body)

@@ -70,24 +70,7 @@ def accumulate(step: Step, features: FeatureMap, next_value: NextValue | None) -
 
 def accumulate_each(step: Step, features: FeatureMap, next_values: Sequence[NextValue | None]) -> list[StepStatistics]:
     """The sums of a step for each of several V_{h+1}, in one pass. Only the sums with V differ between them."""
-    m, n_actions, width = features.n_functions, features.n_actions, features.n_functions + 1 + len(next_values)
-
-    def sums(chunk: Chunk) -> tuple[Array, Array, NDArray[np.int64]]:
-        rows = np.empty((width, len(chunk.rewards)))
-        features.psi(chunk.states, out=rows[:m])
-        rows[m] = chunk.rewards
-        future_values(chunk, features, next_values, out=rows[m + 1 :])
-        counts = np.bincount(chunk.actions, minlength=n_actions)
-        return grams_by_action(rows, chunk.actions, counts), rows[m:].sum(axis=1), counts
-
-    grams, counts = np.zeros((n_actions, width, width)), np.zeros(n_actions, dtype=np.int64)
-    outcomes = np.zeros(1 + len(next_values))
-
-    def add(part: tuple[Array, Array, NDArray[np.int64]]) -> None:
-        for total, chunk_sum in zip((grams, outcomes, counts), part, strict=True):
-            np.add(total, chunk_sum, out=total)
-
-    for_chunks(sums, add, step.chunks(rows_in_cache(width)))
+    m, (grams, outcomes, counts) = features.n_functions, _sum_products(step, features, next_values)
     squares = grams[:, m:, m:].sum(axis=0)
     gram = assemble_gram(features.embeddings, grams[:, :m, :m])
     reward_moment = assemble_moment(features.embeddings, grams[:, :m, m])
@@ -104,6 +87,61 @@ def accumulate_each(step: Step, features: FeatureMap, next_values: Sequence[Next
         )
         for v in range(1, 1 + len(next_values))
     ]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WeightedProducts:
+    """Sums of products of weighted rows, by action: of ψ, the reward and V_{h+1}, (A, m + 2, m + 2)."""
+
+    features: FeatureMap
+    by_action: Array
+
+    def assembled(self, actions: Sequence[int]) -> tuple[Array, Array, Array, float]:
+        """ΦᵀΦ, ΦᵀY, Φᵀr and rᵀr over the rows with these `actions`."""
+        m, chosen = self.features.n_functions, np.zeros(len(self.by_action))
+        chosen[list(actions)] = 1.0
+        grams, embeddings = self.by_action * chosen[:, None, None], self.features.embeddings
+        reward_moment = assemble_moment(embeddings, grams[:, :m, m])
+        value_moment = assemble_moment(embeddings, grams[:, :m, m + 1])
+        gram = assemble_gram(embeddings, grams[:, :m, :m])
+        return gram, reward_moment + value_moment, reward_moment, float(grams[:, m, m].sum())
+
+
+def accumulate_weighted(
+    step: Step, features: FeatureMap, next_value: NextValue | None, weights: Array
+) -> WeightedProducts:
+    """Sums of a step in which row i counts with weight `weights`[i], (n,)."""
+    return WeightedProducts(features, _sum_products(step, features, [next_value], weights)[0])
+
+
+def _sum_products(
+    step: Step, features: FeatureMap, next_values: Sequence[NextValue | None], weights: Array | None = None
+) -> tuple[Array, Array, NDArray[np.int64]]:
+    """Products of ψ, r and each V by action, (A, m + 1 + k, …); sums of r and each V, (1 + k,); patients by action."""
+    m, n_actions, width = features.n_functions, features.n_actions, features.n_functions + 1 + len(next_values)
+    size = rows_in_cache(width)
+
+    def sums(part: tuple[int, Chunk]) -> tuple[Array, Array, NDArray[np.int64]]:
+        number, chunk = part
+        rows = np.empty((width, len(chunk.rewards)))
+        features.psi(chunk.states, out=rows[:m])
+        rows[m] = chunk.rewards
+        future_values(chunk, features, next_values, out=rows[m + 1 :])
+        outcomes = rows[m:].sum(axis=1)
+        if weights is not None:
+            rows *= np.sqrt(weights[number * size : number * size + rows.shape[1]])
+        counts = np.bincount(chunk.actions, minlength=n_actions)
+        return grams_by_action(rows, chunk.actions, counts), outcomes, counts
+
+    grams, counts = np.zeros((n_actions, width, width)), np.zeros(n_actions, dtype=np.int64)
+    outcomes = np.zeros(1 + len(next_values))
+
+    def add(part: tuple[Array, Array, NDArray[np.int64]]) -> None:
+        for total, chunk_sum in zip((grams, outcomes, counts), part, strict=True):
+            np.add(total, chunk_sum, out=total)
+
+    for_chunks(sums, add, enumerate(step.chunks(size)))
+    return grams, outcomes, counts
 
 
 def future_values(chunk: Chunk, features: FeatureMap, next_values: Sequence[NextValue | None], out: Array) -> Array:

@@ -1,6 +1,7 @@
 """From masked messages and openings to the total: the hub's steps, which everybody can repeat."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,16 +64,18 @@ def unmask(
     return total
 
 
-def masked_total(survivors: SurvivorList, numbers: Words, scale: FixedPoint, fingerprint: str) -> Total:
+def masked_total(
+    survivors: SurvivorList, numbers: Words, scale: FixedPoint, fingerprint: str, mean_weight: float = 1.0
+) -> Total:
     """The unmasked numbers as a total, checked for range; its members are the masked messages it was made of."""
     sums = scale.decode(numbers, len(survivors.sites))
-    return Total(fingerprint, survivors.members, sums, resolution=scale.resolution)
+    return Total(fingerprint, survivors.members, sums, resolution=scale.resolution, mean_weight=mean_weight)
 
 
 def as_sent(summary: SiteSummary, scale: FixedPoint, masked_digest: str) -> SiteSummary:
     """A site's summary as it is in a masked total: rounded, and identified by the digest of the masked message."""
     quantised: Sums = scale.quantised(summary.sums)
-    return SiteSummary(summary.site, summary.fingerprint, quantised, sent_as=masked_digest, noised=summary.noised)
+    return replace(summary, sums=quantised, sent_as=masked_digest)
 
 
 def _by_site(messages: Iterable[MaskedMessage]) -> dict[str, MaskedMessage]:

@@ -1,28 +1,33 @@
 """All sites in one table: fit every method for every site, and value each on patients it was not fitted to."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from fdtr.errors import FdtrError
+from fdtr.errors import DisclosureError, FdtrError, InvalidStudy, WrongSite
+from fdtr.hub import combine_messages
 from fdtr.inference.near_ties import near_ties
 from fdtr.learners.baselines import MajorityVote
 from fdtr.pipeline.results import Results, Rule
 from fdtr.pipeline.study_record import Practice, SiteEstimates, site_record, study_record, value_site
 from fdtr.policy import Policy
 from fdtr.progress import Progress, Steps, ignore_progress
-from fdtr.site.fitting import LocalFit, fit_federated, fit_local, fit_message, fit_q_learning, others_in
+from fdtr.site.fitting import LocalFit, fit_federated, fit_local, fit_message, fit_q_learning, others_in, recomputed
 from fdtr.site.settings_choice import choose_together
 from fdtr.site.site_check import check, vary
 from fdtr.site.site_evaluation import FDTR, SiteEvaluation, Split, Voters, evaluate_site, training_half
+from fdtr.site.site_message import summarize
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
 from fdtr.trajectories import Trajectories
 from fdtr.tuning import Choice
 
+ALLOWED = "FDTR (as allowed)"
+"""FDTR as disclosure allows: from the messages that the rules let out. Sites that may send nothing receive only."""
+
 _HALF, _REFITS, _VALUES = "one half alone", "policies fitted without the patients they treat", "every method valued"
-_WORK = {"alone": 1, "with the others": 1, "baselines": 1, "checks": 4, _HALF: 1, _REFITS: 5, _VALUES: 8}
+_WORK = {"alone": 1, "with the others": 1, ALLOWED: 2, "baselines": 1, "checks": 4, _HALF: 1, _REFITS: 5, _VALUES: 8}
 """How long each step takes at one site, relative to the others; _HALF is done with `split` "half" only."""
 
 
@@ -44,6 +49,8 @@ def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: P
         site: fit_federated(study, rows, total, local[site].summary)
         for site, rows in _each(sites, steps, "with the others")
     }
+    steps.begin(ALLOWED, len(sites) * _WORK[ALLOWED])
+    allowed = {ALLOWED: _as_disclosure_allows(study, sites, local)} if study.disclosure.epsilon is None else {}
     steps.begin("baselines", len(sites) * _WORK["baselines"])
     baselines = _baselines(study, sites, local)
     checks, site_records = {}, {}
@@ -53,7 +60,7 @@ def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: P
         site_records[site] = site_record(
             fit,
             checks[site],
-            practice_of(fit.policy, rows, {method: rules[site] for method, rules in baselines.items()}),
+            practice_of(fit.policy, rows, {method: rules[site] for method, rules in (allowed | baselines).items()}),
             near_ties(rows, study.feature_map, fit.fit),
             vary(study, rows, total, own.summary, fit),
         )
@@ -67,13 +74,34 @@ def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: P
         total=total,
         local=local,
         federated=federated,
-        methods={FDTR: {site: fit.policy for site, fit in federated.items()}, **baselines},
+        methods={FDTR: {site: fit.policy for site, fit in federated.items()}, **allowed, **baselines},
         checks=checks,
         evaluations=evaluations,
         not_valued=not_valued,
     )
     steps.end()
     return results
+
+
+def _as_disclosure_allows(
+    study: Study, sites: Mapping[str, Trajectories], local: Mapping[str, LocalFit]
+) -> Mapping[str, Rule]:
+    """The policies that the sites would learn from released messages, with weights from the study's seed.
+
+    Where nothing may be added up, every site stays alone.
+    """
+    messages: dict[str, SiteSummary] = {}
+    try:
+        for site, rows in sites.items():
+            with suppress(DisclosureError):
+                messages[site] = summarize(study, rows, fitted=local[site]).summary
+        total = combine_messages(study, list(messages.values()))
+    except (DisclosureError, InvalidStudy, WrongSite):  # too few sites, or no shared effect
+        return {site: fit.policy for site, fit in local.items()}
+    return {
+        site: fit_federated(study, rows, total, messages.get(site), receive_only=site not in messages).policy
+        for site, rows in sites.items()
+    }
 
 
 def fit_baselines(study: Study, sites: Mapping[str, Trajectories]) -> dict[str, Mapping[str, Rule]]:
@@ -198,9 +226,11 @@ def tune(
     `help(fdtr)` has an example.
     """
     sites = data.by_site()
-    summaries: Mapping[str, SiteSummary] = {site: fit_message(study, rows).summary for site, rows in sites.items()}
+    summaries: Mapping[str, SiteSummary]
     if total is None:
+        summaries = {site: fit_message(study, rows).summary for site, rows in sites.items()}
         total = combine(summaries.values())
-    elif own is not None:
+    else:
+        own = own or recomputed(study, data, total)
         summaries = {own.site: own}
     return {site: choose_together(study, rows, others_in(total, summaries[site])) for site, rows in sites.items()}

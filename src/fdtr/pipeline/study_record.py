@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import __version__
+from fdtr.disclosure import Verdict
 from fdtr.evaluation import Estimate, Estimator
 from fdtr.evaluation.estimate import CautionKind, Comparison
 from fdtr.inference import SiteValue, heterogeneity, infer_effects, pool, raw_factors
@@ -118,7 +119,7 @@ def site_record(
         rows=check.n_rows,
         actions=check.action_counts,
         transitions=[test.p_value for test in check.transitions],
-        disclosure=[verdict for verdict in check.verdicts if verdict.refuses and verdict.step is not None],
+        disclosure=_broken_rules(check),
         settings=fit.policy.settings,
         sharing=fit.choice.in_words(fit.policy.site),
         ladder=_ladder(fit.choice),
@@ -129,6 +130,21 @@ def site_record(
         near_ties=ties.shares,
         withheld=ties.withheld,
     )
+
+
+def _broken_rules(check: SiteCheck) -> list[record.BrokenRule]:
+    """Each rule that is broken, with the step at which it is missed by most."""
+    broken: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in check.verdicts:
+        if not verdict.holds and not verdict.warns:
+            broken.setdefault((verdict.rule, verdict.otherwise), []).append(verdict)
+    return [
+        record.BrokenRule.of(
+            max(verdicts, key=lambda verdict: verdict.excess),
+            steps=[verdict.step for verdict in verdicts if verdict.step is not None],
+        )
+        for verdicts in broken.values()
+    ]
 
 
 def _ladder(choice: Choice) -> list[record.Rung]:

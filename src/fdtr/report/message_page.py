@@ -140,6 +140,8 @@ AUDIT = (
 )
 ALONE = (
     "No patient's row, identifier, date or name is in this file, and no number in it belongs to one patient.",
+    "Unless the study asks for exact sums, each patient counts with a weight that only the site knows.",
+    "Numbers of patients are then rounded up to tens, and zeros may mean that too few patients would show.",
     "Of two files of one site whose patients differ by one or a few, the difference reveals sums over those patients.",
     "A site therefore sends one message for a study, and its own records refuse a second that differs so little.",
 )

@@ -49,11 +49,17 @@ class Feature(Part):
     reason: str
 
 
-class Refusal(Part):
-    """A disclosure rule that a site's sums break at a step: what was `measured`, and what the study `asked` for."""
+class BrokenRule(Part):
+    """A disclosure rule that a site's sums break: at how many `steps`, and where it is missed by most.
+
+    There `measured` was found, and the study `asked` for something else. `otherwise` is what follows: "refuse",
+    "withhold" the step, or "repair", which takes something out of the sums. A rule about the message as a whole is
+    broken at no step.
+    """
 
     rule: str
-    step: int
+    otherwise: str
+    steps: list[int]
     measured: str
     asked: str
 
@@ -149,7 +155,8 @@ class Site(Part):
     for the number of features. `usual_care` says how patients fared with what clinicians usually do, and `nearness` how
     near to it the policy stays and why; None and empty where the study fixes the pessimism. `not_valued` says why
     `trust` is missing. `near_ties` has the share of patients with nearly tied actions by step, and `withheld` what is
-    not shown because of them.
+    not shown because of them. `disclosure` has the rules that the site's sums break, `steps_sent` the steps of which
+    the site may send sums, and `share_sent` the share of the independent directions of the shared features in them.
     """
 
     patients: int
@@ -159,7 +166,9 @@ class Site(Part):
     actions: Annotated[list[list[int]], _FromArray]
     identified: list[Feature]
     transitions: Steps
-    disclosure: list[Refusal]
+    disclosure: list[BrokenRule]
+    steps_sent: list[int]
+    share_sent: Number
     settings: dict[str, Any]
     sharing: str
     ladder: list[Rung]

@@ -15,6 +15,7 @@ Act = Callable[[Array, int], NDArray[Any]]
 """A treatment rule: `states` (n, m) in the study's order, and the step; returns action codes (n,)."""
 
 NO_DISCLOSURE_RULES = {
+    "jitter": 0.0,
     "min_patients": 1,
     "max_ratio": 1.0,
     "min_action": 1,
@@ -24,7 +25,7 @@ NO_DISCLOSURE_RULES = {
     "once_margin": 0,
     "min_effective_sample_size": 1.0,
 }
-"""[disclosure] of a simulated study: the weakest rules that a study may have."""
+"""[disclosure] of a simulated study: exact sums, and the weakest rules that a study may have."""
 
 
 @dataclass(frozen=True, eq=False)

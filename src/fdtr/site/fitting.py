@@ -125,20 +125,26 @@ def _summary(study: Study, rows: Trajectories, fit: Fit, noise: Noise | None) ->
         grams = grams_of(fit)
     sent = grams if section.payload == "gram" else None
     summary = SiteSummary(rows.site, study.fingerprint, grams.sums(n_shared), sent, noised=noised)
-    if section.small_step == "refuse":
+    if section.small_step == "refuse" or study.rules.by_block:
         return summary
     return summary.without(withheld_steps(judge(measure(rows, study.feature_map, fit, study.rules), study.rules)))
 
 
 def fit_federated(
-    study: Study, rows: Trajectories, total: Total | SiteSummary, own: SiteSummary | None = None
+    study: Study,
+    rows: Trajectories,
+    total: Total | SiteSummary,
+    own: SiteSummary | None = None,
+    *,
+    receive_only: bool = False,
 ) -> FederatedFit:
     """Fit FDTR (Algorithm 2) at one site, from its own patients and the total of all sites' messages.
 
     The site subtracts its own summary from the total, which leaves the other sites' Σ_j S_j and Σ_j s_j, and adds w
     times these to its own normal equations of the shared effects. `own` is the summary as it was sent; without it the
     summary is computed again from `rows`, which is impossible if it carries noise. `rows` may be a part of the site's
-    patients; `own` must be what was sent. `help(fdtr)` has an example.
+    patients; `own` must be what was sent. A site that sent nothing may still learn from the others: with
+    `receive_only` nothing is subtracted. `help(fdtr)` has an example.
     """
     require_rows(study, rows)
     if isinstance(total, SiteSummary):
@@ -148,33 +154,42 @@ def fit_federated(
             f"The total belongs to another study (fingerprint {total.fingerprint[:12]}…, this study's is "
             f"{study.fingerprint[:12]}…). Use the study file that the messages were made with."
         )
-    own = own or recomputed(study, rows)
-    if own.site != rows.site:
-        raise WrongSite(f"The rows are those of site {rows.site!r}, the summary to subtract is that of {own.site!r}.")
+    if receive_only:
+        if own is not None or rows.site in total.sites:
+            raise WrongSite(f"Site {rows.site!r} is in the total, so that it cannot receive only.")
+    else:
+        own = own or recomputed(study, rows, total)
+        if own.site != rows.site:
+            raise WrongSite(f"The rows are of site {rows.site!r}, the summary to subtract is that of {own.site!r}.")
     study.check_shape(total.sums.horizon, total.sums.n_shared)
-    log.info("site %s: fitting with %d others", rows.site, len(total.sites) - 1)
     others = others_in(total, own)
+    log.info("site %s: fitting with %d others", rows.site, len({*total.sites} - {rows.site}))
     choice = choose_together(study, rows, others)
     chosen, settings = choice.candidate, settings_for(study, choice)
     fit = federated.fit_federated(rows, study.feature_map, settings, others, sharing=chosen.sharing, share=chosen.share)
     return FederatedFit(as_policy(study, rows.site, "FDTR", fit, chosen, settings), choice, settings, fit)
 
 
-def recomputed(study: Study, rows: Trajectories) -> SiteSummary:
-    """The summary of a site as it was sent, computed again; refuses if the message carries noise."""
-    if study.disclosure.epsilon is not None:
-        raise NotRepeatable(
-            f"The message of site {rows.site!r} carries noise (epsilon in the study) and cannot be computed again. "
-            "Nothing was written. Use the message as it was sent: the copy kept at home is found by itself, any other "
-            "copy is given as `own`, --own FILE."
-        )
-    return fit_message(study, rows).summary
+def recomputed(study: Study, rows: Trajectories, total: Total) -> SiteSummary:
+    """The summary of a site in a `total` of exact sums, computed again; refuses where only the one sent will do."""
+    if study.disclosure.epsilon is None and total.mean_weight == 1.0:
+        return fit_message(study, rows).summary
+    why = "carries noise (epsilon in the study)" if study.disclosure.epsilon else "weights rows by a secret of the site"
+    raise NotRepeatable(
+        f"The message of site {rows.site!r} {why} and is not computed again. Nothing was written. Use the message as "
+        "it was sent: the copy kept at home is found by itself, any other copy is given as `own`, --own FILE."
+    )
 
 
-def others_in(total: Total, own: SiteSummary) -> federated.Others:
-    """The other sites' sums: the total minus the site's own summary."""
-    rest = (total - own).significant
-    return federated.Others(rest.schur, rest.schur_moment, rest.schur_reward, float(rest.n[0]))
+def others_in(total: Total, own: SiteSummary | None) -> federated.Others:
+    """The other sites' sums: the total minus the site's own summary, without the mean weight of their rows.
+
+    `own` is None for a site that sent nothing.
+    """
+    rest, weight = (total if own is None else total - own).significant, total.mean_weight
+    return federated.Others(
+        rest.schur / weight, rest.schur_moment / weight, rest.schur_reward / weight, float(rest.n[0])
+    )
 
 
 def fit_q_learning(study: Study, rows: Trajectories) -> dict[str, Policy]:

@@ -6,8 +6,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.disclosure import EarlierReleases, Verdict, judge, withheld_steps
+from fdtr.disclosure import EarlierReleases, Kept, Verdict, judge, withheld_steps
 from fdtr.disclosure.facts import measure
+from fdtr.disclosure.message import WeightedSums, with_weights
 from fdtr.disclosure.noise import Cost
 from fdtr.inference.identification import FTest, Identified, identify, transition_test
 from fdtr.inference.message_checks import OwnCheck, compare_held_out
@@ -15,7 +16,7 @@ from fdtr.learners import federated, local
 from fdtr.policy import Policy
 from fdtr.site.fitting import FederatedFit, MessageFit, as_policy, cost_of, fit_message, others_in
 from fdtr.site.settings_choice import message_settings
-from fdtr.site.site_message import release_of
+from fdtr.site.site_message import release_of, weigh_message
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
@@ -36,7 +37,7 @@ class SiteCheck:
     `action_counts` (H, A) counts patients; `clipped` and `filled` count values by covariate; `identified` says what
     the shared features can contribute; `transitions` holds the F test of every step but the last; `verdicts` are those
     of the disclosure rules; `cost` is that of differential privacy, None without it. `n_clusters` is None if the study
-    names no cluster column.
+    names no cluster column. `kept` says what repairs leave of the message, None where none are made.
     """
 
     site: str
@@ -50,10 +51,27 @@ class SiteCheck:
     transitions: list[FTest]
     verdicts: list[Verdict]
     cost: Cost | None = None
+    kept: Kept | None = None
+
+    @property
+    def steps_sent(self) -> list[int]:
+        """Steps of which the site may send sums: neither withheld, nor without patients, nor refused as a whole."""
+        if any(verdict.refuses for verdict in self.verdicts) or (self.kept is not None and not self.kept.share):
+            return []
+        withheld = withheld_steps(self.verdicts)
+        return [h for h, row in enumerate(self.action_counts) if row.any() and h not in withheld]
+
+    @property
+    def share_sent(self) -> float:
+        """Share of the independent directions of the shared features that the site may send; 0 if it may not send."""
+        return (1.0 if self.kept is None else self.kept.share) if self.steps_sent else 0.0
 
     def __repr__(self) -> str:
         refusing = sorted({verdict.rule for verdict in self.verdicts if verdict.refuses})
-        outcome = f"refused by {', '.join(refusing)}" if refusing else "may release its sums"
+        whole = self.share_sent == 1.0 and len(self.steps_sent) == len(self.action_counts)
+        part = f"{self.share_sent:.0%} of what its sums could tell" if self.steps_sent else "nothing"
+        outcome = f"may release {'its sums' if whole else part}"
+        outcome = f"refused by {', '.join(refusing)}" if refusing else outcome
         return f"<SiteCheck of {self.site!r}: {self.n_patients:,} patients, {self.n_rows:,} rows, {outcome}>"
 
 
@@ -72,7 +90,8 @@ def check(
     features, rules = study.feature_map, study.rules
     fitted = fitted or fit_message(study, rows)
     sums = fitted.fit.statistics
-    verdicts = judge(measure(rows, features, fitted.fit, rules), rules)
+    weighted = weigh_message(study, rows, fitted, ledger, make=False) if rules.by_block else None
+    verdicts = list(weighted.verdicts) if weighted else judge(measure(rows, features, fitted.fit, rules), rules)
     return SiteCheck(
         site=rows.site,
         n_patients=rows.n_patients,
@@ -86,18 +105,22 @@ def check(
             transition_test(step.gram, step.value_moment, step.value_square, step.n, features.n_shared)
             for step in sums[:-1]
         ],
-        verdicts=verdicts + ([_judge_once(study, rows, fitted, ledger, withheld_steps(verdicts))] if ledger else []),
+        verdicts=verdicts + ([_judge_once(study, rows, fitted, weighted, ledger)] if ledger else []),
         cost=cost_of(study, fitted.fit, n_sites),
+        kept=weighted.kept if weighted else None,
     )
 
 
 def _judge_once(
-    study: Study, rows: Trajectories, fitted: MessageFit, ledger: EarlierReleases, withheld: list[int]
+    study: Study, rows: Trajectories, fitted: MessageFit, weighted: WeightedSums | None, ledger: EarlierReleases
 ) -> Verdict:
     """Rule ONCE. A noised message is never made twice: one that was made before must be used again."""
     if study.disclosure.epsilon is None:
-        return ledger.judge(release_of(study, rows, fitted.summary))
-    release = release_of(study, rows, None, withheld)
+        exact = fitted.summary
+        sent = with_weights(exact, weighted.sums, study.rules) if weighted else exact
+        return ledger.judge(release_of(study, rows, sent))
+    facts = measure(rows, study.feature_map, fitted.fit, study.rules)
+    release = release_of(study, rows, None, withheld_steps(judge(facts, study.rules)))
     before = ledger.repeated(release)
     if before is None:
         return ledger.judge(release)

@@ -1,17 +1,35 @@
 """A site's message, checked by disclosure, and the ledger entries of what it releases."""
 
 from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fdtr import container
-from fdtr.disclosure import VALUES, EarlierReleases, Message, Release, SiteValues, release
+from fdtr.disclosure import (
+    VALUES,
+    EarlierReleases,
+    Message,
+    Release,
+    SiteValues,
+    Verdict,
+    drawn,
+    release,
+    release_weighted,
+)
 from fdtr.disclosure.facts import measure
+from fdtr.disclosure.message import WeightedSums
+from fdtr.disclosure.weighted_sums import weigh, weigh_alone
 from fdtr.errors import DisclosureError
 from fdtr.site.fitting import MessageFit, fit_message
 from fdtr.study import Study
 from fdtr.summary import SiteSummary
 from fdtr.trajectories import Trajectories
+
+_ROUNDED = 1e-6
+"""A message that was rounded for a secure sum differs from the exact one by less than this, relatively."""
 
 
 def summarize(
@@ -19,19 +37,61 @@ def summarize(
 ) -> Message:
     """Make one site's message and check it by the disclosure rules; a refusal gives every reason.
 
-    `ledger` holds the site's earlier releases. It is only read here: `fdtr.exchange.release` writes the message
-    and records it. `fitted` is the fit behind the message, if there is one already. With differential privacy
-    another fit would draw other noise and spend ε again, which the ledger refuses for the same patients.
+    `ledger` holds the site's earlier releases, and the secret of its weights. `fdtr.exchange.release` writes the
+    message and records it; here nothing but the secret is made. `fitted` is the fit behind the message, if there is
+    one already. With differential privacy another fit would draw other noise and spend ε again, which the ledger
+    refuses for the same patients.
     """
     study.require_shared()
     fitted = fitted or fit_message(study, rows)
-    facts = measure(rows, study.feature_map, fitted.fit, study.rules)
-    once = None
-    if ledger:
-        if study.disclosure.epsilon is not None:
-            _refuse_repeated(study, rows, ledger, fitted)
-        once = ledger.judge(release_of(study, rows, fitted.summary))
-    return release(fitted.summary, facts, study.rules, once)
+    once = partial(_judge_once, study, rows, ledger) if ledger else None
+    if study.rules.weighted and ledger and ledger.draws([], make=False) is None:
+        summarize(study, rows, fitted=fitted)  # a refusal leaves no secret behind
+    if study.rules.by_block:
+        weighted = weigh_message(study, rows, fitted, ledger, make=True)
+        return release_weighted(fitted.summary, weighted, study.rules, once)
+    facts, summary = measure(rows, study.feature_map, fitted.fit, study.rules), fitted.summary
+    if study.rules.weighted:
+        draws = _draws(study, rows, ledger, make=True)
+        summary = replace(summary, sums=weigh_alone(rows, study.feature_map, fitted.fit, study.rules, draws))
+    if ledger and study.disclosure.epsilon is not None:
+        _refuse_repeated(study, rows, ledger, fitted)
+    return release(summary, facts, study.rules, once)
+
+
+def weigh_message(
+    study: Study, rows: Trajectories, fitted: MessageFit, ledger: EarlierReleases | None, *, make: bool
+) -> WeightedSums:
+    """The weighted sums of a message, repaired. Weights come from the ledger's secret, which `make` lets be made.
+
+    Without a secret they come from the study's seed, which everybody knows: for looking at what would be sent.
+    """
+    draws = _draws(study, rows, ledger, make=make)
+    return weigh(rows, study.feature_map, fitted.fit, study.rules, draws)
+
+
+def _draws(study: Study, rows: Trajectories, ledger: EarlierReleases | None, *, make: bool) -> NDArray[np.float64]:
+    ids = rows.patients.to_pylist()
+    draws = ledger.draws(ids, make=make) if ledger else None
+    return drawn(f"seed {study.learning.seed}".encode(), ids) if draws is None else draws
+
+
+def is_made_from(study: Study, rows: Trajectories, sent: SiteSummary, ledger: EarlierReleases) -> bool:
+    """Whether a message is the one that the table gives now; True where nobody can tell, as with noise.
+
+    `sent` may be rounded, as its part of a secure sum.
+    """
+    if study.rules.noised or (study.rules.weighted and ledger.draws([], make=False) is None):
+        return True
+    try:
+        now = summarize(study, rows, ledger).summary if study.rules.weighted else fit_message(study, rows).summary
+    except DisclosureError:
+        return False
+    return now.sums.close_to(sent.sums, _ROUNDED) if sent.sent_as else sent.digest == now.digest
+
+
+def _judge_once(study: Study, rows: Trajectories, ledger: EarlierReleases, summary: SiteSummary) -> Verdict:
+    return ledger.judge(release_of(study, rows, summary))
 
 
 def _refuse_repeated(study: Study, rows: Trajectories, ledger: EarlierReleases, fitted: MessageFit) -> None:

@@ -290,13 +290,34 @@ class Disclosure(Section):
     norm_bound: Annotated[
         Number | None, Field(gt=0, description="Rule BOUND: largest ‖φ‖ where features are not scaled to 1.")
     ] = None
+    jitter: Annotated[
+        Number,
+        Field(
+            ge=0,
+            le=0.5,
+            description="Rows count with secret weights from 1 - jitter to 1; 0: exact sums. Below 0.2, and for Grams, "
+            "the rules look at all columns.",
+        ),
+    ] = 0.3
+    max_membership: Annotated[
+        Number,
+        Field(
+            gt=0.5,
+            le=1,
+            description="Rule NUMBERS: the AUC with which somebody who knows a patient's whole trajectory may tell "
+            "whether it is in the sums; 1: no rule.",
+        ),
+    ] = 0.80
     min_patients: Annotated[Whole, Field(ge=1, description="Rule N: patients at every step.")] = 50
     max_ratio: Annotated[
-        Number, Field(gt=0, le=1, description='Rule RATIO: rank of the features per patient; 0.05 with "gram".')
+        Number,
+        Field(
+            gt=0, le=1, description='Rule RATIO, without weights: rank of the features per patient; 0.05 with "gram".'
+        ),
     ] = 0.10
     min_action: Annotated[Whole, Field(ge=1, description="Rule ACTION: patients at each action that is used.")] = 11
     min_cell: Annotated[
-        Whole, Field(ge=1, description="Rules CELL, NONZERO, PAIR: patients in a cell that is not empty.")
+        Whole, Field(ge=1, description="Rules CELL, NONZERO, REF, PAIR: patients in a cell that is not empty.")
     ] = 11
     max_leverage: Annotated[
         Number, Field(gt=0, le=1, description='Rule LEVERAGE: of one patient; 0.33 with "gram".')
@@ -307,7 +328,10 @@ class Disclosure(Section):
     ] = 10
     small_step: Annotated[
         Literal["refuse", "withhold"],
-        Field(description="A step that breaks a rule: nothing is released, or the step goes as zeros."),
+        Field(
+            description="A step that breaks a rule, without weights: nothing is released, or the step goes as zeros. "
+            "Weighted sums are repaired first, and then withheld."
+        ),
     ] = "refuse"
     min_effective_sample_size: Annotated[
         Number, Field(ge=1, description="Rule ESS: patients that the weights behind a released value are worth.")

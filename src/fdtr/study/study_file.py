@@ -55,7 +55,7 @@ class Study(Section):
     >>> study.learning.pessimism
     'auto'
     >>> study.fingerprint[:12]
-    'e6c79961671a'
+    'c1a1cfcad523'
     """
 
     format: Literal[1] = 1
@@ -262,7 +262,15 @@ class Study(Section):
             max_patients=section.max_patients,
             small_step=section.small_step,
             noised=section.epsilon is not None,
+            jitter=section.jitter,
+            max_membership=section.max_membership,
+            alone=not section.secure_sum,
         )
+
+    @property
+    def mean_weight(self) -> float:
+        """The mean weight of rows in this study's messages: 1 without weights."""
+        return 1.0 - self.disclosure.jitter / 2 if self.rules.weighted else 1.0
 
     @cached_property
     def table_layout(self) -> TableLayout:

@@ -83,7 +83,7 @@ def test_a_hub_that_cannot_run_tells_its_person_in_sentences(tmp_path, monkeypat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
-def test_a_federation_through_the_apps(tmp_path, monkeypatch, masked):
+def test_a_federation_through_the_apps(tmp_path, monkeypatch, weights_of_the_seed, masked):
     net = network(tmp_path, "abcd", masked=masked)
     result = federate(net, grid_of(net), monkeypatch)
     assert (result.ending, result.members, result.absent) == (Ending.COMPLETE, tuple("abcd"), ())

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 import tomli_w
 
-from folder_parties import study_of
+from folder_parties import EXACT, study_of
 from network_parties import until
 from same_policies import same_policies, through_a_folder
 
@@ -35,7 +35,7 @@ def test_an_open_round_goes_on_without_a_site_that_is_away(network):
 
 @pytest.mark.slow
 def test_too_few_sites_are_refused_and_the_same_command_goes_on_when_they_are_back(network, tmp_path_factory):
-    network.begin(study := study_of(masked=False), "a", "b")
+    network.begin(study := study_of(masked=False, disclosure=EXACT), "a", "b")
     result = network.finished(network.round(), code=1)
     assert result["ending"] == "refused"
     assert result["total"] is None
@@ -46,7 +46,7 @@ def test_too_few_sites_are_refused_and_the_same_command_goes_on_when_they_are_ba
 
 @pytest.mark.slow
 def test_a_site_that_is_killed_between_messages_finishes_when_it_is_back(network, tmp_path_factory):
-    sites = network.begin(study := study_of(masked=False))
+    sites = network.begin(study := study_of(masked=False, disclosure=EXACT))
     round_ = network.round("--deadline", "30")
     until(posted(network, "a"), "the message of a", 120, lambda: round_.ended and round_.said)
     sites["a"].end(signal.SIGKILL)
@@ -89,7 +89,7 @@ def test_a_site_that_hangs_is_left_behind_after_the_deadline(network):
 @pytest.mark.slow
 def test_a_site_that_is_served_twice_counts_once(network, tmp_path_factory):
     """By whoever restored a machine beside the one that still runs: both have its keys and state, either may answer."""
-    network.begin(study := study_of(masked=False))
+    network.begin(study := study_of(masked=False, disclosure=EXACT))
     settings = tomllib.loads((network.root / "a.toml").read_text())
     del settings["health_port"]
     (network.root / "restored.toml").write_text(tomli_w.dumps({**settings, "state": "restored-state"}))
@@ -106,7 +106,7 @@ def test_a_site_that_is_served_twice_counts_once(network, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_hub_that_is_killed_in_the_middle_goes_on_when_it_serves_again(network, tmp_path_factory, masked):
-    sites = network.begin(study := study_of(masked=masked)).values()
+    sites = network.begin(study := study_of(masked=masked, disclosure=EXACT)).values()
     hub = network.processes[0]
     round_ = network.round()
     until(posted(network, "a", "masked" if masked else "sums"), "a part", 120, lambda: round_.ended and round_.said)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fdtr.exchange.remote.audit import verify
-from folder_parties import SITES, study_of
+from folder_parties import EXACT, SITES, study_of
 from same_policies import same_policies, through_a_folder
 
 pytestmark = pytest.mark.network
@@ -15,7 +15,7 @@ LOOPBACK = "0100007F"
 
 
 def test_policies_are_those_of_the_shared_folder_bit_for_bit(network, tmp_path_factory):
-    network.set_up(study := study_of(masked=False))
+    network.set_up(study := study_of(masked=False, disclosure=EXACT))
     hub = network.serve_hub()
     sites = network.serve_sites()
     assert network.listening() == {LOOPBACK}
@@ -40,7 +40,7 @@ def test_policies_are_those_of_the_shared_folder_bit_for_bit(network, tmp_path_f
 
 @pytest.mark.slow  # not a fault, but five messages a site, each a poll of seconds
 def test_a_masked_round_gives_the_policies_of_the_shared_folder(network, tmp_path_factory):
-    network.begin(study := study_of(masked=True))
+    network.begin(study := study_of(masked=True, disclosure=EXACT))
     result = network.finished(network.round())
     assert (result["ending"], result["mode"], result["members"]) == ("complete", "masked", list(SITES))
     same_policies(network, through_a_folder(tmp_path_factory.mktemp("folder"), study))

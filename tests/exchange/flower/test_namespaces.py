@@ -12,7 +12,7 @@ import pytest
 
 from fdtr.exchange.flower.hub_service import Serving
 from fdtr.signing import HUB
-from folder_parties import study_of
+from folder_parties import EXACT, study_of
 from network_parties import Network, until
 from network_proxy import Proxy
 from same_policies import same_policies, through_a_folder
@@ -115,7 +115,7 @@ def elsewhere() -> Iterator[Namespace]:
 
 def test_a_site_reaches_the_front_alone_and_survives_a_cut_link(network, elsewhere, tmp_path_factory):
     network.host, network.within = elsewhere.hub, {"a": elsewhere.within}
-    network.set_up(study := study_of(masked=False))
+    network.set_up(study := study_of(masked=False, disclosure=EXACT))
     network.serve_hub()
     port = int(network.address.rpartition(":")[2])
     assert elsewhere.reaches(port)

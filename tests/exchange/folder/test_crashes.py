@@ -16,16 +16,17 @@ from fdtr.policy import Policy
 from fdtr.signing import HUB
 from fdtr.study import Study
 from folder_disk import MASKED_TURNS, OPEN_TURNS, Disk, Tree, require_same
-from folder_parties import SITES, Parties, study_of
+from folder_parties import EXACT, SITES, Parties, study_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("weights_of_the_seed")]
 
 PLAYED = 10
 
 
 def study_like(kind: str) -> Study:
-    """An open study, one with a secure sum, or an open one with the noise of differential privacy."""
-    return study_of(masked=kind == "masked", disclosure={"epsilon": 100.0, "delta": 1e-6} if kind == "noised" else {})
+    """An open study, one with a secure sum, or an open one with the noise of differential privacy; exact or not."""
+    noised = {"epsilon": 100.0, "delta": 1e-6} if kind == "noised" else {}
+    return study_of(masked="masked" in kind, disclosure=noised | (EXACT if "exact" in kind else {}))
 
 
 @cache
@@ -117,12 +118,12 @@ def killed(parties: Parties, party: str, point: int) -> None:
 )
 def test_a_real_process_that_is_killed_goes_on(in_memory, kind, before, party, points):
     for point in points:
-        parties = Parties(in_memory / str(point)).set_up(study_like(kind))
+        parties = Parties(in_memory / str(point)).set_up(study_like(f"exact {kind}"))
         for turn in ("open", "join a", "join b", "join c", *before.split()):
             parties.turn(turn)
         killed(parties, party, point)
         Disk(parties).require_whole()
         parties.turn(party)
         parties.play()
-        require_same(parties, undisturbed(kind))
+        require_same(parties, undisturbed(f"exact {kind}"))
         assert not list(parties.root.rglob(".*.part"))

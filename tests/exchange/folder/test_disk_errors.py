@@ -14,7 +14,7 @@ from fdtr.signing import HUB
 from folder_disk import MASKED_TURNS, OPEN_TURNS, Disk, require_same
 from folder_parties import SITES, Parties, study_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("weights_of_the_seed")]
 
 PLAYED = 10
 

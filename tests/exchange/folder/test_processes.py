@@ -14,7 +14,7 @@ import fdtr
 from command_line import FDTR, Running, start
 from fdtr.policy import Policy
 from fdtr.signing import HUB
-from folder_parties import Parties, key_of, study_of
+from folder_parties import EXACT, Parties, key_of, study_of
 from random_tables import make_table
 
 pytestmark = pytest.mark.slow
@@ -62,7 +62,7 @@ def all_done(processes: list[Running]) -> list[str]:
 
 @pytest.fixture(params=[False, True], ids=["open", "masked"])
 def study(request):
-    return study_of(SITES, masked=request.param, learning={"ridge": 1e-5})
+    return study_of(SITES, masked=request.param, disclosure=EXACT, learning={"ridge": 1e-5})
 
 
 @pytest.fixture

@@ -48,17 +48,19 @@ from fdtr.exchange.site_state.joined_folders import find_joined
 from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.exchange.site_state.sent_copies import find_kept
 from fdtr.exchange.wire import encode_total, read_total
+from fdtr.hub import combine_messages
 from fdtr.masking import SiteRound, SurvivorList
 from fdtr.policy import Policy
 from fdtr.signing import HUB, numbered_round
-from fdtr.site.fitting import fit_federated, fit_local
+from fdtr.site.fitting import fit_federated
 from fdtr.site.rows import read_trajectories
+from fdtr.site.site_message import summarize
 from fdtr.study import Study, set_roster
 from fdtr.summary import combine
 from folder_parties import Parties, key_of, study_of
 from refusals import refuses
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("weights_of_the_seed")]
 
 
 def ready(root: Path, sites: str = "abc", *, masked: bool, **options) -> Parties:
@@ -83,10 +85,11 @@ def test_an_open_round_gives_the_policies_of_one_table(tmp_path):
     parties.play()
     study = parties.snapshot.study
     rows = {site: read_trajectories(tmp_path / f"{site}.csv", study) for site in parties.sites}
-    total = combine([fit_local(study, one).summary for one in rows.values()])
+    sent = {site: summarize(study, one).summary for site, one in rows.items()}
+    total = combine_messages(study, list(sent.values()))
     for site, one in rows.items():
         policy = parties.policy(site)
-        fitted = fit_federated(study, one, total)
+        fitted = fit_federated(study, one, total, sent[site])
         np.testing.assert_array_equal(policy.theta, fitted.theta)
         np.testing.assert_array_equal(policy.precision, fitted.policy.precision)
 
@@ -96,9 +99,10 @@ def test_a_masked_round_gives_the_same_within_its_resolution(tmp_path):
     parties.play()
     study = parties.snapshot.study
     rows = {site: read_trajectories(tmp_path / f"{site}.csv", study) for site in parties.sites}
-    total = combine([fit_local(study, one).summary for one in rows.values()])
+    sent = {site: summarize(study, one).summary for site, one in rows.items()}
+    total = combine(sent.values())
     for site, one in rows.items():
-        expected = fit_federated(study, one, total).theta
+        expected = fit_federated(study, one, total, sent[site]).theta
         assert np.abs(parties.policy(site).theta - expected).max() <= 1e-7 * np.abs(expected).max()
 
 
@@ -242,7 +246,7 @@ def test_a_site_lost_before_the_list_is_recovered(tmp_path):
     with pytest.raises(OtherRound, match="closed without site 'c'"):
         parties.site("c")
     study = parties.snapshot.study
-    total = combine([fit_local(study, read_trajectories(tmp_path / f"{s}.csv", study)).summary for s in "abd"])
+    total = combine([summarize(study, read_trajectories(tmp_path / f"{s}.csv", study)).summary for s in "abd"])
     assert parties.snapshot.checked_total().sums.close_to(total.sums, 1e-9)
 
 

@@ -22,7 +22,7 @@ from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting
 from fdtr.exchange.site_state import use_state_folder
 from fdtr.exchange.wire import encode_message
 from fdtr.masking import start
-from fdtr.pipeline.run import run
+from fdtr.pipeline.run import ALLOWED, run
 from fdtr.signing import HUB, Key
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_message import summarize
@@ -33,7 +33,7 @@ from random_tables import make_sites, make_table
 from remote_parties import Network, handler, network, silent
 from secure_sum import entropy
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("weights_of_the_seed")]
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ def test_an_open_federation_gives_the_policies_of_one_run_on_one_table(tmp_path)
     table = make_table(net.study, dict.fromkeys("abc", 120))
     fitted = run(net.study, read_trajectories(table, net.study))
     for site in "abc":
-        np.testing.assert_array_equal(net.policy(site).theta, fitted.federated[site].theta)
+        np.testing.assert_array_equal(net.policy(site).theta, fitted.methods[ALLOWED][site].theta)
 
 
 def test_a_site_never_gets_anothers_open_sums(tmp_path):

@@ -64,7 +64,8 @@ def test_sums_leave_once_and_the_log_says_what_was_asked_checked_and_sent(tmp_pa
     asked = {"study": net.study.fingerprint, "round": 1, "phase": "sums", "bytes": len(begun(net).content)}
     told = [{"part": "sums", "bytes": len(sent.content), "sha256": sha256(sent.content).hexdigest()}]
     assert (one["asked"], one["sent"], one["outcome"]) == (asked, told, "done")
-    rules = ("N", "RATIO", "ACTION", "CELL", "NONZERO", "LEVERAGE", "BOUND", "COLLINEAR", "ONCE", "CONSENT")
+    cells = ("CELL", "NONZERO", "REF", "PAIR")
+    rules = ("N", "NUMBERS", "ACTION", *cells, "LEVERAGE", "BOUND", "COLLINEAR", "ONCE", "CONSENT")
     assert one["checked"] == dict.fromkeys(rules, "held")
     assert (two["checked"], two["sent"]) == ({}, told)  # nothing new was released
 

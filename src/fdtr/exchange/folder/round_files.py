@@ -41,7 +41,7 @@ def seal_masked(message: MaskedMessage, within: Round, key: Key | None) -> bytes
 
 def scale_of(study: Study) -> FixedPoint:
     """How a study's sums become whole numbers. K is the whole roster, whoever drops out."""
-    most = study.disclosure.max_patients or 1
+    most = 10 * -(-(study.disclosure.max_patients or 1) // 10)  # messages round numbers of patients up to tens
     return FixedPoint(study.horizon, study.feature_map.n_shared, max(len(sites_of(study.roster)), 1), most)
 
 

@@ -215,7 +215,7 @@ class RoundSnapshot:
         if self.survivors is None:
             raise NoStudyFolder(f"Round {self.number} has no list of survivors yet.")
         numbers = unmask(self.masked_round, self.survivors, self.masked.values(), self.opened.values(), self.verify)
-        return masked_total(self.survivors, numbers, self.scale, self.study.fingerprint)
+        return masked_total(self.survivors, numbers, self.scale, self.study.fingerprint, self.study.mean_weight)
 
     def checked_total(self) -> Total:
         """The hub's total; refuses one that is not the sum of what the sites posted."""

@@ -20,7 +20,7 @@ from fdtr.signing import Key, Round, check_site_name, numbered_round, require_ow
 from fdtr.site.fitting import MessageFit, fit_federated, fit_message
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_check import check_total
-from fdtr.site.site_message import release_of, summarize
+from fdtr.site.site_message import is_made_from, release_of, summarize
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
@@ -218,7 +218,7 @@ class SiteSession:
         return self.study.disclosure.epsilon is not None
 
     def _compare(self, own: SiteSummary, total: Total) -> None:
-        if not self._noised and not self.fitted.summary.sums.close_to(own.sums, 1e-6):
+        if not is_made_from(self.study, self.rows, own, site_ledger()):
             self.notes.append(
                 "The table is not the one that this site's message was made from. The message as it was sent is "
                 "subtracted, and the policy is fitted on the table as it is now."

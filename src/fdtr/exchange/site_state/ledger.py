@@ -12,8 +12,7 @@ import json
 import os
 import secrets
 import sqlite3
-import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,10 +20,21 @@ from itertools import repeat
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fdtr.container import flush_folder, write_through
 from fdtr.disclosure.message import refusal
-from fdtr.disclosure.rule_once import VALUES, WIDTH, Earlier, Patients, Release, judge_once, nothing_near
+from fdtr.disclosure.rule_once import (
+    VALUES,
+    WIDTH,
+    Earlier,
+    Patients,
+    Release,
+    drawn,
+    judge_once,
+    nothing_near,
+    plain_id,
+)
 from fdtr.disclosure.rules import Verdict
 from fdtr.errors import (
     DisclosureError,
@@ -119,6 +129,16 @@ class Ledger:
             ).fetchone()
             return None if row is None else str(row[0])
 
+    def draws(self, patients: Sequence[str], *, make: bool) -> NDArray[np.float64] | None:
+        """A number in [0, 1) for each id, (n,), from an HMAC under the ledger's secret: rows are weighted by it.
+
+        Where there is no ledger, it is made if `make` says so; else the answer is None.
+        """
+        if make:
+            self._make()
+        with self._open() as ledger:
+            return None if ledger is None else drawn(self._secret(ledger), patients)
+
     @contextmanager
     def recording(self, release: Release) -> Iterator[None]:
         """Record a release before the body writes it, and take the record back where the body surely wrote nothing.
@@ -192,7 +212,7 @@ class Ledger:
         """The patients of a release, hashed as the ledger stores them."""
         secret, steps = self._secret(ledger), release.steps or repeat(1, len(release.patients))
         pairs = zip(release.patients, steps, strict=True)
-        steps_of = {hmac.digest(secret, _plain(patient), "sha256")[:WIDTH]: length for patient, length in pairs}
+        steps_of = {hmac.digest(secret, plain_id(patient), "sha256")[:WIDTH]: length for patient, length in pairs}
         hashes = sorted(steps_of)
         lengths = np.array([steps_of[patient] for patient in hashes], np.uint16)
         return Patients(b"".join(hashes), lengths, release.released)
@@ -234,7 +254,7 @@ class Ledger:
                         ledger.execute(statement)
                     ledger.execute(f"PRAGMA user_version = {len(_FORMATS)}")
                 if not format_:
-                    _write_once(self._secret_file, secrets.token_bytes(32))
+                    _write_once(self._secret_file, new_secret())
                     ledger.execute("INSERT INTO secret VALUES (?)", (_proof(self._secret_file.read_bytes()),))
                 ledger.execute("COMMIT")
             if not marked:
@@ -314,11 +334,6 @@ def _by_step(release: Release, patients: Patients) -> tuple[bytes, str] | tuple[
     return patients.steps.astype(_STEPS).tobytes(), json.dumps(dict(release.released))
 
 
-def _plain(patient: str) -> bytes:
-    """An id in one spelling: accented letters have several."""
-    return unicodedata.normalize("NFC", patient).strip().encode()
-
-
 def _format(ledger: sqlite3.Connection) -> int:
     """The format that a ledger was made in; 0 while it is being made."""
     return int(ledger.execute("PRAGMA user_version").fetchone()[0])
@@ -326,6 +341,11 @@ def _format(ledger: sqlite3.Connection) -> int:
 
 def _refusal(release: Release, verdict: Verdict) -> str:
     return refusal(release.site, [verdict], "values" if release.feature_map == VALUES else "sums")
+
+
+def new_secret() -> bytes:
+    """A secret for a new ledger: for the hashes of patients, and for their weights."""
+    return secrets.token_bytes(32)
 
 
 def _proof(secret: bytes) -> bytes:

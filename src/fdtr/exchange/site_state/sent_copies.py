@@ -71,7 +71,7 @@ def read_own(path: Path, study: Study) -> SiteSummary:
     file = container.read(path, _ROUNDED)
     texts = [file.header.get(key) for key in ("site", "fingerprint", "sent_as")]
     site, fingerprint, sent_as = (text if isinstance(text, str) else "" for text in texts)
-    return SiteSummary(site, fingerprint, Sums.unpacked(file.arrays), sent_as=sent_as)
+    return SiteSummary(site, fingerprint, Sums.unpacked(file.arrays), sent_as=sent_as, mean_weight=study.mean_weight)
 
 
 def _read_named(path: Path, study: Study) -> SiteSummary:

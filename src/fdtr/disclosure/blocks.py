@@ -1,0 +1,187 @@
+"""What a message of sums tells apart: its blocks, and the directions of the shared features that can be taken out.
+
+With p(a) ⊗ ψ(x) and as many action terms as actions in use, S of a step is one S_a for each action: everybody can
+compute S_a from it. A *block* is then one action of a step, and otherwise the whole step. A `Unit` is one function of
+the shared covariates in one block, or the reference level of a categorical covariate; taking it out of S treats its
+effect as the site's own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.algebra.schur import present
+from fdtr.features import FeatureMap
+from fdtr.features.bases import Categorical
+from fdtr.summary import Removed, Sums
+
+Array = NDArray[np.float64]
+
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """One shared function of ψ, by its row in `functions`, at the position `action` of the actions; None: at all.
+
+    With several `functions` it is the reference level of their covariate. `directions` (d0, k) is V with
+    Vᵀφ0 = 1{A = a} ψ_j, or, at all actions, the features of the function.
+    """
+
+    action: int | None
+    functions: tuple[int, ...]
+    directions: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """How the sums of one step fall into blocks, where the actions `used` (positions) occur."""
+
+    features: FeatureMap
+    used: tuple[int, ...]
+
+    @cached_property
+    def functions(self) -> tuple[int, ...]:
+        """Rows of ψ that are shared, in the order of the study."""
+        blocks = [block for block in self.features.blocks if block.shared]
+        return tuple(row for block in blocks for row in range(block.rows.start, block.rows.stop))
+
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """All that can be taken out of S, function by function."""
+        return tuple(unit for function in self.functions for unit in self._units(function))
+
+    @cached_property
+    def references(self) -> tuple[Unit, ...]:
+        """The reference levels of shared categorical covariates: 1 less the indicators of all other levels."""
+        shared = [block for block in self.features.blocks if block.shared]
+        intercepts = [block.rows.start for block in shared if block.basis is None]
+        references = []
+        for block in shared:
+            functions = tuple(range(block.rows.start, block.rows.stop))
+            for action in sorted({unit.action for unit in self.units if unit.functions[0] in functions}, key=str):
+                if isinstance(block.basis, Categorical) and len(functions) > 1:  # of two levels a column shows both
+                    others = sum(self._direction(action, j) for j in functions)
+                    constant = sum((self._direction(action, j) for j in intercepts), np.zeros_like(others))
+                    references.append(Unit(action, functions, constant - others))
+        return tuple(references)
+
+    def _direction(self, action: int | None, function: int) -> Array:
+        """V of a function at an action; at all actions where it, or the other function, cannot be told by action."""
+        same = [unit for unit in self.units if unit.functions == (function,)]
+        return next((unit.directions for unit in same if unit.action == action), same[0].directions)
+
+    @cached_property
+    def by_action(self) -> bool:
+        """Whether the sums of a step can be told apart by action."""
+        return any(unit.action is not None for unit in self.units)
+
+    @cached_property
+    def partly(self) -> bool:
+        """Whether some sums are those of one action and others of all: an effect is the same at every action."""
+        own_main = any(not block.shared and not block.interacts for block in self.features.blocks)
+        return self.by_action and (own_main or any(unit.action is None for unit in self.units))
+
+    def within(self, action: int | None) -> tuple[Unit, ...]:
+        """The units of one block; with None those of the whole step."""
+        return self.units if action is None else tuple(unit for unit in self.units if unit.action == action)
+
+    def _units(self, function: int) -> list[Unit]:
+        shared = self.features.embeddings[:, : self.features.n_shared, function]  # (A, d0): p(a) at its features
+        positions = np.flatnonzero(shared.any(axis=0))
+        terms = shared[list(self.used)][:, positions]
+        n_shared = self.features.n_shared
+        if self.used and np.linalg.matrix_rank(terms, tol=_TOLERANCE) == len(self.used):
+            solved: Array = np.linalg.pinv(terms).astype(
+                np.float64
+            )  # (terms, used): each column is 1 at one action and 0 at the others
+            solved[np.abs(solved) < _TOLERANCE * np.abs(solved).max()] = 0.0
+            return [
+                Unit(action, (function,), _placed(solved[:, i : i + 1], positions, n_shared))
+                for i, action in enumerate(self.used)
+            ]
+        return [Unit(None, (function,), _placed(np.eye(len(positions)), positions, n_shared))]
+
+
+def _placed(values: Array, positions: NDArray[np.intp], n_shared: int) -> Array:
+    """`values` (t, k) in the rows `positions` of a matrix (d0, k) of zeros."""
+    directions = np.zeros((n_shared, values.shape[1]))
+    directions[positions] = values
+    return directions
+
+
+def directions_of(units: Sequence[Unit], n_shared: int) -> Array:
+    """The directions of several units side by side, (d0, k)."""
+    return np.hstack([np.zeros((n_shared, 0)), *(unit.directions for unit in units)])
+
+
+def all_units(features: FeatureMap) -> tuple[Unit, ...]:
+    """What the hub can tell apart: units where every action is in use, and the reference levels."""
+    design = Design(features, tuple(range(features.n_actions)))
+    return (*design.units, *design.references)
+
+
+def too_few_senders(features: FeatureMap, messages: Sequence[Sums], needed: int) -> tuple[Removed, ...]:
+    """Units that some sites sent at a step, and fewer than `needed`: a total would show those few by themselves.
+
+    Eliminating one may leave nothing of another at a site, so that it is looked at again.
+    """
+    units, removed = all_units(features), []
+    for step in range(messages[0].horizon):
+        rest, out = [message.at(step) for message in messages], []
+        while few := _sent_by_few(units, rest, needed):
+            out += few
+            gone = _removed(features, out, step=0)
+            rest = [message.at(step).without_directions([gone]) for message in messages]
+        if out:
+            removed.append(_removed(features, out, step))
+    return tuple(removed)
+
+
+def absent(features: FeatureMap, total: Sums) -> tuple[Removed, ...]:
+    """Units of which a total tells nothing at a step: nobody sent them, or too few did, and they were eliminated.
+
+    Eliminating these from a message that is in the total leaves its part of it.
+    """
+    units, removed = all_units(features), []
+    for step, schur in enumerate(total.schur):
+        out = [unit for unit in units if not _is_in(schur, unit)]
+        if out:
+            removed.append(_removed(features, out, step))
+    return tuple(removed)
+
+
+def _sent_by_few(units: Sequence[Unit], messages: Sequence[Sums], needed: int) -> list[Unit]:
+    """Units that some messages of one step hold, and fewer than `needed`."""
+    senders = [sum(_is_in(message.schur[0], unit) for message in messages) for unit in units]
+    return [unit for unit, count in zip(units, senders, strict=True) if 0 < count < needed]
+
+
+def _is_in(schur: Array, unit: Unit) -> bool:
+    """Whether S (d0, d0) tells something of a unit."""
+    return bool(present(unit.directions, schur).shape[1])
+
+
+def _removed(features: FeatureMap, units: Sequence[Unit], step: int) -> Removed:
+    """Units as one elimination at a step."""
+    directions = directions_of(units, features.n_shared)
+    names = tuple(describe(features, unit) for unit in units)
+    return Removed(step, names, tuple(tuple(row) for row in directions.tolist()))
+
+
+def describe(features: FeatureMap, unit: Unit) -> str:
+    """A unit in words: the column, and the action where it is one action's.
+
+    >>> from fdtr.features.mapping import build_features
+    >>> linear = {"range": (0, 1), "effect": "shared", "interacts": True, "basis": {"kind": "linear"}}
+    >>> actions = {"levels": [0, 1], "basis": "categorical", "scale": "unit", "degree": 1}
+    >>> features = build_features(actions, [{"name": "age", **linear}], {"intercept": "specific", "scale": "unit"})
+    >>> [describe(features, unit) for unit in Design(features, (0, 1)).units]
+    ['age at action 0', 'age at action 1']
+    """
+    label = [name for block in features.blocks for name in block.labels][unit.functions[0]]
+    label = f"the reference level beside {label}" if len(unit.functions) > 1 else label
+    return label if unit.action is None else f"{label} at action {features.levels[unit.action]:g}"

@@ -1,0 +1,376 @@
+"""One step of a weighted message: what its blocks show, and what the rules take out of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.algebra.pessimism import LowerBound
+from fdtr.algebra.schur import as_own, eliminate, leverage_map, present, rank_beside
+from fdtr.disclosure.blocks import Design, Unit, describe, directions_of
+from fdtr.disclosure.facts import (
+    Cells,
+    Pair,
+    count_cells,
+    count_pairs,
+    count_references,
+    label_of,
+    measure_bounds,
+    why_absorbed,
+)
+from fdtr.disclosure.rules import Rules, Verdict, counted, judge_bounds, judge_collinear
+from fdtr.errors import RuleCode
+from fdtr.features import FeatureMap
+from fdtr.learners.accumulate import WeightedProducts, accumulate_weighted
+from fdtr.learners.backward import Fit
+from fdtr.summary import Sums, summarize_step
+from fdtr.trajectories import Step, Trajectories
+
+Array = NDArray[np.float64]
+
+PATIENTS_PER_DIRECTION = 10
+"""Rule ACTION: with fewer, subset sums recover two-valued outcomes of patients whose covariates are known."""
+
+IN_PART = " in part"
+"""Ends the words for rows that count less; a secure sum allows no other repair."""
+
+
+@dataclass(eq=False)
+class StepPlan:
+    """One step: what its rows show, and what is taken out of them.
+
+    Blocks are named by the position of an action, or None for the whole step; `groups` (A,) maps actions to blocks.
+    `actions` and `weights` are those of the rows, (n,); `gram` is ΦᵀΦ of the exact sums. `absorbed` units and the rows
+    of actions in `left_out` are taken out. `broken` says how a rule was broken, and `repairs` what it took out.
+    """
+
+    number: int
+    horizon: int
+    step: Step
+    actions: NDArray[np.intp]
+    features: FeatureMap
+    rules: Rules
+    following: LowerBound | None
+    design: Design
+    groups: NDArray[np.intp]
+    cells: Cells
+    pairs: list[Pair]
+    references: dict[tuple[int, tuple[int, ...]], int]
+    weights: Array
+    gram: Array
+    absorbed: list[Unit] = field(default_factory=list)
+    left_out: set[int] = field(default_factory=set)
+    withheld: bool = False
+    largest_leverage: float = 0.0
+    broken: dict[RuleCode, Verdict] = field(default_factory=dict)
+    repairs: dict[RuleCode, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Trajectories, features: FeatureMap, fit: Fit, h: int, rules: Rules, weights: Array) -> "StepPlan":
+        """Step `h` before anything is taken out; `weights` (n,) are those of the patients at the first step."""
+        step, exact = rows.step(h), fit.statistics[h]
+        used = tuple(int(a) for a in np.flatnonzero(exact.action_counts))
+        design = Design(features, used)
+        groups = np.arange(features.n_actions) if design.by_action else np.zeros(features.n_actions, np.intp)
+        cells = count_cells(step, features, groups, rules.min_cell)
+        return cls(
+            number=h,
+            horizon=rows.horizon,
+            step=step,
+            actions=np.concatenate([np.zeros(0, np.intp), *(chunk.actions for chunk in step.chunks())]),
+            features=features,
+            rules=rules,
+            following=fit.bounds[h + 1] if h + 1 < rows.horizon else None,
+            design=design,
+            groups=groups,
+            cells=cells,
+            pairs=count_pairs(step, features, groups, cells, design.functions, references=True),
+            references=count_references(step, features, groups, design.functions),
+            weights=weights[: step.n].copy(),
+            gram=exact.gram,
+        )
+
+    # What is left in the blocks.
+
+    @property
+    def blocks(self) -> list[int | None]:
+        """Blocks whose rows count."""
+        if self.withheld or not self.step.n:
+            return []
+        return [a for a in self.design.used if a not in self.left_out] if self.design.by_action else [None]
+
+    @property
+    def kept_actions(self) -> list[int]:
+        """Actions whose rows count."""
+        return [] if self.withheld else [a for a in self.design.used if a not in self.left_out]
+
+    def patients(self, block: int | None) -> int:
+        """n_a, the true number of patients of a block."""
+        return int(self.cells.n[0 if block is None else block])
+
+    @property
+    def n(self) -> int:
+        """Patients whose rows count."""
+        return sum(self.patients(block) for block in self.blocks)
+
+    @cached_property
+    def products(self) -> WeightedProducts:
+        """Sums of products of the weighted rows, by action."""
+        return accumulate_weighted(self.step, self.features, self.following, self.weights)
+
+    @cached_property
+    def schur(self) -> tuple[Array, Array]:
+        """S before anything is taken out, and Λ00, over the rows that count."""
+        gram, d0 = self.products.assembled(self.kept_actions)[0], self.features.n_shared
+        return eliminate(gram, np.zeros((len(gram), 0)), d0).schur, gram[:d0, :d0]
+
+    def rank(self, block: int | None) -> int:
+        """r, the directions that are left of the shared features in a block."""
+        within = [unit for unit in self.absorbed if block is None or unit.action == block]
+        return self._rank(self.design.within(block), within)
+
+    def rank_left(self) -> int:
+        """The directions that are left at the whole step."""
+        return 0 if not self.blocks else self._rank(self.design.units, self.absorbed)
+
+    def _rank(self, units: Sequence[Unit], absorbed: Sequence[Unit]) -> int:
+        schur, reference = self.schur
+        extend = as_own(schur, directions_of(absorbed, len(schur)))
+        rest = eliminate(extend.T @ schur @ extend, np.zeros((extend.shape[1], 0)), len(schur)).schur
+        left = present(directions_of([unit for unit in units if unit not in absorbed], len(schur)), reference)
+        return rank_beside(left.T @ rest @ left, left.T @ reference @ left)
+
+    @cached_property
+    def shares(self) -> Array:
+        """p/n_a of the block of each action, (A,); 0 where its rows do not count."""
+        shares = np.zeros(self.features.n_actions)
+        for block in self.blocks:
+            told = self._numbers(self.rank(block)) / self.patients(block)
+            if self.design.partly:
+                told += self._numbers(self.rank_left()) / self.n
+            shares[slice(None) if block is None else block] = told
+        shares[[a for a in range(len(shares)) if a not in self.kept_actions]] = 0.0
+        return shares
+
+    def _numbers(self, rank: int) -> float:
+        """p: at the last step Y is the reward, and s tells nothing beside s_r."""
+        slope = 3 if self.number == self.horizon - 1 else 5
+        return rank * (rank + slope) / 2 + 2 if rank else 0.0
+
+    # Repairs.
+
+    def take_out(self, block: int | None, functions: tuple[int, ...], rule: RuleCode) -> None:
+        """Take a function out of a block; one whose effect is the same at every action goes out of the step.
+
+        Several functions stand for the reference level of their covariate.
+        """
+        for unit in (*self.design.units, *self.design.references):
+            if unit.functions == functions and unit.action in (block, None) and unit not in self.absorbed:
+                self.absorbed.append(unit)
+                self.forget("shares")
+                self.repairs.setdefault(rule, []).append(describe(self.features, unit))
+
+    def take_out_last(self, block: int | None, rule: RuleCode) -> bool:
+        """Take out the last function that is left in a block; whether there was one."""
+        left = [unit for unit in self.design.within(block) if unit not in self.absorbed]
+        if left:
+            self.take_out(block, left[-1].functions, rule)
+        return bool(left)
+
+    def leave_out(self, action: int, rule: RuleCode) -> None:
+        """Leave out the rows of an action."""
+        self.left_out.add(action)
+        self.forget("shares", "schur")
+        self.repairs.setdefault(rule, []).append(f"all patients at action {self.features.levels[action]:g}")
+
+    def leave_out_emptied(self, rule: RuleCode) -> None:
+        """Leave out blocks of which repairs left nothing, and withhold the step if too few patients are left.
+
+        A step that has nothing to tell, whatever the rules, is not emptied by them.
+        """
+        for block in self.blocks:
+            touched = any(block is None or unit.action in (block, None) for unit in self.absorbed)
+            emptied = touched and self.rank(block) == 0
+            if emptied and block is not None:
+                self.leave_out(block, rule)
+            elif emptied:
+                self._withhold(rule)
+        if not self.withheld and self.n < self.rules.min_patients:
+            self._note_patients(f"{counted(self.n)} {'is' if self.n == 1 else 'are'} left", self.n)
+            self._withhold("N")
+
+    def require_patients(self) -> None:
+        """Withhold a step of too few patients."""
+        if self.step.n < self.rules.min_patients:
+            self._note_patients(counted(self.step.n), self.step.n)
+            self._withhold("N")
+
+    def leave_out_rare_actions(self) -> None:
+        """Leave out the rows of actions with few patients."""
+        for block in self.blocks:
+            n = self.patients(block)
+            if block is not None and n < self.rules.min_action:
+                required = f"none or at least {self.rules.min_action}"
+                self.note("ACTION", f"{counted(n)}{self.at(block)}", required, self.rules.min_action / n)
+                self.leave_out(block, "ACTION")
+
+    def repair_cells(self) -> None:
+        """Take out what would show few patients."""
+        kinds: list[tuple[RuleCode, NDArray[np.int64], str]] = [
+            ("CELL", self.cells.rarer, "in the rarer of two values of"),
+            ("NONZERO", self.cells.apart, "apart from zero or from the most common value in"),
+        ]
+        for block in self.blocks:
+            group = 0 if block is None else block
+            for rule, counts, which in kinds:
+                for function in self.design.functions:
+                    count = int(counts[group, function])
+                    if 0 < count < self.rules.min_cell:
+                        where = f'{which} column "{label_of(self.features, function)}"{self.at(block)}'
+                        self._note_cell(rule, count, where)
+                        self.take_out(block, (function,), rule)
+            self._repair_references(block, group)
+            self._repair_pairs(block, group)
+
+    def _repair_references(self, block: int | None, group: int) -> None:
+        for (where, functions), count in self.references.items():
+            if where == group and 0 < count < self.rules.min_cell:
+                name = label_of(self.features, functions[0])
+                self._note_cell("REF", count, f'at the reference level beside "{name}"{self.at(block)}')
+                self.take_out(block, functions, "REF")
+
+    def _repair_pairs(self, block: int | None, group: int) -> None:
+        for pair in self.pairs:
+            if pair.group != group or pair.count >= self.rules.min_cell:
+                continue
+            if all(self._is_left(block, functions) for functions in (pair.first, pair.second)):
+                first, second = (label_of(self.features, functions[0]) for functions in (pair.first, pair.second))
+                self._note_cell("PAIR", pair.count, f'in a cell of columns "{first}" and "{second}"{self.at(block)}')
+                self.take_out(block, pair.second, "PAIR")
+
+    def _is_left(self, block: int | None, functions: tuple[int, ...]) -> bool:
+        """Whether a function, or a reference level, shows in a block: neither is it out, nor all of its functions."""
+        out = {unit.functions for unit in self.absorbed if unit.action in (block, None)}
+        return functions not in out and any((function,) not in out for function in functions)
+
+    def repair_directions(self) -> None:
+        """Take functions out of blocks with few patients for what is shared."""
+        for block in self.blocks:
+            n, rank = self.patients(block), self.rank(block)
+            if n < PATIENTS_PER_DIRECTION * rank:
+                measured = f"{counted(n)} for {rank} independent shared features{self.at(block)}"
+                required = f"at least {PATIENTS_PER_DIRECTION} for each"
+                self.note("ACTION", measured, required, PATIENTS_PER_DIRECTION * rank / n)
+            while n < PATIENTS_PER_DIRECTION * self.rank(block):
+                self.take_out_last(block, "ACTION")
+
+    def rows_of(self, block: int | None) -> NDArray[np.bool_]:
+        """Which rows are those of a block, (n,)."""
+        kept: NDArray[np.bool_] = np.isin(self.actions, self.kept_actions) if block is None else self.actions == block
+        return kept
+
+    def forget(self, *names: str) -> None:
+        """Forget what was computed from rows, weights or functions that changed."""
+        for name in names:
+            self.__dict__.pop(name, None)
+
+    def _withhold(self, rule: RuleCode) -> None:
+        self.withheld = True
+        self.forget("shares", "schur")
+        self.repairs.setdefault(rule, []).append("the whole step")
+
+    # What is sent, and the verdicts.
+
+    def summarize(self) -> Sums:
+        """The sums that are left; n is the true number of patients in them."""
+        d0, d = self.features.n_shared, self.features.n_features
+        if not self.blocks:
+            return summarize_step(np.zeros((d, d)), np.zeros(d), np.zeros(d), 0.0, 0, d0)
+        absorbed = directions_of(self.absorbed, d0) if self.absorbed else None
+        return summarize_step(*self.products.assembled(self.kept_actions), self.n, d0, absorbed)
+
+    @cached_property
+    def _possible(self) -> Array:
+        """R (r, d0), where RᵀR is a generalised inverse of the S of exact sums."""
+        d0 = self.features.n_shared
+        return leverage_map(self.gram, d0)[:, :d0]
+
+    @property
+    def possible_rank(self) -> int:
+        """Rank of the S of exact sums."""
+        return len(self._possible)
+
+    def rank_sent(self, sums: Sums) -> int:
+        """Rank of the S that is left."""
+        return rank_beside(sums.schur[0], self.schur[1]) if self.blocks else 0
+
+    def efficiency(self, sums: Sums) -> float:
+        """Mean over the possible directions of the information that is left, beside that of weights of 1 − jitter/2."""
+        if not len(self._possible):
+            return 1.0
+        kept = np.trace(self._possible @ sums.schur[0] @ self._possible.T) / (1 - self.rules.jitter / 2)
+        return float(kept / len(self._possible))
+
+    def verdicts(self) -> list[Verdict]:
+        """Every rule at this step: as it was broken, with what was done, or that it holds."""
+        held: dict[RuleCode, tuple[str, str]] = {
+            "N": (counted(self.step.n), self._at_least_patients),
+            "ACTION": ("enough patients for what is shared", f"{PATIENTS_PER_DIRECTION} for each independent feature"),
+            **dict.fromkeys(("CELL", "NONZERO", "REF", "PAIR"), ("no small cell", self._at_least_cell)),
+            "LEVERAGE": (f"at most {self.largest_leverage:.2f}", f"at most {self.rules.max_leverage:g}"),
+        }
+        verdicts = [
+            self._repaired(rule) if rule in self.broken else Verdict(rule, self.number, True, *words)
+            for rule, words in held.items()
+        ]
+        bounds = measure_bounds(self.step, self.features, self.following)
+        left = self.horizon - self.number
+        return [
+            *verdicts,
+            judge_bounds(self.number, bounds, self.step.n, self.rules, left),
+            judge_collinear(self.number, why_absorbed(self.gram, self.features)),
+        ]
+
+    def _repaired(self, rule: RuleCode) -> Verdict:
+        done = self.repairs.get(rule, [])
+        shrunk = all(what.endswith(IN_PART) for what in done)
+        otherwise: Literal["withhold", "repair", "refuse"] = "repair"
+        if self.withheld:
+            otherwise = "withhold"
+        if not self.rules.alone and not shrunk:
+            otherwise = "refuse"
+        advice = f"Taken out of the sums: {listed(done)}." if done and otherwise == "repair" else ""
+        return replace(self.broken[rule], otherwise=otherwise, advice=advice)
+
+    def note(self, rule: RuleCode, measured: str, required: str, excess: float) -> None:
+        """Remember how a rule was broken, where it was missed by most."""
+        before = self.broken.get(rule)
+        if before is None or excess > before.excess:
+            self.broken[rule] = Verdict(rule, self.number, False, measured, required, "repair", excess=excess)
+
+    def _note_patients(self, measured: str, n: int) -> None:
+        self.note("N", measured, self._at_least_patients, self.rules.min_patients / max(n, 1))
+
+    def _note_cell(self, rule: RuleCode, count: int, where: str) -> None:
+        self.note(rule, f"{counted(count)} {where}", self._at_least_cell, self.rules.min_cell / count)
+
+    def at(self, block: int | None) -> str:
+        """Where a block is, in words; empty for the whole step."""
+        return "" if block is None else f" at action {self.features.levels[block]:g}"
+
+    @property
+    def _at_least_cell(self) -> str:
+        return f"none or at least {self.rules.min_cell}"
+
+    @property
+    def _at_least_patients(self) -> str:
+        return f"at least {self.rules.min_patients}"
+
+
+def listed(items: Sequence[str], most: int = 4) -> str:
+    """The first of some items, and how many more there are."""
+    shown = ", ".join(items[:most])
+    return shown if len(items) <= most else f"{shown} and {len(items) - most} more"

@@ -1,0 +1,326 @@
+"""Weighted sums: what weights do to them, what each rule of a block takes out, and what is left."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fdtr.algebra.schur import eliminate
+from fdtr.disclosure.blocks import Design, describe, directions_of
+from fdtr.disclosure.rule_once import drawn
+from fdtr.disclosure.weighted_sums import largest_share, membership, weigh, weigh_alone
+from fdtr.errors import NotRepeatable
+from fdtr.exchange.site_state.ledger import Ledger
+from fdtr.hub import combine_messages
+from fdtr.site.fitting import fit_federated, fit_message, others_in
+from fdtr.site.rows import read_trajectories
+from fdtr.site.site_check import check
+from fdtr.site.site_message import summarize
+from fdtr.summary import Removed, combine
+from random_tables import make_sites, make_study, make_table
+from refusals import refuses
+
+pytestmark = pytest.mark.quick
+SHARED = [{"name": "u", "effect": "shared"}, {"name": "v", "effect": "shared"}, {"name": "x"}]
+WARD = {"name": "ward", "effect": "shared", "basis": {"kind": "categorical", "levels": [1, 2, 3]}}
+
+
+def table_of(study, n, seed=5, **columns):
+    table = make_table(study, {"a": n}, seed)
+    for name, values in columns.items():
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))
+    return table
+
+
+def one_step(n, covariates=SHARED, disclosure=None, **columns):
+    """A study of one step with three actions in turn, and its rows."""
+    study = make_study(horizon=1, covariates=covariates, disclosure=disclosure or {})
+    table = table_of(study, n, **({"action": np.arange(n) % 3} | columns))
+    return study, read_trajectories(table, study).by_site()["a"]
+
+
+def weighed(study, rows, **rules):
+    fitted = fit_message(study, rows)
+    draws = drawn(b"key", rows.patients.to_pylist())
+    return weigh(rows, study.feature_map, fitted.fit, replace(study.rules, **rules), draws)
+
+
+def broken(weighted):
+    return {v.rule: v for v in weighted.verdicts if not v.holds}
+
+
+def dense(study, rows, h=0):
+    chunk = next(rows.step(h).chunks(10**9))
+    return study.feature_map.phi(chunk.states, chunk.actions), chunk
+
+
+def test_weighted_sums_are_those_of_weighted_rows():
+    study, rows = one_step(400)
+    weighted, (phi, chunk) = weighed(study, rows), dense(study, rows)
+    weights = 1 - 0.3 * drawn(b"key", rows.patients.to_pylist())
+    root, d0 = np.sqrt(weights)[:, None], study.feature_map.n_shared
+    own, shared, reward = root * phi[:, d0:], root * phi[:, :d0], root[:, 0] * chunk.rewards
+    left = shared - own @ np.linalg.lstsq(own, shared, rcond=None)[0]
+    np.testing.assert_allclose(weighted.sums.schur[0], left.T @ left, atol=1e-9)
+    np.testing.assert_allclose(weighted.sums.schur_reward[0], left.T @ reward, atol=1e-9)
+    # The variance is that of weighted residuals over the patients' degrees of freedom.
+    everything = np.column_stack([shared, own])
+    residual = reward - everything @ np.linalg.lstsq(everything, reward, rcond=None)[0]
+    variance = residual @ residual / (400 - phi.shape[1])
+    np.testing.assert_allclose(weighted.sums.information[0], left.T @ left / variance, rtol=1e-9)
+    assert weighted.sums.n.tolist() == [400]
+
+
+def test_without_jitter_and_repairs_they_are_the_exact_ones():
+    study, rows = one_step(900)
+    weighted = weigh_alone(rows, study.feature_map, fit_message(study, rows).fit, replace(study.rules, jitter=0.0),
+                           np.ones(900))  # fmt: skip
+    exact = fit_message(study, rows).summary.sums
+    assert weighted.close_to(exact, 1e-12)
+    message = summarize(make_study(horizon=1, covariates=SHARED, disclosure={"jitter": 0}), rows)
+    assert message.summary.sums == exact
+    assert message.summary.mean_weight == 1.0
+
+
+def test_a_weight_belongs_to_a_patient_whatever_else_is_sent(tmp_path):
+    ledger = Ledger(tmp_path)
+    assert ledger.draws(["p1"], make=False) is None
+    first, second = (ledger.draws(ids, make=True) for ids in (["p1", "p2"], ["p2", "p1", "p3"]))
+    assert first.tolist() == second[[1, 0]].tolist()
+    assert ledger.draws([" p1 "], make=False)[0] == first[0]  # in the spelling of the ledger
+    assert Ledger(tmp_path / "other").draws(["p1"], make=True)[0] != first[0]
+    many = ledger.draws([str(i) for i in range(4000)], make=False)
+    assert many.min() >= 0
+    assert many.max() < 1
+    assert abs(many.mean() - 0.5) < 4 * np.sqrt(1 / 12 / 4000)
+
+
+def test_numbers_of_patients_leave_rounded_up_to_tens():
+    study, rows = one_step(401)
+    message = summarize(study, rows)
+    assert message.summary.sums.n.tolist() == [410]
+    assert message.summary.mean_weight == 0.85
+
+
+def test_others_are_used_without_their_mean_weight():
+    """Over many patients, weighted sums divided by the mean weight are the exact ones, to a percent."""
+    study = make_study(horizon=1, covariates=SHARED)
+    sites = make_sites(study, dict.fromkeys("abc", 4000))
+    exact = combine(fit_message(study, rows).summary for rows in sites.values())
+    messages = [summarize(study, rows).summary for rows in sites.values()]
+    weighted = combine_messages(study, messages)
+    expected, used = others_in(exact, fit_message(study, sites["a"]).summary), others_in(weighted, messages[0])
+    np.testing.assert_allclose(used.schur, expected.schur, rtol=0.02, atol=0.02 * np.abs(expected.schur).max())
+    assert used.n == expected.n == 8000
+
+
+def test_a_weighted_message_is_not_computed_again():
+    study = make_study()
+    sites = make_sites(study, dict.fromkeys("abc", 400))
+    messages = {name: summarize(study, rows).summary for name, rows in sites.items()}
+    total = combine_messages(study, list(messages.values()))
+    with pytest.raises(NotRepeatable, match="weights rows by a secret of the site and is not computed again"):
+        fit_federated(study, sites["a"], total)
+    assert np.isfinite(fit_federated(study, sites["a"], total, messages["a"]).theta).all()
+
+
+def test_blocks_are_actions_where_the_sums_can_be_told_apart():
+    by_action = make_study(horizon=1, covariates=SHARED).feature_map  # three levels, (1, a, a²)
+    design = Design(by_action, (0, 1, 2))
+    assert design.by_action
+    assert not design.partly
+    assert [describe(by_action, unit) for unit in design.within(1)] == ["u at action 1", "v at action 1"]
+    straight = make_study(horizon=1, covariates=SHARED, actions={"levels": [0, 1, 2], "degree": 1}).feature_map
+    assert not Design(straight, (0, 1, 2)).by_action
+    assert Design(straight, (0, 2)).by_action  # a site that uses two of the levels
+    main = make_study(horizon=1, covariates=[SHARED[0], {**SHARED[1], "interacts": False}, SHARED[2]]).feature_map
+    assert Design(main, (0, 1, 2)).partly
+
+
+def test_a_unit_is_its_function_at_its_action():
+    study, rows = one_step(300)
+    phi, chunk = dense(study, rows)
+    psi, d0 = study.feature_map.psi(chunk.states), study.feature_map.n_shared
+    for unit in Design(study.feature_map, (0, 1, 2)).units:
+        expected = np.where(chunk.actions == unit.action, psi[unit.functions[0]], 0.0)
+        np.testing.assert_allclose(phi[:, :d0] @ unit.directions[:, 0], expected, atol=1e-9)
+
+
+def test_a_reference_level_is_one_less_the_others():
+    study, rows = one_step(300, [WARD, {"name": "x"}], ward=np.arange(300) // 3 % 3 + 1.0)
+    phi, chunk = dense(study, rows)
+    d0 = study.feature_map.n_shared
+    for unit in Design(study.feature_map, (0, 1, 2)).references:
+        there = (chunk.actions == unit.action) & (chunk.states[0] == 1)
+        rest = (chunk.actions == unit.action) & (chunk.states[0] != 1)
+        # The own intercept is the one: less the indicators of the other levels it is the reference.
+        np.testing.assert_allclose(phi[:, :d0] @ unit.directions[:, 0], np.where(rest, -1.0, 0.0), atol=1e-9)
+        assert there.any()
+
+
+SMALL = {"CELL": 5, "NONZERO": 6, "REF": 7, "PAIR": 8}
+
+
+@pytest.mark.parametrize("rule", SMALL)
+def test_what_shows_few_patients_is_taken_out_of_its_block(rule):
+    """At the second action a few patients differ; the other actions are left as they are."""
+    n = 900
+    position, action = np.arange(n) // 3, np.arange(n) % 3
+    few = (action == 1) & (position < SMALL[rule])
+    half = position % 2 * 1.0
+    columns = {
+        "CELL": {"u": np.where(action == 1, few * 1.0, half)},
+        "NONZERO": {"u": np.where(action == 1, np.where(few, 0.1 + position / 1000, 0.0), 0.1 + position / 1000)},
+        "REF": {"ward": np.where(few, 1.0, np.where(action == 1, 2.0 + half, 1.0 + position % 3))},
+        "PAIR": {"u": half, "v": np.where((action == 1) & (half == 1), position < 16, position // 2 % 2) * 1.0},
+    }[rule]
+    covariates = [WARD, *SHARED] if rule == "REF" else SHARED
+    study, rows = one_step(n, covariates, **columns)
+    weighted = weighed(study, rows)
+    verdict = broken(weighted)[rule]
+    assert verdict.repaired
+    assert verdict.step == 0
+    assert f"{SMALL[rule]} patients" in verdict.measured
+    name = {"REF": "the reference level beside ward=2", "PAIR": "v"}.get(rule, "u")
+    assert verdict.advice == f"Taken out of the sums: {name} at action 1."
+    before = weigh_alone(rows, study.feature_map, fit_message(study, rows).fit, study.rules,
+                         drawn(b"key", rows.patients.to_pylist())).schur[0]  # fmt: skip
+    design = Design(study.feature_map, (0, 1, 2))
+    for level in (0, 2):
+        v = directions_of(design.within(level), len(before))
+        np.testing.assert_allclose(v.T @ weighted.sums.schur[0] @ v, v.T @ before @ v, atol=1e-9)
+    [out] = [u for u in (*design.units, *design.references) if describe(study.feature_map, u) == f"{name} at action 1"]
+    assert out.directions.T @ weighted.sums.schur[0] @ out.directions == pytest.approx(0, abs=1e-9)
+    assert sum(weighted.kept.rank) == sum(weighted.kept.possible_rank) - 1
+
+
+def test_what_the_site_keeps_to_itself_is_not_looked_at():
+    """Three patients have the site's own condition: its column is projected out, and the message may leave."""
+    own = [*SHARED, {"name": "hiv"}]
+    study, rows = one_step(600, own, hiv=(np.arange(600) < 9) * 1.0)
+    assert not broken(weighed(study, rows))
+    exact = make_study(horizon=1, covariates=own, disclosure={"jitter": 0})
+    with refuses("CELL", match='column "hiv"'):
+        summarize(exact, rows)
+
+
+def test_rare_actions_are_left_out_and_few_patients_share_less():
+    n = 300
+    action = np.where(np.arange(n) < 8, 2, np.arange(n) % 2)
+    weighted = weighed(*one_step(n, action=action))
+    assert broken(weighted)["ACTION"].measured == "8 patients at action 2"
+    assert weighted.sums.n.tolist() == [292]
+    weighted = weighed(*one_step(54))  # 18 at each action: one direction each
+    assert "18 patients for 2 independent shared features" in broken(weighted)["ACTION"].measured
+    assert weighted.kept.rank == (3,)
+    assert weighted.kept.possible_rank == (6,)
+    assert weighted.kept.share == 0.5
+    assert weighted.kept.efficiency[0] == pytest.approx(0.5, abs=0.1)
+
+
+def test_numbers_add_up_over_the_steps_of_a_patient():
+    """At each step and action two directions tell nine numbers, seven at the last one."""
+    study = make_study(horizon=3, covariates=SHARED)
+    table = table_of(study, 300, action=np.arange(900) // 3 % 3)
+    rows = read_trajectories(table, study).by_site()["a"]
+    told = (9 + 9 + 7) / 100
+    assert not broken(weighed(study, rows, max_membership=membership(told) + 1e-9))
+    weighted = weighed(study, rows, max_membership=membership(told) - 1e-9)
+    assert set(broken(weighted)) == {"NUMBERS"}
+    assert broken(weighted)["NUMBERS"].measured.startswith(f"an AUC of {membership(told):.2f}")
+    assert 0 < sum(weighted.kept.rank) < sum(weighted.kept.possible_rank)
+    assert membership(largest_share(0.8)) == pytest.approx(0.8)
+
+
+def test_rows_that_are_far_out_count_less():
+    n = 600
+    far = np.where(np.arange(n) == 7, 1.0, np.arange(n) % 10 / 50)
+    study, rows = one_step(n, u=far)
+    weighted, cap = weighed(study, rows), 1.4 / np.sqrt(200)
+    verdict = broken(weighted)["LEVERAGE"]
+    assert verdict.advice == "Taken out of the sums: 1 patient in part."
+    assert weighted.leverage <= cap * (1 + 1e-6)
+    assert weighted.kept.rank == weighted.kept.possible_rank
+    # Twelve patients alike hide each other.
+    study, rows = one_step(n, u=np.where(np.arange(n) % 3 + np.arange(n) // 3 / 1000 < 0.013, 1.0, far % 0.2))
+    assert "LEVERAGE" not in broken(weighed(study, rows))
+
+
+def test_too_few_patients_withhold_a_step_and_nothing_left_is_refused():
+    study = make_study(ends={"home": 1.0}, covariates=SHARED)
+    rows = make_sites(study, {"a": 130}, ragged=True)["a"]
+    message = summarize(study, rows)
+    assert message.withheld == [2]
+    assert message.summary.sums.n[2] == 0
+    assert not message.summary.sums.schur[2].any()
+    with refuses("N", match="step 0, rule N: 40 patients; the study asks for at least 50"):
+        summarize(study, make_sites(study, {"a": 40}, ragged=True)["a"])
+
+
+def test_check_says_what_a_message_would(tmp_path):
+    study = make_study()
+    rows, ledger = make_sites(study, {"a": 60})["a"], Ledger(tmp_path)
+    message = summarize(study, rows, ledger)
+    site = check(study, rows, ledger=ledger)
+    assert site.verdicts == list(message.verdicts)
+    assert site.kept == message.kept
+
+
+def test_a_secure_sum_refuses_what_an_open_message_repairs():
+    few = (np.arange(900) < 15) * 1.0  # five at each action
+    secure = {"secure_sum": True, "max_patients": 5000}
+    assert summarize(*one_step(900, u=few)).kept.share == 0.5
+    with refuses("CELL"):
+        summarize(*one_step(900, disclosure=secure, u=few))
+    assert summarize(*one_step(900, disclosure=secure)).kept.share == 1.0
+
+
+def senders(study, spoilt):
+    """Messages of four sites; at those of `spoilt` few patients differ in "v" at the second action."""
+    messages = []
+    for k, site in enumerate("abcd"):
+        v = np.random.default_rng(k).random(900)
+        if site in spoilt:
+            v = np.where(np.arange(900) % 3 == 1, (np.arange(900) < 9) * 1.0, v)
+        table = table_of(study, 900, seed=k, action=np.arange(900) % 3, v=v)
+        table = table.set_column(table.column_names.index("site"), "site", pa.array([site] * 900))
+        messages.append(summarize(study, read_trajectories(table, study)).summary)
+    return messages
+
+
+def test_what_too_few_sites_sent_is_eliminated_from_every_message():
+    study = make_study(horizon=1, covariates=SHARED)
+    messages = senders(study, "cd")  # two of four sent it, and three are asked for
+    total = combine_messages(study, messages)
+    [removed] = total.removed
+    assert removed.names == ("v at action 1",)
+    v = np.array(removed.directions)
+    assert v.T @ total.sums.schur[0] @ v == pytest.approx(0, abs=1e-9)
+    by_hand = []
+    for message in messages:
+        schur = message.sums.schur[0]
+        pivot = (schur @ v) / np.sqrt(v.T @ schur @ v) if (v.T @ schur @ v) > 1e-6 else 0 * v
+        by_hand.append(schur - pivot @ pivot.T)
+    np.testing.assert_allclose(total.sums.schur[0], sum(by_hand), atol=1e-8)
+    rest = (total - messages[0]).sums
+    np.testing.assert_allclose(rest.schur[0], sum(by_hand[1:]), atol=1e-8)
+    assert combine_messages(study, senders(study, "d")).removed == ()  # three sent it
+    assert combine_messages(study, senders(study, "")).sums == combine(senders(study, "")).sums
+
+
+def test_eliminated_sums_are_those_of_a_message_that_never_had_the_column():
+    study = make_study(horizon=1, covariates=SHARED)
+    narrower = make_study(horizon=1, covariates=[SHARED[0], {"name": "v"}, SHARED[2]])
+    sent = senders(study, "")[0]
+    units = [u for u in Design(study.feature_map, (0, 1, 2)).units if describe(study.feature_map, u)[0] == "v"]
+    directions = directions_of(units, study.feature_map.n_shared)
+    reduced = sent.sums.without_directions([Removed(0, ("v",), tuple(map(tuple, directions.tolist())))])
+    table = table_of(narrower, 900, seed=0, action=np.arange(900) % 3, v=np.random.default_rng(0).random(900))
+    expected = summarize(narrower, read_trajectories(table, narrower)).summary.sums
+    kept = [study.feature_map.names.index(name) for name in narrower.feature_map.names[:3]]
+    np.testing.assert_allclose(reduced.schur[0][np.ix_(kept, kept)], expected.schur[0], atol=1e-8)
+    assert not np.delete(reduced.schur[0], kept, axis=0).round(9).any()
+    assert reduced.information_square == pytest.approx(expected.information_square, rel=1e-6)
+    assert reduced.rank == expected.rank
+    assert eliminate(sent.sums.schur[0], np.zeros((6, 0)), 6).rank_specific == 0
