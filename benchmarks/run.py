@@ -356,7 +356,7 @@ def disclosure_rules() -> list[Figure]:
         once = paired(lambda: ledger.judge(releases[-1]), lambda: None, 15)[0]
     return [
         Figure(
-            "Weights, rules and repairs of a message, n = 30,000, d = 21, H = 5, beside the local fit of the same patients",
+            "Weights, rules and repairs of a message, n = 30,000, d = 21, H = 5, beside the local fit of the rows",
             f"{weighed / fitted:.2f}× ({weighed * 1e3:.0f} ms)", "at most 8×", weighed <= 8 * fitted,
         ),
         Figure(
