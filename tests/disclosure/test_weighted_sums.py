@@ -324,3 +324,38 @@ def test_eliminated_sums_are_those_of_a_message_that_never_had_the_column():
     assert reduced.information_square == pytest.approx(expected.information_square, rel=1e-6)
     assert reduced.rank == expected.rank
     assert eliminate(sent.sums.schur[0], np.zeros((6, 0)), 6).rank_specific == 0
+
+
+def test_main_effects_stay_where_one_covariate_alone_interacts():
+    """Where leverage takes the interacting function out of a block, effects that all actions share are still told."""
+    mains = [{"name": f"m{j}", "effect": "shared", "interacts": False} for j in range(8)]
+    study = make_study(horizon=1, covariates=[SHARED[0], *mains, {"name": "x"}])
+    rows = make_sites(study, {"a": 140})["a"]
+    weighted = weighed(study, rows)
+    assert 4 <= weighted.kept.rank[0] <= 14
+    assert weighted.sums.n.tolist() == [140]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_odd_designs_give_finite_sums_or_a_refusal(seed):
+    """Rare actions under an unscaled polynomial, a shared intercept, constant and doubled columns."""
+    rng = np.random.default_rng(seed)
+    n, levels = 80, list(range(5))
+    covariates = [
+        {"name": "u", "effect": "shared", "basis": {"kind": "polynomial", "degree": 3}},
+        {"name": "v", "effect": "shared", "interacts": bool(seed % 2)},
+        {"name": "x", "effect": "shared" if seed % 3 else "specific"},
+    ]
+    study = make_study(
+        horizon=1,
+        covariates=covariates,
+        actions={"levels": levels, "scale": "none" if seed % 4 else "unit"},
+        features={"intercept": "shared", "scale": "unit"},
+    )
+    action = np.where(rng.random(n) < 0.85, 0, rng.integers(0, 5, n))
+    u = rng.choice([0.0, 0.5, 1.0], n)
+    rows = read_trajectories(table_of(study, n, action=action, u=u, v=u, x=np.full(n, 0.5)), study).by_site()["a"]
+    weighted = weighed(study, rows)
+    assert all(np.isfinite(array).all() for array in weighted.sums.packed().values())
+    assert (np.linalg.eigvalsh(weighted.sums.schur[0]) > -1e-9).all()
+    assert weighted.kept.rank[0] <= weighted.kept.possible_rank[0]

@@ -25,6 +25,7 @@ MOST_SHRUNK = 0.05
 """Share of a block's patients whose weights may be made smaller; if more are far out, a function is taken out."""
 
 _SHRINKING_STEPS = 60
+_LEAST_WEIGHT = 1e-6  # a row that would count less than this share of its weight does not count at all
 _ROUNDING = 1e-9
 
 
@@ -38,7 +39,8 @@ def repair_leverage(plan: StepPlan) -> None:
         if not crowded:
             break
         for block in crowded:
-            plan.take_out_last(block, "LEVERAGE")
+            if not plan.take_out_last(block, "LEVERAGE"):
+                plan.take_out_last(None, "LEVERAGE")
         plan.leave_out_emptied("LEVERAGE")
         start[~np.isin(plan.actions, plan.kept_actions)] = 0.0
         plan.weights = start.copy()
@@ -70,6 +72,7 @@ def _shrink(plan: StepPlan, start: Array) -> list[int | None]:
                 target = cap / (1 - cap) * (1 - _ROUNDING * 1e6)
                 h = np.minimum(leverage[out], 1 - 1e-12)
                 plan.weights[out] *= target * (1 - h) / h
+                plan.weights[plan.weights < _LEAST_WEIGHT * start] = 0.0
                 far |= out
         if crowded:
             return crowded

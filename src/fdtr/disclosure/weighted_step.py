@@ -193,7 +193,8 @@ class StepPlan:
         """
         for block in self.blocks:
             touched = any(block is None or unit.action in (block, None) for unit in self.absorbed)
-            emptied = touched and self.rank(block) == 0
+            main = self.design.partly and self.rank_left() > 0  # effects that are the same at every action
+            emptied = touched and self.rank(block) == 0 and not main
             if emptied and block is not None:
                 self.leave_out(block, rule)
             elif emptied:
@@ -257,15 +258,16 @@ class StepPlan:
         return functions not in out and any((function,) not in out for function in functions)
 
     def repair_directions(self) -> None:
-        """Take functions out of blocks with few patients for what is shared."""
+        """Take functions out of blocks with few patients for what is shared; main effects out of the step."""
         for block in self.blocks:
             n, rank = self.patients(block), self.rank(block)
-            if n < PATIENTS_PER_DIRECTION * rank:
-                measured = f"{counted(n)} for {rank} independent shared features{self.at(block)}"
-                required = f"at least {PATIENTS_PER_DIRECTION} for each"
-                self.note("ACTION", measured, required, PATIENTS_PER_DIRECTION * rank / n)
+            self._note_directions(n, rank, self.at(block))
             while n < PATIENTS_PER_DIRECTION * self.rank(block):
                 self.take_out_last(block, "ACTION")
+        if self.design.partly:
+            self._note_directions(self.n, self.rank_left(), "")
+            while self.n < PATIENTS_PER_DIRECTION * self.rank_left():
+                self.take_out_last(None, "ACTION")
 
     def rows_of(self, block: int | None) -> NDArray[np.bool_]:
         """Which rows are those of a block, (n,)."""
@@ -353,6 +355,12 @@ class StepPlan:
 
     def _note_patients(self, measured: str, n: int) -> None:
         self.note("N", measured, self._at_least_patients, self.rules.min_patients / max(n, 1))
+
+    def _note_directions(self, n: int, rank: int, where: str) -> None:
+        if n < PATIENTS_PER_DIRECTION * rank:
+            measured = f"{counted(n)} for {rank} independent shared features{where}"
+            required = f"at least {PATIENTS_PER_DIRECTION} for each"
+            self.note("ACTION", measured, required, PATIENTS_PER_DIRECTION * rank / max(n, 1))
 
     def _note_cell(self, rule: RuleCode, count: int, where: str) -> None:
         self.note(rule, f"{counted(count)} {where}", self._at_least_cell, self.rules.min_cell / count)
