@@ -41,18 +41,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.normal_equations import minimum_norm
-from fdtr.disclosure import SiteValues, require_sites, required_sites
+from fdtr.disclosure import SiteValues, require_sites
 from fdtr.disclosure.blocks import absent, too_few_senders
+from fdtr.disclosure.total_counts import CommonRepairs, SiteCounts, agree
 from fdtr.errors import DisclosureError, InvalidSums, OtherStudy, WrongSite
 from fdtr.inference import SiteValue, pool
 from fdtr.inference.message_checks import Suspicion, suspicions
 from fdtr.inference.pooling import Pooling
+from fdtr.masking import FEWEST_HONEST
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
 
 __all__ = [
     "PooledMethod",
+    "combine_counts",
     "combine_messages",
+    "common_repairs",
     "doubtful_messages",
     "missing_columns",
     "pool_values",
@@ -76,13 +80,12 @@ def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
     _refuse_copies(messages)
     if study.disclosure.payload == "gram":  # a Gram passed rules under which a site may be seen by itself
         return total
-    constant = sum(c.effect == "shared" and c.level == "site" for c in study.covariates)
     if not study.rules.by_block:
         present = np.sum([message.sums.n > 0 for message in messages], axis=0)
-        require_sites(present.tolist(), study.disclosure.min_sites, constant)
+        require_sites(present.tolist(), study.disclosure.min_sites, study.site_level_covariates)
         return total
-    needed = required_sites(study.disclosure.min_sites, constant)
-    require_sites([len(messages)], study.disclosure.min_sites, constant)
+    needed = study.required_sites
+    require_sites([len(messages)], study.disclosure.min_sites, study.site_level_covariates)
     removed = too_few_senders(study.feature_map, [message.sums for message in messages], needed)
     rest = [replace(message, sums=message.sums.without_directions(removed)) for message in messages]
     sums = combine(rest).sums
@@ -93,6 +96,19 @@ def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
             "Nothing was written. Wait for more sites, or share fewer covariates in the study.",
         )
     return replace(total, sums=sums, removed=absent(study.feature_map, sums))
+
+
+def common_repairs(study: Study, opened: NDArray[np.uint64], n_sites: int) -> CommonRepairs:
+    """What all sites take out of a secure sum, from the opened total of the counts of `n_sites` sites."""
+    colluding = study.disclosure.colluding
+    fewest = max(study.required_sites, FEWEST_HONEST + colluding)
+    return agree(study.count_layout, study.count_layout.decode(opened, n_sites), fewest, colluding)
+
+
+def combine_counts(study: Study, counts: Sequence[SiteCounts]) -> CommonRepairs:
+    """What all sites would take out of a secure sum, where the counts of all are at hand, as in `fdtr run`."""
+    vectors = [study.count_layout.encode(site, lambda size: b"\1" * size) for site in counts]
+    return common_repairs(study, np.sum(vectors, axis=0, dtype=np.uint64), len(vectors))
 
 
 def missing_columns(total: Total) -> str:

@@ -44,12 +44,12 @@ def test_a_person_is_told_what_was_done_and_what_is_waited_for(parties):
     join(parties, "c")
     assert "Waiting for: Keys of b and c." in said(parties, "a", "site", "next")
     said(parties, "b", "site", "next")
-    assert "sums over 120 patients" in said(parties, "c", "site", "next", "--yes")
+    assert "66 numbers under masks" in said(parties, "c", "site", "next", "--yes")
     seen = said(parties, "x", "status", "shared")
     assert "test: round 1, masked, signed" in seen
-    assert "Next: Masked messages of a and b: `fdtr site next`." in seen
+    assert "Next: Masked counts of a and b: `fdtr site next`." in seen
     told = json.loads(hub(parties, "next", "shared", "--json"))
-    assert told["waits"].startswith("Masked messages of a and b")
+    assert told["waits"].startswith("Masked counts of a and b")
     with pytest.raises(FdtrError, match="Add --yes"):
         said(parties, "a", "site", "next")
     for name in "ab":

@@ -18,10 +18,14 @@ OPEN_TURNS = (
     *("prepare a", "withdraw a"),
     *("a", "b", "c", "hub", "a", "b", "c"),
 )
+_COUNTING = (
+    *("a", "b", "c", "a", "b"),  # keys and masked counts; c, who comes last, does both at once
+    *("hub", "a", "b", "c", "a", "b"),  # the list, signatures under it, openings; b, who opens last, masks its sums
+)
 MASKED_TURNS = (
     *("open", "join a", "join b", "join c"),
-    *("a", "b", "c", "prepare a", "withdraw a", "new-round"),
-    *("a", "b", "c", "a", "b"),  # keys and masked messages; c, who comes last, does both at once
+    *(*_COUNTING, "prepare a", "withdraw a", "new-round"),
+    *(*_COUNTING, "a", "c"),  # masked sums
     *("hub", "a", "b", "c", "a", "b"),  # the list, signatures under it, openings
     *("hub", "a", "b", "c"),
 )

@@ -153,9 +153,18 @@ class Parties:
     def all(self, *sites: str) -> list[StepsTaken]:
         return [self.site(site) for site in sites or self.sites]
 
+    def count(self, *sites: str) -> Parties:
+        """A secure sum until counts are signed for: in the sites' next turns they open them, and mask their sums."""
+        if self.snapshot.counting is not None:
+            self.all(*sites)
+            self.all(*sites)
+            self.hub(close=True)
+            self.all(*sites)
+        return self
+
     def play(self, *sites: str) -> None:
         """To the end, whatever was done before."""
-        for _ in range(6):
+        for _ in range(12):
             turns = self.all(*sites)
             if not any(turn.waits for turn in turns):
                 break

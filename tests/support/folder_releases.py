@@ -18,11 +18,13 @@ BOTH = pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
 
 
 def due(root: Path, *, masked: bool, **disclosure: object) -> Parties:
-    """Site a is about to release: in a masked round the keys are there."""
+    """Site a is about to release: in a masked round the keys are there, and the others opened their counts."""
     parties = Parties(root).set_up(study_of(masked=masked, disclosure=disclosure))
     parties.open()
     parties.join_all()
-    if masked:
+    if masked and parties.snapshot.counting is not None:
+        parties.count().all("b", "c")
+    elif masked:
         parties.all()
     return parties
 

@@ -75,8 +75,9 @@ def network(root: Path, sites: str = "abc", *, masked: bool, n: int = 120, **cha
     return Network(parties, study, {site: handler(root, site, study) for site in sites})
 
 
-def handler(root: Path, site: str, *studies: Study) -> RequestHandler:
-    listed = [ServedStudy(study, root / f"{site}.csv", root / f"{site}.policy") for study in studies]
+def handler(root: Path, site: str, *studies: Study, receive_only: bool = False) -> RequestHandler:
+    places = root / f"{site}.csv", root / f"{site}.policy"
+    listed = [ServedStudy(study, *places, receive_only=receive_only) for study in studies]
     return RequestHandler(site, listed, key_of(site), Audit(root / f"{site}.audit"), root / "homes" / site)
 
 

@@ -25,6 +25,9 @@ LikeSites = Annotated[
     int | None,
     typer.Option("--sites", min=1, help="Tell the cost of differential privacy at so many sites like this one."),
 ]
+ReceiveOnly = Annotated[
+    bool, typer.Option("--receive-only", help="Send nothing in this study, and learn from the others' total.")
+]
 PostYes = Annotated[bool, typer.Option("--yes", help="Do not ask before anything is posted.")]
 Json = Annotated[bool, typer.Option("--json", help="Print a machine's view instead of a person's.")]
 UNSIGNED = "unsigned: the study has no [roster], so nobody can tell who made a file. See `fdtr keys new`."

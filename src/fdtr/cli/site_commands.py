@@ -15,6 +15,7 @@ from fdtr.cli.options import (
     KeyPath,
     LikeSites,
     PostYes,
+    ReceiveOnly,
     RoundNumber,
     StudyPath,
     agreed,
@@ -23,7 +24,7 @@ from fdtr.cli.options import (
     spare_inputs,
 )
 from fdtr.disclosure import ValueMessage
-from fdtr.errors import FdtrError
+from fdtr.errors import FdtrError, WrongSite
 from fdtr.exchange.folder import site_session
 from fdtr.exchange.folder.round_snapshot import cautions
 from fdtr.exchange.folder.site_steps import take_site_steps
@@ -116,21 +117,29 @@ def fit(
     out: Annotated[Path, typer.Option(help="The policy to write; confidential to this site.")],
     site: SiteName = None,
     own: Own = None,
+    receive_only: ReceiveOnly = False,
     round_number: RoundNumber = 1,
     json: Json = False,
 ) -> None:
-    """Finish this site's policy at home from the hub's total. Writes one file, readable by you alone."""
+    """Finish this site's policy at home from the hub's total. Writes one file, readable by you alone.
+
+    A site whose sums may not leave learns from the others' total with --receive-only. Its ledger then refuses to
+    release sums for this study.
+    """
     spare_inputs(out, study, data, total, own)
-    inputs = _read_inputs(study, data, total, site, own, round_number)
-    fitted = fit_federated(inputs.study, inputs.rows, inputs.total, inputs.sent)
+    inputs = _read_inputs(study, data, total, site, own, round_number, receive_only)
+    fitted = fit_federated(inputs.study, inputs.rows, inputs.total, inputs.sent, receive_only=receive_only)
+    if receive_only:
+        site_ledger().receive_only(inputs.study.fingerprint, inputs.rows.site)
     fitted.policy.save(out)
     policy, members = fitted.policy, inputs.total.sites
+    others = len({*members} - {policy.site})
     reasons = fitted.choice.reasons(policy.site)
     if json:
         answer = {"site": policy.site, "method": policy.method, "sites": members, "policy": out}
         show.as_json({**answer, "settings": policy.settings, "reasons": reasons})
         return
-    show.line(f"Wrote {out}: the policy of {policy.site}, learnt with {len(members) - 1} other sites. Keep it here.")
+    show.line(f"Wrote {out}: the policy of {policy.site}, learnt with {others} other sites. Keep it here.")
     for reason in reasons:
         show.line(reason)
 
@@ -144,6 +153,7 @@ def evaluate(
     ] = None,
     site: SiteName = None,
     own: Own = None,
+    receive_only: ReceiveOnly = False,
     split: HeldOut = "folds",
     key: KeyPath = None,
     round_number: RoundNumber = 1,
@@ -164,7 +174,7 @@ def evaluate(
     if out is not None:
         spare_inputs(out, study, data, total, own, key)
         refuse_values(Study.load(study))  # before the work, not after it
-    inputs = _read_inputs(study, data, total, site, own, round_number)
+    inputs = _read_inputs(study, data, total, site, own, round_number, receive_only)
     signer = optional_key(key) if out is not None else None
     if out is not None:
         require_own(signer, inputs.rows.site, inputs.study.roster)
@@ -290,19 +300,29 @@ def _digest_of(path: Path) -> str:
 
 
 class _Inputs(NamedTuple):
-    """All that a site needs after the hub answered, `sent` as the message was sent."""
+    """All that a site needs after the hub answered, `sent` as the message was sent; None if the site only receives."""
 
     study: Study
     rows: Trajectories
     total: Total
-    sent: SiteSummary
+    sent: SiteSummary | None
 
 
-def _read_inputs(study: Path, data: Path, total: Path, site: str | None, own: Path | None, number: int) -> _Inputs:
+def _read_inputs(
+    study: Path, data: Path, total: Path, site: str | None, own: Path | None, number: int, receive_only: bool
+) -> _Inputs:
     """Read everything, and find the message as it was sent: given, kept at home, or computed again."""
     loaded = Study.load(study)
     answer = read_total(total, loaded, round_of(loaded, number))
     rows = read_trajectories(data, loaded, site)
+    if receive_only:
+        _require_receiver(answer, rows.site, own)
+        return _Inputs(loaded, rows, answer, None)
+    if rows.site not in answer.sites:
+        raise WrongSite(
+            f"The total does not contain site {rows.site!r}; it contains {', '.join(answer.sites)}. Nothing was "
+            "written. If this site sent nothing and is to learn from the others all the same, add --receive-only."
+        )
     sent = read_own(own, loaded) if own else find_kept(answer, rows.site, loaded)
     sent = sent or recomputed(loaded, rows, answer)
     if sent.site == rows.site and not is_made_from(loaded, rows, sent, site_ledger()):
@@ -313,6 +333,15 @@ def _read_inputs(study: Path, data: Path, total: Path, site: str | None, own: Pa
     return _Inputs(loaded, rows, answer, sent)
 
 
+def _require_receiver(total: Total, site: str, own: Path | None) -> None:
+    """Refuse to receive only where the site's own sums are in the total, or are given."""
+    if site in total.sites or own is not None:
+        raise WrongSite(
+            f"Site {site!r} is in the total, or its message was given with --own: what it sent has to be subtracted. "
+            "Nothing was written. Leave --receive-only out."
+        )
+
+
 def join(
     folder: FolderPath,
     site: Annotated[str, typer.Option("--site", help="This site's name, as in the roster.")],
@@ -321,18 +350,24 @@ def join(
     study: Annotated[
         Path | None, typer.Option(help="A study file of the same study with this site's own \\[columns].")
     ] = None,
+    receive_only: ReceiveOnly = False,
     json: Json = False,
 ) -> None:
     """Join a study's folder: accept the study and the roster in it. Posts nothing.
 
+    A site whose sums may not leave joins with --receive-only: it tells everybody so, signed, in its first step, and
+    finishes a policy from the others' total. That is for good in this study.
+
     Compare the fingerprints that it prints by telephone: from here on, another roster in the folder is refused.
     """
     own_study = Study.load(study) if study else None
-    joined = site_session.join(folder, site, data, key, optional_key(key), own_study)
+    joined = site_session.join(folder, site, data, key, optional_key(key), own_study, receive_only=receive_only)
     if json:
-        show.as_json({"site": site, "study": joined.study.name, "fingerprint": joined.study.fingerprint})
+        answer = {"site": site, "study": joined.study.name, "fingerprint": joined.study.fingerprint}
+        show.as_json({**answer, "receive_only": receive_only})
         return
-    show.line(f"Joined {folder} as {site}. Nothing was posted.")
+    role = ", to receive only: none of its sums will leave" if receive_only else ""
+    show.line(f"Joined {folder} as {site}{role}. Nothing was posted.")
     _show_accepted(joined.study)
     show.line(f"Next: {show.program()} site next {folder} --site {site}")
 
@@ -375,7 +410,7 @@ def site_next(
         for sentence in () if json else proposal.sentences:
             show.line(sentence)
         masked = joined.study.disclosure.secure_sum
-        how = "masked, so that nobody can read it" if masked else "where all parties read it"
+        how = "masked, so that nobody can read it alone" if masked else "where all parties read it"
         return yes or agreed(f"Post this in {joined.folder}, {how}?")
 
     steps = take_site_steps(joined, confirm=agree, key=optional_key(joined.key), out=out)

@@ -1,19 +1,23 @@
 """What a message of sums tells apart: its blocks, and the directions of the shared features that can be taken out.
 
 With p(a) ⊗ ψ(x) and as many action terms as actions in use, S of a step is one S_a for each action: everybody can
-compute S_a from it. A *block* is then one action of a step, and otherwise the whole step. A `Unit` is one function of
-the shared covariates in one block, or the reference level of a categorical covariate; taking it out of S treats its
-effect as the site's own.
+compute S_a from it. A *block* is then one action of a step, and otherwise the whole step. With fewer action terms the
+Gram Σ_a p(a)p(a)ᵀ ⊗ G_a may still give every G_a away: if the matrices p(a)p(a)ᵀ are independent, the step is
+`separable`, and small groups are looked for within each action although nothing can be taken out of one action alone.
+
+A `Unit` is one function of the shared covariates in one block, or the reference level of a categorical covariate;
+taking it out of S treats its effect as the site's own.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.schur import present
+from fdtr.algebra.schur import RANK_TOLERANCE, column_scale, present, whiten
 from fdtr.features import FeatureMap
 from fdtr.features.bases import Categorical
 from fdtr.summary import Removed, Sums
@@ -21,6 +25,8 @@ from fdtr.summary import Removed, Sums
 Array = NDArray[np.float64]
 
 _TOLERANCE = 1e-9
+_ALONE = 1e-6
+"""Sites tell a direction alone if all others hold no more than this share of its information."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +86,15 @@ class Design:
         return any(unit.action is not None for unit in self.units)
 
     @cached_property
+    def separable(self) -> bool:
+        """Whether Grams of single actions follow from a step's Gram, although it is one block."""
+        if self.by_action or not self.functions or not self.used:
+            return False
+        terms = self.features.embeddings[list(self.used), : self.features.n_shared, self.functions[0]]
+        squares = np.stack([np.outer(p, p).ravel() for p in terms])
+        return bool(np.linalg.matrix_rank(squares, tol=_TOLERANCE) == len(self.used))
+
+    @cached_property
     def partly(self) -> bool:
         """Whether some sums are those of one action and others of all: an effect is the same at every action."""
         own_main = any(not block.shared and not block.interacts for block in self.features.blocks)
@@ -125,51 +140,66 @@ def all_units(features: FeatureMap) -> tuple[Unit, ...]:
 
 
 def too_few_senders(features: FeatureMap, messages: Sequence[Sums], needed: int) -> tuple[Removed, ...]:
-    """Units that some sites sent at a step, and fewer than `needed`: a total would show those few by themselves.
+    """Directions that fewer than `needed` sites sent at a step: a total would show those few by themselves.
 
-    Eliminating one may leave nothing of another at a site, so that it is looked at again.
+    These are directions of single columns, and of combinations: where two columns are equal at all sites but one, the
+    difference is that site's alone. Eliminating one may leave nothing of another at a site, so that all are looked at
+    again.
     """
-    units, removed = all_units(features), []
+    removed = []
     for step in range(messages[0].horizon):
-        rest, out = [message.at(step) for message in messages], []
-        while few := _sent_by_few(units, rest, needed):
-            out += few
-            gone = _removed(features, out, step=0)
+        rest = [message.at(step) for message in messages]
+        out = np.zeros((features.n_shared, 0))
+        while (few := _told_by_few([sums.schur[0] for sums in rest], needed)).shape[1]:
+            out = np.hstack([out, few])
+            gone = Removed(0, (), tuple(map(tuple, out.tolist())))
             rest = [message.at(step).without_directions([gone]) for message in messages]
-        if out:
-            removed.append(_removed(features, out, step))
+        if out.shape[1]:
+            removed.append(Removed(step, (), tuple(map(tuple, out.tolist()))))
     return tuple(removed)
 
 
+def _told_by_few(schurs: Sequence[Array], needed: int) -> Array:
+    """Directions V (d0, k) in which fewer than `needed` of the matrices S_j, and at least one, are not zero.
+
+    With W such that Wᵀ(Σ_j S_j)W = I and B_j = WᵀS_jW, a set F of sites tells a direction alone where Σ_{j∈F} B_j has
+    the eigenvalue 1. The largest eigenvalues of the B_j say which sets need to be looked at.
+    """
+    whitener = whiten(np.sum(schurs, axis=0)).matrix
+    parts = [whitener.T @ schur @ whitener for schur in schurs]
+    largest = np.array([np.linalg.eigvalsh(part)[-1] if len(part) else 0.0 for part in parts])
+    alone = 1.0 - _ALONE
+    candidates = np.flatnonzero(largest >= alone - np.sort(largest)[::-1][: needed - 2].sum())
+    found = [np.zeros((len(schurs[0]), 0))]
+    for few in combinations(candidates.tolist(), min(needed - 1, len(candidates))):
+        if few and largest[list(few)].sum() >= alone:
+            values, vectors = np.linalg.eigh(np.sum([parts[j] for j in few], axis=0))
+            found.append(whitener @ vectors[:, values >= alone])
+    return np.hstack(found)
+
+
 def absent(features: FeatureMap, total: Sums) -> tuple[Removed, ...]:
-    """Units of which a total tells nothing at a step: nobody sent them, or too few did, and they were eliminated.
+    """Directions of which a total tells nothing at a step: nobody sent them, or too few did, and they were eliminated.
 
     Eliminating these from a message that is in the total leaves its part of it.
     """
     units, removed = all_units(features), []
     for step, schur in enumerate(total.schur):
-        out = [unit for unit in units if not _is_in(schur, unit)]
-        if out:
-            removed.append(_removed(features, out, step))
+        scale = column_scale(schur)
+        values, vectors = np.linalg.eigh(schur * np.outer(scale, scale))
+        nothing = scale[:, None] * vectors[:, values < RANK_TOLERANCE]
+        if nothing.shape[1]:
+            names = [describe(features, unit) for unit in units if not _is_in(schur, unit)]
+            out = directions_of([unit for unit in units if not _is_in(schur, unit)], features.n_shared)
+            if np.linalg.matrix_rank(out) < nothing.shape[1]:
+                names.append("combinations of columns")
+            removed.append(Removed(step, tuple(names), tuple(map(tuple, nothing.tolist()))))
     return tuple(removed)
-
-
-def _sent_by_few(units: Sequence[Unit], messages: Sequence[Sums], needed: int) -> list[Unit]:
-    """Units that some messages of one step hold, and fewer than `needed`."""
-    senders = [sum(_is_in(message.schur[0], unit) for message in messages) for unit in units]
-    return [unit for unit, count in zip(units, senders, strict=True) if 0 < count < needed]
 
 
 def _is_in(schur: Array, unit: Unit) -> bool:
     """Whether S (d0, d0) tells something of a unit."""
     return bool(present(unit.directions, schur).shape[1])
-
-
-def _removed(features: FeatureMap, units: Sequence[Unit], step: int) -> Removed:
-    """Units as one elimination at a step."""
-    directions = directions_of(units, features.n_shared)
-    names = tuple(describe(features, unit) for unit in units)
-    return Removed(step, names, tuple(tuple(row) for row in directions.tolist()))
 
 
 def describe(features: FeatureMap, unit: Unit) -> str:

@@ -211,13 +211,14 @@ class Pair:
     """The smallest non-empty cell of the 2×2 table of two indicators within a group: its `count`.
 
     `first` and `second` are the rows of ψ behind the two: one, or for a reference level all of its covariate. `first`
-    comes before `second` in the study.
+    comes before `second` in the study. `cells` counts the four cells of the table.
     """
 
     count: int
     group: int
     first: tuple[int, ...]
     second: tuple[int, ...]
+    cells: tuple[int, ...]
 
     def named(self, features: FeatureMap) -> Smallest:
         """The same, with names; groups are actions."""
@@ -271,9 +272,10 @@ def count_pairs(
         table = np.stack([joint[group], first_only, first_only.T, neither])
         for i, j in zip(*np.triu_indices(len(some), 1), strict=True):
             first, second = sorted((some[i], some[j]))
+            order = [0, 1, 2, 3] if first == some[i] else [0, 2, 1, 3]
             filled = table[:, i, j][table[:, i, j] > 0]
             if len(filled) and not (references and covariate[first[0]] == covariate[second[0]]):
-                pairs.append(Pair(int(filled.min()), group, first, second))
+                pairs.append(Pair(int(filled.min()), group, first, second, tuple(map(int, table[order, i, j]))))
     return pairs
 
 

@@ -129,15 +129,18 @@ def with_weights(summary: SiteSummary, sums: Sums, rules: Rules) -> SiteSummary:
     return replace(summary, sums=replace(sums, n=n), mean_weight=1.0 - rules.jitter / 2)
 
 
-def release_weighted(summary: SiteSummary, weighted: WeightedSums, rules: Rules, once: Once | None = None) -> Message:
+def release_weighted(
+    summary: SiteSummary, weighted: WeightedSums, rules: Rules, once: Once | None = None, *, counted: bool = False
+) -> Message:
     """Make a message of weighted, repaired sums in place of those of the exact `summary`, or refuse with every reason.
 
     Numbers of patients are rounded up to tens. `once` judges the message by the ledger. Refused is only what no repair
-    helps, and a message with nothing left that could have told something.
+    helps, and a message with nothing left that could have told something; but not what a site sends after its counts
+    were opened, `counted`, because the others then wait for it: it sends zeros.
     """
     sent = with_weights(summary, weighted.sums, rules)
     verdicts = [*weighted.verdicts, *([once(sent)] if once is not None else [])]
-    nothing = not weighted.kept.share or not sent.sums.n.any()
+    nothing = not counted and (not weighted.kept.share or not sent.sums.n.any())
     broken = [v for v in verdicts if v.refuses or (nothing and (v.withholds or v.repaired))]
     if broken:
         raise DisclosureError(broken[0].rule, refusal(summary.site, broken))

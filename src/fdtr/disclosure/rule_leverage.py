@@ -1,9 +1,14 @@
 """Rule LEVERAGE: nobody is so far out that the sums show them. Their rows count less, until the rule holds.
 
-The leverage of a row in its block is w φ̃ᵀS⁺φ̃, where φ̃ is what the site's own features leave of the shared ones. It may
-be 1.4/√n_a, or `max_leverage` where enough rows point where it does, and half as far or farther.
+The leverage of a row in its block is h = w φ̃ᵀS⁺φ̃, where φ̃ is what the site's own features leave of the shared ones. It
+may be 1.4/√n_a, or `max_leverage` where enough rows point where it does, and half as far or farther.
+
+Over the steps of a patient, evidence adds up. Against the spread of S over random patients, one row of leverage h
+moves S by n_a h²/2 (squared, in standard deviations). The sum of this over a patient's rows may be what rule NUMBERS
+allows to be told of a typical patient; rows among enough others alike count 1/`min_cell` at most.
 """
 
+from collections.abc import Sequence
 from math import sqrt
 
 import numpy as np
@@ -12,7 +17,7 @@ from numpy.typing import NDArray
 from fdtr.algebra.schur import as_own, leverage_map
 from fdtr.disclosure.blocks import directions_of
 from fdtr.disclosure.facts import measure_leverage
-from fdtr.disclosure.rules import counted
+from fdtr.disclosure.rules import counted, membership
 from fdtr.disclosure.weighted_step import IN_PART, StepPlan
 
 Array = NDArray[np.float64]
@@ -21,35 +26,117 @@ LEVERAGE_FACTOR = 1.4
 ALIKE_COSINE, ALIKE_SHARE = 0.95, 0.5
 """A row is hidden by others that point almost where it does, and at least half as far."""
 
-MOST_SHRUNK = 0.05
+MOST_SHRUNK = 0.2
 """Share of a block's patients whose weights may be made smaller; if more are far out, a function is taken out."""
+
+MOST_SHRUNK_TOGETHER = 0.5
+"""The same in a secure sum, where a function that few sites send is lost to all."""
 
 _SHRINKING_STEPS = 60
 _LEAST_WEIGHT = 1e-6  # a row that would count less than this share of its weight does not count at all
 _ROUNDING = 1e-9
+_MARGIN = 1e-3  # weights are made smaller by this more than needed: other rows' leverage grows a little
 
 
-def repair_leverage(plan: StepPlan) -> None:
-    """Let rows that are far out count less; where more than a few are, take a function out of their block."""
-    plan.weights[~np.isin(plan.actions, plan.kept_actions)] = 0.0
-    start = plan.weights.copy()
+def repair_leverage(plans: Sequence[StepPlan], largest: float, most_shrunk: float = MOST_SHRUNK) -> None:
+    """Let rows that are far out count less, at one step or over all; nobody's evidence exceeds `largest` then.
+
+    If these are more than a share `most_shrunk` of the patients, functions are taken out instead.
+    """
+    for plan in plans:
+        plan.weights[~np.isin(plan.actions, plan.kept_actions)] = 0.0
+    start = [plan.weights.copy() for plan in plans]
+    for _ in range(_SHRINKING_STEPS):
+        for number, plan in enumerate(plans):
+            _repair_step(plan, start[number], most_shrunk)
+        over = _shrink_over_steps(plans, start, largest, most_shrunk)
+        if not over.any():
+            break
+    else:  # weights that do not settle
+        for plan in plans:
+            plan.weights[over[: len(plan.weights)]] = 0.0
+            plan.forget("products", "schur", "shares")
+    for plan, before in zip(plans, start, strict=True):
+        count = int(np.sum(plan.weights < before * (1 - _ROUNDING)))
+        if count and not plan.withheld:
+            plan.repairs.setdefault("LEVERAGE", []).append(f"{counted(count)}{IN_PART}")
+        plan.largest_leverage = float(_leverage(plan)[0].max(initial=0.0)) if plan.blocks else 0.0
+
+
+def _repair_step(plan: StepPlan, start: Array, most_shrunk: float) -> None:
+    """Hold the rule at one step; `start` are the weights before any was made smaller."""
     while not plan.withheld:
         plan.forget("products", "schur", "shares")
-        crowded = _shrink(plan, start)
+        crowded = _shrink(plan, start, most_shrunk)
         if not crowded:
             break
         for block in crowded:
-            if not plan.take_out_last(block, "LEVERAGE"):
-                plan.take_out_last(None, "LEVERAGE")
-        plan.leave_out_emptied("LEVERAGE")
-        start[~np.isin(plan.actions, plan.kept_actions)] = 0.0
-        plan.weights = start.copy()
-    shrunk = int(np.sum(plan.weights < start * (1 - _ROUNDING)))
-    if shrunk and not plan.withheld:
-        plan.repairs.setdefault("LEVERAGE", []).append(f"{counted(shrunk)}{IN_PART}")
+            _take_out_of(plan, block, start)
 
 
-def _shrink(plan: StepPlan, start: Array) -> list[int | None]:
+def _take_out_of(plan: StepPlan, block: int | None, start: Array) -> None:
+    """Take the last function out of a block, or out of the step; weights begin anew."""
+    if not plan.take_out_last(block, "LEVERAGE"):
+        plan.take_out_last(None, "LEVERAGE")
+    plan.leave_out_emptied("LEVERAGE")
+    start[~np.isin(plan.actions, plan.kept_actions)] = 0.0
+    plan.weights = start.copy()
+    plan.forget("products", "schur", "shares")
+
+
+def _shrink_over_steps(
+    plans: Sequence[StepPlan], start: Sequence[Array], largest: float, most_shrunk: float
+) -> NDArray[np.bool_]:
+    """One pass over the patients whose evidence over all steps exceeds `largest`; returns who they were, (n,)."""
+    by_step = [_evidence(plan, largest) for plan in plans]
+    totals = np.zeros(max((len(part) for part in by_step), default=0))
+    shrunk = np.zeros(len(totals), bool)
+    for plan, part, before in zip(plans, by_step, start, strict=True):
+        totals[: len(part)] += part
+        shrunk[: len(part)] |= plan.weights < before * (1 - _ROUNDING)
+    over = totals > largest * (1 + _ROUNDING)
+    if np.sum(over | shrunk) > max(1, int(most_shrunk * len(totals))) and over.any():
+        sums = {
+            (number, block): float(part[plan.rows_of(block) & over[: len(part)]].sum())
+            for number, (plan, part) in enumerate(zip(plans, by_step, strict=True))
+            for block in plan.blocks
+        }
+        number, block = max(sums, key=lambda place: sums[place])
+        _note_evidence(plans[number], float(totals.max()), largest)
+        _take_out_of(plans[number], block, start[number])
+        return over
+    for plan, part in zip(plans, by_step, strict=True):
+        rows = over[: len(part)] & (part > 0)
+        if rows.any():
+            _note_evidence(plan, float(totals.max()), largest)
+            scale = np.sqrt(largest / totals[: len(part)][rows]) * (1 - _MARGIN)
+            h = np.minimum(_leverage(plan)[0][rows], 1 - 1e-12)
+            plan.weights[rows] *= scale * (1 - h) / (1 - scale * h)
+            plan.forget("products", "schur", "shares")
+    return over
+
+
+def _note_evidence(plan: StepPlan, worst: float, largest: float) -> None:
+    measured = f"over all steps one patient who is far out is found with an AUC of {membership(worst):.2f}"
+    plan.note("LEVERAGE", measured, f"at most {membership(largest):.2f}", sqrt(worst / largest))
+
+
+def _evidence(plan: StepPlan, largest: float) -> Array:
+    """n_a h²/2 of every row, (n,); of rows among others alike at most 1/`min_cell`, where it matters."""
+    if not plan.blocks:
+        return np.zeros(len(plan.weights))
+    leverage, roots = _leverage(plan)
+    evidence = np.zeros(len(leverage))
+    for block in plan.blocks:
+        rows = plan.rows_of(block)
+        evidence[rows] = plan.patients(block) * leverage[rows] ** 2 / 2
+        much = np.flatnonzero(rows & (evidence > max(largest / plan.horizon, 1 / plan.rules.min_cell) / 2))
+        hidden = _hidden_by_others(plan, much, rows, leverage, roots)
+        evidence[much[hidden]] = np.minimum(evidence[much[hidden]], 1 / plan.rules.min_cell)
+    return evidence
+
+
+def _shrink(plan: StepPlan, start: Array, most_shrunk: float) -> list[int | None]:
     """Shrink weights from `start` until LEVERAGE holds; returns blocks in which too many rows would have to."""
     for _ in range(_SHRINKING_STEPS):
         leverage, roots = _leverage(plan)
@@ -66,10 +153,10 @@ def _shrink(plan: StepPlan, start: Array) -> list[int | None]:
                 measured = f"one patient has a leverage of {worst:.2f}{plan.at(block)}"
                 required = f"at most {cap:.2f}, or {plan.rules.max_leverage:g} among others alike"
                 plan.note("LEVERAGE", measured, required, worst / cap)
-                most = max(1, int(MOST_SHRUNK * plan.patients(block)))
+                most = max(1, int(most_shrunk * plan.patients(block)))
                 if np.sum(out | (rows & (plan.weights < start * (1 - _ROUNDING)))) > most:
                     crowded.append(block)
-                target = cap / (1 - cap) * (1 - _ROUNDING * 1e6)
+                target = cap / (1 - cap) * (1 - _MARGIN)
                 h = np.minimum(leverage[out], 1 - 1e-12)
                 plan.weights[out] *= target * (1 - h) / h
                 plan.weights[plan.weights < _LEAST_WEIGHT * start] = 0.0
@@ -77,7 +164,6 @@ def _shrink(plan: StepPlan, start: Array) -> list[int | None]:
         if crowded:
             return crowded
         if not far.any():
-            plan.largest_leverage = float(leverage.max(initial=0.0))
             return []
         plan.forget("products", "schur", "shares")
     return [block for block in plan.blocks if (far & plan.rows_of(block)).any()]

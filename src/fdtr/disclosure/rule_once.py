@@ -12,6 +12,7 @@ coarser, cannot be subtracted from a sum over other features. Other values of th
 another total, split or study changes the policies, but only a limited number of times (`MOST_VALUES`).
 """
 
+import hashlib
 import hmac
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,11 +46,17 @@ def plain_id(patient: str) -> bytes:
     return unicodedata.normalize("NFC", patient).strip().encode()
 
 
-def drawn(secret: bytes, patients: Sequence[str]) -> NDArray[np.float64]:
-    """A number in [0, 1) for each id, (n,), that nobody can compute without the secret."""
-    digests = b"".join(hmac.digest(secret, b"weight " + plain_id(patient), "sha256")[:8] for patient in patients)
-    numbers: NDArray[np.float64] = (np.frombuffer(digests, ">u8") >> np.uint64(11)) / 2.0**53
-    return numbers
+def drawn(secret: bytes, patients: Sequence[str], horizon: int) -> NDArray[np.float64]:
+    """A number in [0, 1) for each step and id, (H, n), that nobody can compute without the secret.
+
+    One number a patient for all steps could be solved for: with known covariates every step adds equations.
+    """
+    ids = [plain_id(patient) for patient in patients]
+    per_digest = hashlib.sha256().digest_size // 8
+    blocks = [b"weight %d " % block for block in range(-(-horizon // per_digest))]
+    digests = b"".join(hmac.digest(secret, block + patient, "sha256") for patient in ids for block in blocks)
+    numbers = (np.frombuffer(digests, ">u8") >> np.uint64(11)) / 2.0**53
+    return np.ascontiguousarray(numbers.reshape(len(ids), per_digest * len(blocks))[:, :horizon].T)
 
 
 @dataclass(frozen=True, repr=False)
@@ -151,8 +158,8 @@ class EarlierReleases(Protocol):
         """The latest message by which a site released these very patients for this study; None where none did."""
         ...
 
-    def draws(self, patients: Sequence[str], *, make: bool) -> NDArray[np.float64] | None:
-        """A number in [0, 1) for each id, (n,), the same in every release; None where no secret is, nor to `make`."""
+    def draws(self, patients: Sequence[str], horizon: int, *, make: bool) -> NDArray[np.float64] | None:
+        """A number in [0, 1) for each step and id, (H, n), the same in every release; None where there is no secret."""
         ...
 
 
@@ -177,6 +184,13 @@ def nothing_near(release: Release, measured: str) -> Verdict:
     return Verdict("ONCE", None, True, measured, _requirement(release, release.margin))
 
 
+def receives_only(since: str) -> Verdict:
+    """The verdict on sums of a site that said that it only receives in this study, at the time `since`."""
+    measured = f"since {since[:10]} this site only receives in this study"
+    advice = "Its sums could be told from two totals, one without it and one with it. Another study starts anew."
+    return Verdict("ONCE", None, False, measured, "nothing from a site that only receives", advice=advice)
+
+
 def _too_near(release: Release, before: Earlier, step: int, differ: int) -> Verdict:
     measured = f"{differ} patient{'s differ' if differ > 1 else ' differs'} from {_those(before)}"
     required = f"more than {before.margin} that differ, or none" if step else _requirement(release, before.margin)
@@ -185,7 +199,7 @@ def _too_near(release: Release, before: Earlier, step: int, differ: int) -> Verd
 
 def _other_numbers(release: Release, before: Earlier, step: int) -> bool:
     """Whether the same features of the same patients gave other numbers before, in the whole table or at a step."""
-    if not before.feature_map == release.feature_map != VALUES:
+    if not before.feature_map == release.feature_map != VALUES or not release.content:  # "": not known yet
         return False
     if step == 0:
         return before.content != release.content

@@ -11,7 +11,8 @@ privacy.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil, floor, log10
+from math import ceil, floor, inf, log10, sqrt
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -24,6 +25,9 @@ Payload = Literal["schur", "gram"]
 _ROUNDING = 1e-9
 BLOCK_JITTER = 0.2
 """From this jitter on, sums are no longer exact enough for the attacks that the rules on all columns answer."""
+
+PATIENTS_PER_DIRECTION = 10
+"""Rule ACTION: with fewer, subset sums recover two-valued outcomes of patients whose covariates are known."""
 
 ACTION_MARGIN = 10
 """Patients at an action must exceed the length of ψ by this: with fewer, the sums could be solved for its rows."""
@@ -261,6 +265,44 @@ def require_patients(site: str, what: str, n: int, least: int) -> None:
             f"Site {site!r} may not release {what}: rule N: {n} patients; the study asks for at least {least}. "
             "Nothing was written. Do not forward this message.",
         )
+
+
+def membership(share: float) -> float:
+    """AUC with which a patient whose trajectory is known is told to be in the sums; `share` is Σ p/n_a.
+
+    >>> round(membership(1.4166), 2)
+    0.8
+    """
+    return NormalDist().cdf(sqrt(max(share, 0.0) / 2))
+
+
+def largest_share(max_membership: float) -> float:
+    """The largest Σ p/n_a of a patient under rule NUMBERS: 2 Φ⁻¹(AUC)²."""
+    return 2 * NormalDist().inv_cdf(max_membership) ** 2 if max_membership < 1 else inf
+
+
+def patients_for(rank: int) -> int:
+    """Patients that rule ACTION asks of a block with `rank` independent directions.
+
+    At least ten for each direction, and twice the r(r+1)/2 numbers of S: with as many numbers as patients, somebody
+    who knows all covariates could solve for the weights.
+
+    >>> patients_for(3), patients_for(12)
+    (30, 156)
+    """
+    return max(PATIENTS_PER_DIRECTION * rank, rank * (rank + 1))
+
+
+def numbers_told(rank: int, last: bool) -> float:
+    """p, the independent numbers that a block with `rank` directions tells: S, s, s_r, σ̂² and u.
+
+    At the `last` step Y is the reward, and s tells nothing beside s_r.
+
+    >>> numbers_told(2, last=False), numbers_told(0, last=False)
+    (9.0, 0.0)
+    """
+    slope = 3 if last else 5
+    return rank * (rank + slope) / 2 + 2 if rank else 0.0
 
 
 def up_to_tens(n: float) -> int:

@@ -21,7 +21,17 @@ from fdtr.disclosure.facts import (
     measure_bounds,
     why_absorbed,
 )
-from fdtr.disclosure.rules import Rules, Verdict, counted, judge_bounds, judge_collinear
+from fdtr.disclosure.rules import (
+    PATIENTS_PER_DIRECTION,
+    Rules,
+    Verdict,
+    counted,
+    judge_bounds,
+    judge_collinear,
+    numbers_told,
+    patients_for,
+)
+from fdtr.disclosure.total_counts import CommonRepairs, CountLayout
 from fdtr.errors import RuleCode
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import WeightedProducts, accumulate_weighted
@@ -30,12 +40,10 @@ from fdtr.summary import Sums, summarize_step
 from fdtr.trajectories import Step, Trajectories
 
 Array = NDArray[np.float64]
-
-PATIENTS_PER_DIRECTION = 10
-"""Rule ACTION: with fewer, subset sums recover two-valued outcomes of patients whose covariates are known."""
+Counts = NDArray[np.int64]
 
 IN_PART = " in part"
-"""Ends the words for rows that count less; a secure sum allows no other repair."""
+"""Ends the words for rows that count less."""
 
 
 @dataclass(eq=False)
@@ -70,11 +78,12 @@ class StepPlan:
 
     @classmethod
     def of(cls, rows: Trajectories, features: FeatureMap, fit: Fit, h: int, rules: Rules, weights: Array) -> "StepPlan":
-        """Step `h` before anything is taken out; `weights` (n,) are those of the patients at the first step."""
+        """Step `h` before anything is taken out; `weights` (n,) are those of all patients at it."""
         step, exact = rows.step(h), fit.statistics[h]
         used = tuple(int(a) for a in np.flatnonzero(exact.action_counts))
         design = Design(features, used)
-        groups = np.arange(features.n_actions) if design.by_action else np.zeros(features.n_actions, np.intp)
+        apart = design.by_action or design.separable or not rules.alone
+        groups = np.arange(features.n_actions) if apart else np.zeros(features.n_actions, np.intp)
         cells = count_cells(step, features, groups, rules.min_cell)
         return cls(
             number=h,
@@ -98,17 +107,24 @@ class StepPlan:
     @property
     def blocks(self) -> list[int | None]:
         """Blocks whose rows count."""
-        if self.withheld or not self.step.n:
-            return []
-        return [a for a in self.design.used if a not in self.left_out] if self.design.by_action else [None]
+        return list(self.kept_actions) if self.design.by_action else [None] * bool(self.kept_actions)
 
     @property
     def kept_actions(self) -> list[int]:
         """Actions whose rows count."""
         return [] if self.withheld else [a for a in self.design.used if a not in self.left_out]
 
+    @property
+    def groups_kept(self) -> list[tuple[int, int | None]]:
+        """Groups of patients in which cells are counted, each with the block that it belongs to."""
+        if self.design.separable:
+            return [(action, None) for action in self.kept_actions] if self.blocks else []
+        return [(0 if block is None else block, block) for block in self.blocks]
+
     def patients(self, block: int | None) -> int:
         """n_a, the true number of patients of a block."""
+        if block is None and len(self.cells.n) > 1:
+            return int(self.cells.n[self.kept_actions].sum())
         return int(self.cells.n[0 if block is None else block])
 
     @property
@@ -152,13 +168,20 @@ class StepPlan:
             if self.design.partly:
                 told += self._numbers(self.rank_left()) / self.n
             shares[slice(None) if block is None else block] = told
+        if self.design.separable:  # what can be told of one action, where it is more
+            told_apart = self._numbers(self._functions_left())
+            for action in self.kept_actions:
+                shares[action] = max(shares[action], told_apart / self.cells.n[action])
         shares[[a for a in range(len(shares)) if a not in self.kept_actions]] = 0.0
         return shares
 
+    def _functions_left(self) -> int:
+        """Shared functions that are not taken out of a step with one block; at most its rank."""
+        left = sum(unit not in self.absorbed for unit in self.design.units)
+        return min(left, self.rank(None))
+
     def _numbers(self, rank: int) -> float:
-        """p: at the last step Y is the reward, and s tells nothing beside s_r."""
-        slope = 3 if self.number == self.horizon - 1 else 5
-        return rank * (rank + slope) / 2 + 2 if rank else 0.0
+        return numbers_told(rank, last=self.number == self.horizon - 1)
 
     # Repairs.
 
@@ -199,24 +222,31 @@ class StepPlan:
                 self.leave_out(block, rule)
             elif emptied:
                 self._withhold(rule)
-        if not self.withheld and self.n < self.rules.min_patients:
+        if self.rules.alone and not self.withheld and self.n < self.rules.min_patients:
             self._note_patients(f"{counted(self.n)} {'is' if self.n == 1 else 'are'} left", self.n)
             self._withhold("N")
 
-    def require_patients(self) -> None:
+    def require_patients(self, least: int) -> None:
         """Withhold a step of too few patients."""
-        if self.step.n < self.rules.min_patients:
-            self._note_patients(counted(self.step.n), self.step.n)
+        if self.step.n < least:
+            self.note("N", counted(self.step.n), f"at least {least}", least / max(self.step.n, 1))
             self._withhold("N")
 
     def leave_out_rare_actions(self) -> None:
-        """Leave out the rows of actions with few patients."""
-        for block in self.blocks:
-            n = self.patients(block)
-            if block is not None and n < self.rules.min_action:
-                required = f"none or at least {self.rules.min_action}"
-                self.note("ACTION", f"{counted(n)}{self.at(block)}", required, self.rules.min_action / n)
-                self.leave_out(block, "ACTION")
+        """Leave out the rows of actions with few patients.
+
+        Of a separable step these are all with too few for its functions, which cannot be taken out of one action.
+        """
+        if not (self.design.by_action or self.design.separable):
+            return
+        needed = self.rules.min_action
+        if self.design.separable and self.blocks:
+            needed = max(needed, patients_for(self._functions_left()))
+        for action in self.kept_actions:
+            n = int(self.cells.n[action])
+            if n < needed:
+                self.note("ACTION", f"{counted(n)}{self.at(action)}", f"none or at least {needed}", needed / n)
+                self.leave_out(action, "ACTION")
 
     def repair_cells(self) -> None:
         """Take out what would show few patients."""
@@ -224,23 +254,25 @@ class StepPlan:
             ("CELL", self.cells.rarer, "in the rarer of two values of"),
             ("NONZERO", self.cells.apart, "apart from zero or from the most common value in"),
         ]
-        for block in self.blocks:
-            group = 0 if block is None else block
+        for group, block in self.groups_kept:
             for rule, counts, which in kinds:
                 for function in self.design.functions:
                     count = int(counts[group, function])
                     if 0 < count < self.rules.min_cell:
-                        where = f'{which} column "{label_of(self.features, function)}"{self.at(block)}'
+                        where = f'{which} column "{label_of(self.features, function)}"{self._at_group(group)}'
                         self._note_cell(rule, count, where)
                         self.take_out(block, (function,), rule)
             self._repair_references(block, group)
             self._repair_pairs(block, group)
 
+    def _at_group(self, group: int) -> str:
+        return self.at(group if self.design.by_action or self.design.separable else None)
+
     def _repair_references(self, block: int | None, group: int) -> None:
         for (where, functions), count in self.references.items():
             if where == group and 0 < count < self.rules.min_cell:
                 name = label_of(self.features, functions[0])
-                self._note_cell("REF", count, f'at the reference level beside "{name}"{self.at(block)}')
+                self._note_cell("REF", count, f'at the reference level beside "{name}"{self._at_group(group)}')
                 self.take_out(block, functions, "REF")
 
     def _repair_pairs(self, block: int | None, group: int) -> None:
@@ -249,7 +281,9 @@ class StepPlan:
                 continue
             if all(self._is_left(block, functions) for functions in (pair.first, pair.second)):
                 first, second = (label_of(self.features, functions[0]) for functions in (pair.first, pair.second))
-                self._note_cell("PAIR", pair.count, f'in a cell of columns "{first}" and "{second}"{self.at(block)}')
+                self._note_cell(
+                    "PAIR", pair.count, f'in a cell of columns "{first}" and "{second}"{self._at_group(group)}'
+                )
                 self.take_out(block, pair.second, "PAIR")
 
     def _is_left(self, block: int | None, functions: tuple[int, ...]) -> bool:
@@ -262,11 +296,11 @@ class StepPlan:
         for block in self.blocks:
             n, rank = self.patients(block), self.rank(block)
             self._note_directions(n, rank, self.at(block))
-            while n < PATIENTS_PER_DIRECTION * self.rank(block):
+            while n < patients_for(self.rank(block)):
                 self.take_out_last(block, "ACTION")
         if self.design.partly:
             self._note_directions(self.n, self.rank_left(), "")
-            while self.n < PATIENTS_PER_DIRECTION * self.rank_left():
+            while self.n < patients_for(self.rank_left()):
                 self.take_out_last(None, "ACTION")
 
     def rows_of(self, block: int | None) -> NDArray[np.bool_]:
@@ -283,6 +317,41 @@ class StepPlan:
         self.withheld = True
         self.forget("shares", "schur")
         self.repairs.setdefault(rule, []).append("the whole step")
+
+    def apply(self, common: CommonRepairs) -> None:
+        """Take out what all sites of a secure sum take out."""
+        for step, action, functions in common.functions:
+            if step == self.number:
+                for block in [None, *self.blocks] if action is None else [action]:
+                    self.take_out(block, functions, "SITES")
+        for step, action in common.blocks:
+            if step == self.number and action in self.kept_actions:
+                self.leave_out(action, "SITES")
+        if self.number in common.steps and not self.withheld:
+            self._withhold("SITES")
+        self.forget("products")
+
+    def counts(self, layout: CountLayout) -> tuple[Counts, Counts, Counts, Counts, Counts]:
+        """Patients (A,), functions that are told (A, F), cells (A, F), references (A, R) and pairs (A, P, 4)."""
+        n_actions, functions = self.features.n_actions, layout.functions
+        patients = np.zeros(n_actions, np.int64)
+        sends, cells = np.zeros((2, n_actions, len(functions)), np.int64)
+        references = np.zeros((n_actions, len(layout.references)), np.int64)
+        pairs = np.zeros((n_actions, len(layout.pairs), 4), np.int64)
+        schur = self.summarize().schur[0]
+        told = {(u.action, u.functions[0]) for u in self.design.units if present(u.directions, schur).shape[1]}
+        for action in self.kept_actions if self.blocks else []:
+            patients[action] = self.cells.n[action]
+            for f, function in enumerate(functions):
+                if (action, function) in told or (None, function) in told:
+                    varies = self.cells.rarer[action, function] + self.cells.apart[action, function]
+                    sends[action, f], cells[action, f] = 1, varies or patients[action]
+            for r, level in enumerate(layout.references):
+                references[action, r] = self.references.get((action, level), 0) * sends[action].any()
+        for pair in self.pairs:
+            if patients[pair.group]:
+                pairs[pair.group, layout.pairs.index((pair.first, pair.second))] = pair.cells
+        return patients, sends, cells, references, pairs
 
     # What is sent, and the verdicts.
 
@@ -318,10 +387,12 @@ class StepPlan:
 
     def verdicts(self) -> list[Verdict]:
         """Every rule at this step: as it was broken, with what was done, or that it holds."""
+        alone = self.rules.alone  # a secure sum judges cells on the total of all sites
+        cells: list[RuleCode] = ["CELL", "NONZERO", "REF", "PAIR"]
         held: dict[RuleCode, tuple[str, str]] = {
-            "N": (counted(self.step.n), self._at_least_patients),
+            "N": (counted(self.step.n), f"at least {self.rules.min_patients if alone else self.rules.min_action}"),
+            **dict.fromkeys(cells if alone else [], ("no small cell", self._at_least_cell)),
             "ACTION": ("enough patients for what is shared", f"{PATIENTS_PER_DIRECTION} for each independent feature"),
-            **dict.fromkeys(("CELL", "NONZERO", "REF", "PAIR"), ("no small cell", self._at_least_cell)),
             "LEVERAGE": (f"at most {self.largest_leverage:.2f}", f"at most {self.rules.max_leverage:g}"),
         }
         verdicts = [
@@ -338,12 +409,7 @@ class StepPlan:
 
     def _repaired(self, rule: RuleCode) -> Verdict:
         done = self.repairs.get(rule, [])
-        shrunk = all(what.endswith(IN_PART) for what in done)
-        otherwise: Literal["withhold", "repair", "refuse"] = "repair"
-        if self.withheld:
-            otherwise = "withhold"
-        if not self.rules.alone and not shrunk:
-            otherwise = "refuse"
+        otherwise: Literal["withhold", "repair"] = "withhold" if self.withheld else "repair"
         advice = f"Taken out of the sums: {listed(done)}." if done and otherwise == "repair" else ""
         return replace(self.broken[rule], otherwise=otherwise, advice=advice)
 
@@ -357,10 +423,9 @@ class StepPlan:
         self.note("N", measured, self._at_least_patients, self.rules.min_patients / max(n, 1))
 
     def _note_directions(self, n: int, rank: int, where: str) -> None:
-        if n < PATIENTS_PER_DIRECTION * rank:
+        if n < patients_for(rank):
             measured = f"{counted(n)} for {rank} independent shared features{where}"
-            required = f"at least {PATIENTS_PER_DIRECTION} for each"
-            self.note("ACTION", measured, required, PATIENTS_PER_DIRECTION * rank / max(n, 1))
+            self.note("ACTION", measured, f"at least {patients_for(rank)}", patients_for(rank) / max(n, 1))
 
     def _note_cell(self, rule: RuleCode, count: int, where: str) -> None:
         self.note(rule, f"{counted(count)} {where}", self._at_least_cell, self.rules.min_cell / count)

@@ -5,29 +5,29 @@ not exact, and attacks that solve for whole numbers fail. What is left to see is
 patients and r independent directions, by p = r(r+5)/2 + 2 numbers that the block tells: S, s, s_r, σ̂² and u.
 
     N        enough patients at the step
-    ACTION   n_a is at least `min_action`, and 10 for each direction: against solving for rows and outcomes
+    ACTION   n_a is at least `min_action`, 10 r and r(r+1): against solving for rows, outcomes and weights
     CELL, NONZERO, REF, PAIR   no few patients who differ in a shared column, in a reference level, in two columns
     NUMBERS  Σ over steps of p/n_a is at most 2 Φ⁻¹(`max_membership`)²: against telling who is in the sums
-    LEVERAGE one row's leverage is at most 1.4/√n_a and `max_leverage`: against finding a patient who is far out
+    LEVERAGE one row's leverage is at most 1.4/√n_a and `max_leverage`, and over the steps of a patient Σ n_a h²/2 is at
+             most what NUMBERS allows: against finding a patient who is far out
 
 A broken rule is repaired in a fixed order: take a function of a shared covariate out of a block, as if its effect were
 the site's own; leave out the rows of a block; let the rows of a few patients who are far out count less; withhold the
 step. The last function of the study goes first. What was repaired shows in the message as zeros, which mean "none, or
-too few".
+too few". In a secure sum nobody reads a site's sums, and all rules but ACTION for rare actions and LEVERAGE are judged
+on the total (`total_counts`).
 """
 
 from collections.abc import Sequence
-from math import inf, sqrt
-from statistics import NormalDist
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.disclosure.message import Kept, WeightedSums
-from fdtr.disclosure.rule_leverage import repair_leverage
-from fdtr.disclosure.rules import Rules, Verdict
+from fdtr.disclosure.rule_leverage import MOST_SHRUNK_TOGETHER, repair_leverage
+from fdtr.disclosure.rules import Rules, Verdict, largest_share, membership
+from fdtr.disclosure.total_counts import CommonRepairs, CountLayout, SiteCounts, taken_out
 from fdtr.disclosure.weighted_step import StepPlan, listed
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import accumulate_weighted
@@ -40,27 +40,26 @@ Array = NDArray[np.float64]
 _ROUNDING = 1e-9
 
 
-def weigh(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Array) -> WeightedSums:
-    """The weighted sums of the local fit `fit` of `rows`, repaired; `draws` (n,) in [0, 1) make the patients' weights.
+def weigh(
+    rows: Trajectories,
+    features: FeatureMap,
+    fit: Fit,
+    rules: Rules,
+    draws: Array,
+    common: CommonRepairs | None = None,
+) -> WeightedSums:
+    """The weighted sums of the local fit `fit` of `rows`, repaired; `draws` (H, n) in [0, 1) make the weights.
 
-    Where no repair helps, a step is withheld, and its sums are zeros.
+    Where no repair helps, a step is withheld, and its sums are zeros. In a secure sum `common` is what all sites take
+    out; without it only the site's own repairs are made.
     """
     with one_blas_thread():
-        plans = [StepPlan.of(rows, features, fit, h, rules, 1.0 - rules.jitter * draws) for h in range(rows.horizon)]
-        for plan in plans:
-            plan.require_patients()
-            plan.leave_out_rare_actions()
-            plan.repair_cells()
-            plan.repair_directions()
-            plan.leave_out_emptied("ACTION")
-        numbers = _repair_numbers(plans, rules)
-        for plan in plans:
-            plan.leave_out_emptied("NUMBERS")
-            repair_leverage(plan)
+        plans = _planned(rows, features, fit, rules, draws)
+        overall = _repair_alone(plans, rules) if rules.alone else _repair_with_others(plans, rules, common)
         steps = [plan.summarize() for plan in plans]
     return WeightedSums(
         sums=stack_steps(steps),
-        verdicts=(*(verdict for plan in plans for verdict in plan.verdicts()), numbers),
+        verdicts=(*(verdict for plan in plans for verdict in plan.verdicts()), *overall),
         leverage=max((plan.largest_leverage for plan in plans), default=0.0),
         kept=Kept(
             rank=tuple(plan.rank_sent(step) for plan, step in zip(plans, steps, strict=True)),
@@ -70,32 +69,71 @@ def weigh(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draw
     )
 
 
+def count(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Array) -> SiteCounts:
+    """What a site has left after its own repairs: what it counts for the rules of a secure sum."""
+    layout = CountLayout(features, rules, rows.horizon)
+    with one_blas_thread():
+        plans = _planned(rows, features, fit, rules, draws)
+        _repair_with_others(plans, rules, None)
+        patients, sends, *rest = (np.stack(arrays) for arrays in zip(*(p.counts(layout) for p in plans), strict=True))
+    return SiteCounts(patients, sends.astype(bool), *rest)
+
+
+def _planned(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Array) -> list[StepPlan]:
+    return [StepPlan.of(rows, features, fit, h, rules, 1.0 - rules.jitter * draws[h]) for h in range(rows.horizon)]
+
+
+def _repair_alone(plans: Sequence[StepPlan], rules: Rules) -> list[Verdict]:
+    """Repair sums that the hub reads; the verdict on the message as a whole."""
+    for plan in plans:
+        plan.require_patients(rules.min_patients)
+        plan.leave_out_rare_actions()
+        plan.repair_cells()
+        plan.repair_directions()
+        plan.leave_out_emptied("ACTION")
+    numbers = _repair_numbers(plans, rules)
+    for plan in plans:
+        plan.leave_out_emptied("NUMBERS")
+    repair_leverage(plans, largest_share(rules.max_membership))
+    return [numbers]
+
+
+def _repair_with_others(plans: Sequence[StepPlan], rules: Rules, common: CommonRepairs | None) -> list[Verdict]:
+    """Repair a site's part of a secure sum: rare actions and far-out patients at the site, the rest as all sites do.
+
+    A row's leverage in the site's own sums is at least that in the total. Once all have agreed on what is taken out,
+    the site makes only weights smaller: the others rely on its counts.
+    """
+    largest = largest_share(rules.max_membership)
+    for plan in plans:
+        plan.require_patients(rules.min_action)
+        plan.leave_out_rare_actions()
+    repair_leverage(plans, largest, MOST_SHRUNK_TOGETHER)
+    for plan in plans:
+        plan.leave_out_emptied("LEVERAGE")
+    if common is None:
+        return []
+    for plan in plans:
+        plan.apply(common)
+    repair_leverage(plans, largest, most_shrunk=1.0)
+    out = list(taken_out(plans[0].features, common))
+    measured = f"{len(out)} part{'s' * (len(out) != 1)} of the sums of all sites together fall short of a rule"
+    advice = f"Taken out of every site's sums: {listed(out)}." if out else ""
+    return [Verdict("SITES", None, not out, measured, "rules that hold for all sites but one", "repair", advice)]
+
+
 def weigh_alone(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Array) -> Sums:
     """Weighted sums without repairs, with true counts of patients."""
     weights, d0, everybody = 1.0 - rules.jitter * draws, features.n_shared, range(features.n_actions)
     following = [*fit.bounds[1:], None]
     with one_blas_thread():
         products = [
-            accumulate_weighted(rows.step(h), features, following[h], weights[: rows.step(h).n])
+            accumulate_weighted(rows.step(h), features, following[h], weights[h, : rows.step(h).n])
             for h in range(rows.horizon)
         ]
     counts = [rows.step(h).n for h in range(rows.horizon)]
     pairs = zip(products, counts, strict=True)
     return stack_steps([summarize_step(*products.assembled(everybody), n, d0) for products, n in pairs])
-
-
-def membership(share: float) -> float:
-    """AUC with which a patient whose trajectory is known is told to be in the sums; `share` is Σ p/n_a.
-
-    >>> round(membership(1.4166), 2)
-    0.8
-    """
-    return NormalDist().cdf(sqrt(max(share, 0.0) / 2))
-
-
-def largest_share(max_membership: float) -> float:
-    """The largest Σ p/n_a of a patient under rule NUMBERS: 2 Φ⁻¹(AUC)²."""
-    return 2 * NormalDist().inv_cdf(max_membership) ** 2 if max_membership < 1 else inf
 
 
 def _repair_numbers(plans: Sequence[StepPlan], rules: Rules) -> Verdict:
@@ -114,9 +152,8 @@ def _repair_numbers(plans: Sequence[StepPlan], rules: Rules) -> Verdict:
         totals = _told(plans)
     out = [f"{what} at step {plan.number}" for plan in plans for what in plan.repairs.get("NUMBERS", [])]
     measured = f"an AUC of {worst:.2f} for telling whether a patient with a known trajectory is in the sums"
-    otherwise: Literal["repair", "refuse"] = "repair" if rules.alone else "refuse"
-    advice = f"Taken out of the sums: {listed(out)}." if out and rules.alone else ""
-    return Verdict("NUMBERS", None, not out, measured, f"at most {rules.max_membership:.2f}", otherwise, advice)
+    advice = f"Taken out of the sums: {listed(out)}." if out else ""
+    return Verdict("NUMBERS", None, not out, measured, f"at most {rules.max_membership:.2f}", "repair", advice)
 
 
 def _told(plans: Sequence[StepPlan]) -> Array:

@@ -2,12 +2,17 @@
 
 study.toml                     the study, its roster included
 rounds/1/hub/begun.fdtr        the hub: this round is open
+rounds/1/receives/SITE.fdtr    a site sends nothing, and only receives the total
 rounds/1/sums/SITE.fdtr        open rounds: a site's message
-rounds/1/keys/SITE.fdtr        masked rounds: a site's key for this round,
+rounds/1/keys/SITE.fdtr        masked rounds: a site's keys for this round,
 rounds/1/masked/SITE.fdtr        its masked message,
 rounds/1/hub/survivors.fdtr      the hub's list of the sites that are left,
 rounds/1/confirmed/SITE.fdtr     a site's signature under that list,
-rounds/1/opened/SITE.fdtr        what removes its masks from the sum
+rounds/1/opened/SITE.fdtr        what removes its masks from the sum;
+rounds/1/counts/SITE.fdtr        before these, the same four parts for counts of patients,
+rounds/1/hub/counted.fdtr        on which the rules are judged
+rounds/1/countsconfirmed/SITE.fdtr
+rounds/1/countsopened/SITE.fdtr
 rounds/1/hub/total.fdtr        the hub: the sums over all sites
 """
 
@@ -17,6 +22,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from fdtr.errors import Exposed
 from fdtr.signing import HUB
@@ -26,8 +32,23 @@ ROUNDS = "rounds"
 SUFFIX = ".fdtr"
 SUMS, TOTAL = "sums", "total"
 BEGUN, KEYS, MASKED, SURVIVORS, CONFIRMED, OPENED = "begun", "keys", "masked", "survivors", "confirmed", "opened"
-SITE_PARTS = (SUMS, KEYS, MASKED, CONFIRMED, OPENED)
-HUB_PARTS = (BEGUN, SURVIVORS, TOTAL)
+COUNTS, COUNTED, COUNTS_CONFIRMED, COUNTS_OPENED = "counts", "counted", "countsconfirmed", "countsopened"
+RECEIVES = "receives"
+
+
+class PhaseNames(NamedTuple):
+    """The parts of one masked phase: of each site its numbers, its signature and its opening; of the hub its list."""
+
+    masked: str
+    survivors: str
+    confirmed: str
+    opened: str
+
+
+COUNT_PHASE = PhaseNames(COUNTS, COUNTED, COUNTS_CONFIRMED, COUNTS_OPENED)
+SUM_PHASE = PhaseNames(MASKED, SURVIVORS, CONFIRMED, OPENED)
+SITE_PARTS = (RECEIVES, SUMS, KEYS, COUNTS, COUNTS_CONFIRMED, COUNTS_OPENED, MASKED, CONFIRMED, OPENED)
+HUB_PARTS = (BEGUN, COUNTED, SURVIVORS, TOTAL)
 MOST_ROUNDS = 9999
 """Rounds are looked for one by one, from the first: more than anybody needs, and few enough to look for."""
 

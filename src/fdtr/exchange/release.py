@@ -22,6 +22,7 @@ from typing import Final, Literal, TypeVar
 from fdtr import container
 from fdtr.disclosure import Message, Release, TableOne, ValueMessage, lost_to_noise
 from fdtr.disclosure.noise import Cost
+from fdtr.disclosure.total_counts import SiteCounts
 from fdtr.errors import FdtrError, NotWithdrawable, OutputExists, PerhapsWritten, UnreadableFile, WrongSite
 from fdtr.exchange.folder_layout import MASKED, ROUNDS, SUMS, file_name, round_folder
 from fdtr.exchange.site_state.joined_folders import JoinedFolder, RoundState, all_joined
@@ -61,12 +62,14 @@ class Proposal:
 
     `summary` holds the sums. `message` has the verdicts of the rules; it is None where the sums were released before
     and are used again. `cost` is the cost of differential privacy, None where the study adds no noise.
+    `counts` are what leaves now where a secure sum opens totals of counts first: the sums follow, and are asked about.
     """
 
     study: Study
     summary: SiteSummary
     message: Message | None
     cost: Cost | None = None
+    counts: SiteCounts | None = None
 
     @property
     def again(self) -> bool:
@@ -76,6 +79,8 @@ class Proposal:
     @property
     def sentences(self) -> tuple[str, ...]:
         """What would leave, line by line, for the site's own eyes."""
+        if self.counts is not None:
+            return describe_counts(self.study, self.summary.site)
         if self.message is not None:
             return describe_message(self.study, self.message, self.cost)
         lost = lost_to_noise(self.summary)
@@ -124,7 +129,7 @@ def carry_out(
     releases.require(entry)
     if open_sums:
         require_never_summed(entry.content)
-    _require_agreed(confirm, shown, refusal)
+    require_agreed(confirm, shown, refusal)
     is_new = find_copy(entry.message) is None
     copy = keep_copy() if keep_copy else None
     try:
@@ -149,7 +154,8 @@ def require_confirm(confirm: object) -> None:
         )
 
 
-def _require_agreed(confirm: Confirm[Shown], shown: Shown, refusal: str = "Nothing was written.") -> None:
+def require_agreed(confirm: Confirm[Shown], shown: Shown, refusal: str = "Nothing was written.") -> None:
+    """Ask with `confirm`, and refuse without a yes."""
     if confirm is not AGREED_BEFOREHAND and confirm(shown) is not True:
         raise FdtrError(refusal)
 
@@ -178,7 +184,7 @@ def release_message(
     within = _checked(study, rows, out, round_number, key)
     before = _released_before(study, rows)
     if before is not None:
-        _require_agreed(confirm, Proposal(study, read_own(before, study), None))
+        require_agreed(confirm, Proposal(study, read_own(before, study), None))
         return ReleasedMessage(write_again(before, out, study, within, key), out, before, None, again=True)
     fitted = fit_message(study, rows)
     message = summarize(study, rows, site_ledger(), fitted)
@@ -285,6 +291,16 @@ def require_open(study: Study) -> None:
             "The study asks for a secure sum, and this file would show the hub this site's own sums. Nothing was "
             "written. Take part through the study's folder instead."
         )
+
+
+def describe_counts(study: Study, site: str) -> tuple[str, ...]:
+    """What leaves before the sums of a secure sum, line by line."""
+    return (
+        f"The counts of site {site} for the study {study.name}, before its sums:",
+        f"  {study.count_layout.length:,} numbers under masks. Everybody will read their totals over all sites: of",
+        "  patients by step and action, rounded down to fives and capped; and the largest part of one site, without",
+        "  its name. The rules are judged on these totals. Before the sums leave, you are asked again.",
+    )
 
 
 def describe_message(study: Study, message: Message, cost: Cost | None = None) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from fdtr.masking.fixed_point import FEWEST_BITS, FixedPoint
 from fdtr.masking.protocol_messages import (
     FEWEST_HONEST,
     Announcement,
+    Announcements,
     Confirmation,
     JsonPart,
     MaskedMessage,
@@ -28,6 +29,7 @@ __all__ = [
     "FEWEST_BITS",
     "FEWEST_HONEST",
     "Announcement",
+    "Announcements",
     "Confirmation",
     "FixedPoint",
     "History",

@@ -140,6 +140,20 @@ class Announcement(JsonPart):
         return of.statement("announcement", self.site.encode(), self.public_key)
 
 
+@dataclass(frozen=True)
+class Announcements(JsonPart):
+    """A site's keys for a round: for its sums and, if totals of counts are opened first, for its counts."""
+
+    sums: Announcement
+    counts: Announcement | None = None
+
+    @property
+    def site(self) -> str:
+        """The site that announces them; "" where it is two."""
+        same = self.counts is None or self.counts.site == self.sums.site
+        return self.sums.site if same else ""
+
+
 @dataclass(frozen=True, eq=False)
 class MaskedMessage:
     """Step 3: q + PRG(b_i) ± Σ PRG(k_ij) modulo 2⁶⁴, `vector` (length,)."""

@@ -128,7 +128,7 @@ def _judge_once(
     return Verdict("ONCE", None, True, measured, "one noised message of the same patients")
 
 
-def check_total(study: Study, rows: Trajectories, total: Total, own: SiteSummary) -> OwnCheck:
+def check_total(study: Study, rows: Trajectories, total: Total, own: SiteSummary | None) -> OwnCheck:
     """Compare held-out errors with and without the other sites' sums, over folds of the site's patients.
 
     A site can thus notice a total that does harm, even one whose parts nobody has seen: the targets come from its own
@@ -155,7 +155,7 @@ class Variation:
 
 
 def vary(
-    study: Study, rows: Trajectories, total: Total, own: SiteSummary, fitted: FederatedFit
+    study: Study, rows: Trajectories, total: Total, own: SiteSummary | None, fitted: FederatedFit
 ) -> tuple[Variation, ...]:
     """Vary the pessimism with the chosen w, then w with that pessimism; λ and what is shared stay as chosen."""
     others, chosen, usual = others_in(total, own), fitted.chosen, fitted.settings

@@ -134,7 +134,7 @@ def evaluate_site(
     study: Study,
     rows: Trajectories,
     total: Total,
-    own: SiteSummary,
+    own: SiteSummary | None,
     voters: Voters | None = None,
     n_folds: int = N_FOLDS,
     split: Split = "folds",
@@ -142,9 +142,10 @@ def evaluate_site(
 ) -> SiteEvaluation:
     """Evaluate every method on one site's patients, each time fitted to other patients of the site.
 
-    `own` is the site's summary as it was sent. With `split` "folds", each of `n_folds` folds is evaluated with policies
-    that were fitted to the rest. With "half", as in the paper, policies are fitted to one half of the patients, and
-    only the other half is evaluated. `voters` add the majority votes.
+    `own` is the site's summary as it was sent; None for a site that is not in the total and receives only. With `split`
+    "folds", each of `n_folds` folds is evaluated with policies that were fitted to the rest. With "half", as in the
+    paper, policies are fitted to one half of the patients, and only the other half is evaluated. `voters` add the
+    majority votes.
     """
     require_rows(study, rows)
     folds = evaluation_folds(study, rows, 2 if split == "half" else n_folds)
@@ -207,13 +208,20 @@ def refuse_values(study: Study) -> None:
 
 
 def _fit_all(
-    study: Study, rows: Trajectories, chosen: NDArray[np.bool_], total: Total, own: SiteSummary, voters: Voters | None
+    study: Study,
+    rows: Trajectories,
+    chosen: NDArray[np.bool_],
+    total: Total,
+    own: SiteSummary | None,
+    voters: Voters | None,
 ) -> dict[str, PolicyLike]:
     """Every method, fitted to the `chosen` patients (n,)."""
     train = rows.select(chosen)
     try:
         alone, q = fit_local(study, train).policy, fit_q_learning(study, train)
-        policies: dict[str, PolicyLike] = {FDTR: fit_federated(study, train, total, own).policy, LDTR: alone, **q}
+        receives = own is None and rows.site not in total.sites
+        together = fit_federated(study, train, total, own, receive_only=receives).policy
+        policies: dict[str, PolicyLike] = {FDTR: together, LDTR: alone, **q}
     except TooFewClusters:
         raise TooFewClusters(
             f"Site {rows.site!r} has {rows.n_clusters} clusters: too few to hold some out and to tune on the rest. Fix "

@@ -21,7 +21,8 @@ from fdtr.disclosure import (
 )
 from fdtr.disclosure.facts import measure
 from fdtr.disclosure.message import WeightedSums
-from fdtr.disclosure.weighted_sums import weigh, weigh_alone
+from fdtr.disclosure.total_counts import CommonRepairs, SiteCounts
+from fdtr.disclosure.weighted_sums import count, weigh, weigh_alone
 from fdtr.errors import DisclosureError
 from fdtr.site.fitting import MessageFit, fit_message
 from fdtr.study import Study
@@ -33,23 +34,30 @@ _ROUNDED = 1e-6
 
 
 def summarize(
-    study: Study, rows: Trajectories, ledger: EarlierReleases | None = None, fitted: MessageFit | None = None
+    study: Study,
+    rows: Trajectories,
+    ledger: EarlierReleases | None = None,
+    fitted: MessageFit | None = None,
+    common: CommonRepairs | None = None,
+    *,
+    counting: bool = False,
 ) -> Message:
     """Make one site's message and check it by the disclosure rules; a refusal gives every reason.
 
     `ledger` holds the site's earlier releases, and the secret of its weights. `fdtr.exchange.release` writes the
     message and records it; here nothing but the secret is made. `fitted` is the fit behind the message, if there is
     one already. With differential privacy another fit would draw other noise and spend ε again, which the ledger
-    refuses for the same patients.
+    refuses for the same patients. In a secure sum `common` is what all sites take out, as their counts say; with
+    `counting` it is not known yet, and the ledger judges the patients alone.
     """
     study.require_shared()
     fitted = fitted or fit_message(study, rows)
-    once = partial(_judge_once, study, rows, ledger) if ledger else None
-    if study.rules.weighted and ledger and ledger.draws([], make=False) is None:
-        summarize(study, rows, fitted=fitted)  # a refusal leaves no secret behind
+    once = partial(_judge_patients if counting else _judge_once, study, rows, ledger) if ledger else None
+    if study.rules.weighted and ledger and ledger.draws([], 1, make=False) is None:
+        summarize(study, rows, fitted=fitted, common=common)  # a refusal leaves no secret behind
     if study.rules.by_block:
-        weighted = weigh_message(study, rows, fitted, ledger, make=True)
-        return release_weighted(fitted.summary, weighted, study.rules, once)
+        weighted = weigh_message(study, rows, fitted, ledger, common, make=True)
+        return release_weighted(fitted.summary, weighted, study.rules, once, counted=common is not None)
     facts, summary = measure(rows, study.feature_map, fitted.fit, study.rules), fitted.summary
     if study.rules.weighted:
         draws = _draws(study, rows, ledger, make=True)
@@ -60,31 +68,53 @@ def summarize(
 
 
 def weigh_message(
-    study: Study, rows: Trajectories, fitted: MessageFit, ledger: EarlierReleases | None, *, make: bool
+    study: Study,
+    rows: Trajectories,
+    fitted: MessageFit,
+    ledger: EarlierReleases | None,
+    common: CommonRepairs | None = None,
+    *,
+    make: bool,
 ) -> WeightedSums:
     """The weighted sums of a message, repaired. Weights come from the ledger's secret, which `make` lets be made.
 
     Without a secret they come from the study's seed, which everybody knows: for looking at what would be sent.
     """
     draws = _draws(study, rows, ledger, make=make)
-    return weigh(rows, study.feature_map, fitted.fit, study.rules, draws)
+    return weigh(rows, study.feature_map, fitted.fit, study.rules, draws, common)
+
+
+def count_message(
+    study: Study, rows: Trajectories, ledger: EarlierReleases | None = None, fitted: MessageFit | None = None
+) -> SiteCounts:
+    """What a site counts before a secure sum, after its own repairs; refuses where these leave nothing."""
+    fitted = fitted or fit_message(study, rows)
+    summarize(study, rows, ledger, fitted, counting=True)
+    draws = _draws(study, rows, ledger, make=True)
+    return count(rows, study.feature_map, fitted.fit, study.rules, draws)
 
 
 def _draws(study: Study, rows: Trajectories, ledger: EarlierReleases | None, *, make: bool) -> NDArray[np.float64]:
     ids = rows.patients.to_pylist()
-    draws = ledger.draws(ids, make=make) if ledger else None
-    return drawn(f"seed {study.learning.seed}".encode(), ids) if draws is None else draws
+    draws = ledger.draws(ids, rows.horizon, make=make) if ledger else None
+    return drawn(f"seed {study.learning.seed}".encode(), ids, rows.horizon) if draws is None else draws
 
 
-def is_made_from(study: Study, rows: Trajectories, sent: SiteSummary, ledger: EarlierReleases) -> bool:
+def is_made_from(
+    study: Study, rows: Trajectories, sent: SiteSummary, ledger: EarlierReleases, common: CommonRepairs | None = None
+) -> bool:
     """Whether a message is the one that the table gives now; True where nobody can tell, as with noise.
 
-    `sent` may be rounded, as its part of a secure sum.
+    `sent` may be rounded, as its part of a secure sum, from which all sites took out `common`: without it, only the
+    round's own folder can tell.
     """
-    if study.rules.noised or (study.rules.weighted and ledger.draws([], make=False) is None):
+    if sent.sent_as and study.counts_first and common is None:
+        return True
+    if study.rules.noised or (study.rules.weighted and ledger.draws([], 1, make=False) is None):
         return True
     try:
-        now = summarize(study, rows, ledger).summary if study.rules.weighted else fit_message(study, rows).summary
+        weighted = study.rules.weighted
+        now = (summarize(study, rows, ledger, common=common) if weighted else fit_message(study, rows)).summary
     except DisclosureError:
         return False
     return now.sums.close_to(sent.sums, _ROUNDED) if sent.sent_as else sent.digest == now.digest
@@ -92,6 +122,12 @@ def is_made_from(study: Study, rows: Trajectories, sent: SiteSummary, ledger: Ea
 
 def _judge_once(study: Study, rows: Trajectories, ledger: EarlierReleases, summary: SiteSummary) -> Verdict:
     return ledger.judge(release_of(study, rows, summary))
+
+
+def _judge_patients(study: Study, rows: Trajectories, ledger: EarlierReleases, summary: SiteSummary) -> Verdict:
+    """Rule ONCE for the patients of a message whose numbers are not known yet."""
+    withheld = np.flatnonzero(summary.sums.n == 0).tolist()
+    return ledger.judge(release_of(study, rows, None, withheld))
 
 
 def _refuse_repeated(study: Study, rows: Trajectories, ledger: EarlierReleases, fitted: MessageFit) -> None:

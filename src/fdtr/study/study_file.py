@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fdtr import container
-from fdtr.disclosure import Rules
+from fdtr.disclosure import Rules, required_sites
+from fdtr.disclosure.total_counts import CountLayout
 from fdtr.errors import InvalidStudy, OtherStudy, UnreadableFile
 from fdtr.features import FeatureMap, build_features
 from fdtr.signing import HUB, check_name, public_bytes
@@ -266,6 +267,26 @@ class Study(Section):
             max_membership=section.max_membership,
             alone=not section.secure_sum,
         )
+
+    @property
+    def required_sites(self) -> int:
+        """How many sites rule SITES asks for in a total, and in each column of it."""
+        return required_sites(self.disclosure.min_sites, self.site_level_covariates)
+
+    @property
+    def site_level_covariates(self) -> int:
+        """q0, the shared covariates that are constant within a site."""
+        return sum(c.effect == "shared" and c.level == "site" for c in self.covariates)
+
+    @cached_property
+    def count_layout(self) -> CountLayout:
+        """The order of the counts on which a secure sum of this study is judged."""
+        return CountLayout(self.feature_map, self.rules, self.horizon)
+
+    @property
+    def counts_first(self) -> bool:
+        """Whether a round opens totals of counts before sums are masked: in secure sums that are judged by block."""
+        return self.disclosure.secure_sum and self.rules.by_block
 
     @property
     def mean_weight(self) -> float:

@@ -36,6 +36,7 @@ def repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         fitting, "noise_of", lambda _: Noise(2.0, lambda sums: sums + 2.0 * default_rng(0).normal(size=len(sums)))
     )
+    monkeypatch.setattr(site_steps, "token_bytes", lambda size: bytes([1]) * size)
     monkeypatch.setattr(
         site_steps, "start", lambda agreed, site, history: start(agreed, site, history, entropy(site, agreed.context))
     )

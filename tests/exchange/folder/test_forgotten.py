@@ -52,14 +52,14 @@ def test_no_second_sum_comes_about_where_the_first_was_forgotten(tmp_path):
 def test_a_memory_that_vanishes_within_a_round_is_missed(tmp_path):
     parties = Parties(tmp_path).set_up(study_of(masked=True))
     parties.open()
-    parties.join_all()
+    parties.join_all().count()
     parties.all()
     parties.all()
     memory(parties, "a").unlink()
     parties.hub()
     with pytest.raises(LostState):
         parties.site("a")
-    assert parties.snapshot.confirmed == {}
+    assert parties.snapshot.summing.confirmed == {}
 
 
 def test_whoever_died_before_it_was_remembered_that_keys_were_made_goes_on(tmp_path):

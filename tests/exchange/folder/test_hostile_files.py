@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from fdtr.exchange.folder import round_snapshot
 from fdtr.exchange.folder.round_files import seal_begun, seal_part
 from fdtr.exchange.folder.round_snapshot import read_round
 from fdtr.exchange.folder_layout import CONFIRMED, KEYS, MASKED, OPENED, SUMS, file_name
-from fdtr.masking import Announcement
+from fdtr.masking import Announcements
 from fdtr.signing import HUB, Key, numbered_round
 from folder_parties import Parties, key_of, study_of
 from time_limit import within
@@ -211,7 +212,7 @@ def test_parts_of_another_round_or_key_or_sender_are_left_out(tmp_path):
     board = parties.snapshot
     mine = board.keys["a"]
     stranger, later = Key.new(), numbered_round(board.study.fingerprint, board.study.roster, 2)
-    forged = Announcement("b", mine.public_key, mine.signature)
+    forged = Announcements(*(replace(key, site="b") for key in (mine.sums, mine.counts)))
     target = board.path(KEYS, "b")
     other_roster = numbered_round(board.study.fingerprint, {**board.study.roster, "b": stranger.public}, 1)
     cases = {
@@ -231,7 +232,7 @@ def test_parts_of_another_round_or_key_or_sender_are_left_out(tmp_path):
     for site in "ca":
         with pytest.raises(ProtocolViolation, match="'b' announced is not signed"):
             parties.site(site)
-    assert parties.snapshot.masked == {}
+    assert parties.snapshot.counting.masked == {}
 
 
 def test_a_round_that_the_hub_did_not_begin_is_ignored(tmp_path):
@@ -261,7 +262,7 @@ def test_a_folder_without_a_round_says_so(tmp_path):
 
 
 def test_an_opening_or_confirmation_that_is_damaged_counts_as_absent(tmp_path):
-    parties = begun(tmp_path, masked=True)
+    parties = begun(tmp_path, masked=True).count()
     parties.all()
     parties.all()
     parties.hub()

@@ -10,8 +10,7 @@ from fdtr.errors import NoStudyFolder
 from fdtr.exchange.atomic_files import post
 from fdtr.exchange.folder import round_snapshot
 from fdtr.exchange.folder.round_files import seal_part
-from fdtr.exchange.folder.round_snapshot import RoundSnapshot
-from fdtr.exchange.folder_layout import SURVIVORS
+from fdtr.exchange.folder.round_snapshot import MaskedPhase, RoundSnapshot
 from fdtr.masking import SurvivorList
 from fdtr.signing import HUB
 from fdtr.study import Study
@@ -37,19 +36,20 @@ def masked_by_all(root: Path, study: Study) -> Parties:
     return parties
 
 
-def outsiders_list(found: RoundSnapshot) -> None:
+def outsiders_list(found: RoundSnapshot, phase: MaskedPhase) -> None:
     """Three of five, as the list of survivors, by somebody who can write into the folder and has no key."""
-    listed = SurvivorList(tuple((site, found.masked[site].digest(found.masked_round)) for site in "abc"))
-    post(found.path(SURVIVORS, HUB), seal_part(SURVIVORS, HUB, listed, found.within, None))
+    listed, part = SurvivorList(tuple((site, phase.masked[site].digest(phase.round)) for site in "abc")), phase.names[1]
+    post(found.path(part, HUB), seal_part(part, HUB, listed, found.within, None))
 
 
 def test_without_it_an_outsider_chooses_whom_a_secure_sum_is_over(tmp_path, monkeypatch):
     monkeypatch.setattr(round_snapshot, "require_keys", lambda _: None)
     monkeypatch.setattr("fdtr.exchange.folder.hub_steps.require_keys", lambda _: None)
     parties = masked_by_all(tmp_path, without_hub(study_of(FIVE, masked=True)))
-    outsiders_list(parties.snapshot)
-    parties.all("a", "b", "c")
-    parties.all("a", "b", "c")
+    for phase in ("counting", "summing"):
+        outsiders_list(parties.snapshot, getattr(parties.snapshot, phase))
+        for _ in range(3):
+            parties.all("a", "b", "c")
     assert parties.snapshot.add_up(("a", "b", "c")).sites == ("a", "b", "c")
 
 
@@ -70,8 +70,8 @@ def test_with_it_an_outsiders_list_counts_as_absent(tmp_path, monkeypatch):
     parties = masked_by_all(tmp_path, study_of(FIVE, masked=True))
     with monkeypatch.context() as patched:
         patched.setattr("fdtr.exchange.envelopes.require_own", lambda *_: None)  # an outsider's program is their own
-        outsiders_list(parties.snapshot)
+        outsiders_list(parties.snapshot, parties.snapshot.counting)
     [fault] = parties.snapshot.faults
-    assert "survivors.fdtr is not signed, and the roster has a key of the hub" in fault
-    assert parties.snapshot.survivors is None
+    assert "counted.fdtr is not signed, and the roster has a key of the hub" in fault
+    assert parties.snapshot.counting.survivors is None
     assert "hub's list of survivors" in parties.site("a").waits

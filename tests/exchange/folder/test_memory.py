@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 def listed(parties: Parties) -> Parties:
     parties.open()
-    parties.join_all()
+    parties.join_all().count()
     parties.all()
     parties.all()
     parties.hub()
@@ -29,8 +29,8 @@ def test_the_same_sums_under_a_renamed_study_are_compared(tmp_path):
     for site in "abc":
         with pytest.raises(DifferencingRisk, match="fewer than 3 sites"):
             parties.site(site)
-    assert parties.snapshot.confirmed == {}
-    assert parties.snapshot.opened == {}
+    assert parties.snapshot.summing.confirmed == {}
+    assert parties.snapshot.summing.opened == {}
 
 
 def test_the_same_sites_under_other_names_are_compared(tmp_path):
@@ -51,7 +51,7 @@ def test_the_same_sites_under_other_names_are_compared(tmp_path):
     for site in parties.sites:
         with pytest.raises(DifferencingRisk, match="fewer than 3 sites"):
             parties.site(site)
-    assert parties.snapshot.confirmed == {}
+    assert parties.snapshot.summing.confirmed == {}
 
 
 @pytest.mark.parametrize("replaced", ["d", "bcd"])
@@ -66,15 +66,15 @@ def test_the_same_sites_under_other_keys_are_compared(tmp_path, replaced):
     set_roster(parties.folder / "study.toml", {name: parties.key(name).public for name in (*"abcd", HUB)})
     parties.new_round()
     parties.sites = tuple("abcd")
-    parties.join_all()
+    parties.join_all().count()
     parties.all()
     parties.all()
     parties.hub()
     for site in "abcd":
         with pytest.raises(DifferencingRisk, match="the same names and keys"):
             parties.site(site)
-    assert parties.snapshot.confirmed == {}
-    assert parties.snapshot.opened == {}
+    assert parties.snapshot.summing.confirmed == {}
+    assert parties.snapshot.summing.opened == {}
 
 
 def test_another_study_of_other_patients_is_no_second_sum(tmp_path):

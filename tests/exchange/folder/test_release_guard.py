@@ -119,7 +119,7 @@ def test_what_was_never_sent_is_hidden_as_ever(tmp_path):
 def test_no_mask_is_opened_once_the_numbers_left_openly(tmp_path):
     first = Parties(tmp_path / "one", tuple("abcd")).set_up(study_of(tuple("abcd"), masked=True))
     first.open()
-    first.join_all()
+    first.join_all().count()
     first.all()
     first.all()
     first.hub()
@@ -129,4 +129,4 @@ def test_no_mask_is_opened_once_the_numbers_left_openly(tmp_path):
     first.all("b", "c", "d")
     with pytest.raises(DifferencingRisk, match="left openly before"):
         first.site("a")
-    assert "a" not in first.snapshot.opened
+    assert "a" not in first.snapshot.summing.opened

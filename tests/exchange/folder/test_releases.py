@@ -133,6 +133,10 @@ def test_who_cannot_be_asked_may_change_the_table(tmp_path, masked, why):
         take_site_steps(find_joined(), confirm=ask, key=parties.key("a"))
     assert at_home(parties, SUMS) == []
     shorter(tmp_path / "a.csv")
+    if masked:
+        with pytest.raises(ChangedSummary, match=r"counts of site 'a' .* another table"):
+            parties.site("a")
+        parties.new_round()
     parties.play()
     assert parties.snapshot.checked_total().sums.n.max() == 340
 

@@ -34,11 +34,11 @@ from fdtr.exchange.folder.round_status import status_of
 from fdtr.exchange.folder.site_session import join
 from fdtr.exchange.folder.site_steps import take_site_steps
 from fdtr.exchange.folder_layout import (
-    CONFIRMED,
+    COUNT_PHASE,
+    COUNTS,
+    HUB_PARTS,
     KEYS,
-    MASKED,
-    OPENED,
-    SURVIVORS,
+    SUM_PHASE,
     TOTAL,
     begun_path,
     file_name,
@@ -48,15 +48,15 @@ from fdtr.exchange.site_state.joined_folders import find_joined
 from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.exchange.site_state.sent_copies import find_kept
 from fdtr.exchange.wire import encode_total, read_total
-from fdtr.hub import combine_messages
+from fdtr.hub import combine_counts, combine_messages
 from fdtr.masking import SiteRound, SurvivorList
 from fdtr.policy import Policy
 from fdtr.signing import HUB, numbered_round
 from fdtr.site.fitting import fit_federated
 from fdtr.site.rows import read_trajectories
-from fdtr.site.site_message import summarize
+from fdtr.site.site_message import count_message, summarize
 from fdtr.study import Study, set_roster
-from fdtr.summary import combine
+from fdtr.summary import SiteSummary, combine
 from folder_parties import Parties, key_of, study_of
 from refusals import refuses
 
@@ -70,7 +70,8 @@ def ready(root: Path, sites: str = "abc", *, masked: bool, **options) -> Parties
 
 
 def listed(parties: Parties) -> Parties:
-    """A masked round up to the hub's list."""
+    """A masked round up to the hub's list of the sites whose sums are added."""
+    parties.count()
     parties.all()
     parties.all()
     parties.hub()
@@ -94,12 +95,21 @@ def test_an_open_round_gives_the_policies_of_one_table(tmp_path):
         np.testing.assert_array_equal(policy.precision, fitted.policy.precision)
 
 
+def alone(parties: Parties, sites: str) -> list[SiteSummary]:
+    """The sites' messages, made in one process: what all of them take out follows from their counts."""
+    study = parties.snapshot.study
+    rows = [read_trajectories(parties.root / f"{site}.csv", study) for site in sites]
+    common = combine_counts(study, [count_message(study, one) for one in rows])
+    assert common == parties.snapshot.common
+    return [summarize(study, one, common=common).summary for one in rows]
+
+
 def test_a_masked_round_gives_the_same_within_its_resolution(tmp_path):
     parties = ready(tmp_path, masked=True, learning={"ridge": 1e-5})
     parties.play()
     study = parties.snapshot.study
     rows = {site: read_trajectories(tmp_path / f"{site}.csv", study) for site in parties.sites}
-    sent = {site: summarize(study, one).summary for site, one in rows.items()}
+    sent = dict(zip(rows, alone(parties, "abc"), strict=True))
     total = combine(sent.values())
     for site, one in rows.items():
         expected = fit_federated(study, one, total, sent[site]).theta
@@ -110,22 +120,23 @@ def test_nothing_but_sums_and_masks_is_in_the_folder(tmp_path):
     parties = ready(tmp_path, masked=True)
     parties.play()
     posted = sorted(str(path.relative_to(parties.folder)) for path in parties.folder.rglob("*") if path.is_file())
-    hub = [f"rounds/1/hub/{name}.fdtr" for name in ("begun", "survivors", "total")]
-    site = [f"rounds/1/{part}/{file_name(s)}" for part in (KEYS, MASKED, CONFIRMED, OPENED) for s in "abc"]
+    hub = [f"rounds/1/hub/{name}.fdtr" for name in ("begun", "counted", "survivors", "total")]
+    parts = (KEYS, *(part for names in (COUNT_PHASE, SUM_PHASE) for part in names if part not in HUB_PARTS))
+    site = [f"rounds/1/{part}/{file_name(s)}" for part in parts for s in "abc"]
     assert posted == sorted([*hub, *site, "study.toml"])
 
 
 def test_each_phase_is_resumed_by_a_fresh_home_and_the_round_remembers(tmp_path):
     parties = ready(tmp_path, masked=True)
     seen = []
-    for _ in range(5):
+    for _ in range(8):
         for name in (*parties.sites, HUB):
             seen.append(status_of(parties.snapshot).next)
             turn = parties.turn(name)
             again = parties.turn(name)  # nothing is done twice
             assert again.done == ()
             assert again.waits == turn.waits
-    assert len(dict.fromkeys(seen)) >= 10
+    assert len(dict.fromkeys(seen)) >= 17
     assert seen[-1].startswith("The total is there: a, b and c finish")
 
 
@@ -152,7 +163,7 @@ def test_a_posting_is_in_the_ledger_even_where_the_share_fails(tmp_path, monkeyp
 
 
 def test_a_site_that_may_not_release_announces_nothing(tmp_path):
-    parties = Parties(tmp_path).set_up(study_of(masked=True), n=30)
+    parties = Parties(tmp_path).set_up(study_of(masked=True), n=9)
     parties.open()
     parties.join_all()
     with pytest.raises(FdtrError, match="Do not forward this message"):
@@ -240,13 +251,12 @@ def test_a_site_lost_before_the_list_is_recovered(tmp_path):
     parties = ready(tmp_path, "abcd", masked=True)
     parties.all()
     parties.all("a", "b")  # c never masks; d came last and did
-    assert "Masked messages of c" in parties.hub().waits
-    assert parties.hub(close=True).done == ("Posted the list of survivors: a, b and d, without c.",)
+    assert "Masked counts of c" in parties.hub().waits
+    assert parties.hub(close=True).done == ("Posted the list of survivors for counts: a, b and d, without c.",)
     parties.play("a", "b", "d")
     with pytest.raises(OtherRound, match="closed without site 'c'"):
         parties.site("c")
-    study = parties.snapshot.study
-    total = combine([summarize(study, read_trajectories(tmp_path / f"{s}.csv", study)).summary for s in "abd"])
+    total = combine(alone(parties, "abd"))
     assert parties.snapshot.checked_total().sums.close_to(total.sums, 1e-9)
 
 
@@ -255,7 +265,7 @@ def test_a_site_lost_after_the_list_needs_a_new_round_and_masks_are_destroyed(tm
     parties.all("a", "b", "d")  # c does not sign
     parties.all("a", "b", "d")
     assert "of c" in parties.hub().waits
-    assert parties.snapshot.opened == {}
+    assert parties.snapshot.summing.opened == {}
     [state] = parties.home_of("a").glob("*/state.json")
     assert SiteRound.from_json(state.read_bytes()).self_mask
     set_roster(parties.folder / "study.toml", {k: v for k, v in parties.snapshot.study.roster.items() if k != "c"})
@@ -284,47 +294,50 @@ def test_a_round_that_comes_back_is_not_played_again(tmp_path):
         parties.site("a")
 
 
-def test_a_hub_that_shows_two_lists_gets_nothing(tmp_path):
+@pytest.mark.parametrize("what", ["counting", "summing"])
+def test_a_hub_that_shows_two_lists_gets_nothing(tmp_path, what):
     parties = ready(tmp_path, "abcde", masked=True)
+    if what == "summing":
+        parties.count()
     parties.all()
     parties.all()
     board = parties.snapshot
-    members = {site: message.digest(board.masked_round) for site, message in board.masked.items()}
-    path = board.path(SURVIVORS, HUB)
+    phase = getattr(board, what)
+    members = {site: message.digest(phase.round) for site, message in phase.masked.items()}
+    path = board.path(phase.names.survivors, HUB)
+    refused = r"signed another list of survivors|not the one that site .* signed|sums of other sites than those whose"
 
     def show(sites: str) -> None:
         path.unlink(missing_ok=True)
         path.parent.mkdir(exist_ok=True)
         shown = SurvivorList(tuple((site, members[site]) for site in sites))
-        path.write_bytes(seal_part(SURVIVORS, HUB, shown, board.within, key_of(HUB)))
+        path.write_bytes(seal_part(phase.names.survivors, HUB, shown, board.within, key_of(HUB)))
 
     show("abcde")
     parties.all("a", "b", "c")
     show("abcd")
-    hidden = {site: board.path(CONFIRMED, site).read_bytes() for site in "abc"}
+    hidden = {site: board.path(phase.names.confirmed, site).read_bytes() for site in "abc"}
     for site in "abc":  # a hub may hide, too
-        board.path(CONFIRMED, site).unlink()
-    assert parties.site("d").waits == "Signatures under the list of survivors, of a, b and c."
+        board.path(phase.names.confirmed, site).unlink()
+    if what == "counting":
+        assert parties.site("d").waits == "Signatures under the list of survivors, of a, b and c."
     for site, content in hidden.items():
-        board.path(CONFIRMED, site).write_bytes(content)
+        board.path(phase.names.confirmed, site).write_bytes(content)
     for site in "abd":
-        with pytest.raises(
-            ProtocolViolation, match=r"signed another list of survivors|not the one that site .* signed"
-        ):
+        with pytest.raises(ProtocolViolation, match=refused):
             parties.site(site)
     show("abcde")
-    for site in "abcd":
-        with pytest.raises(
-            ProtocolViolation, match=r"signed another list of survivors|not the one that site .* signed"
-        ):
-            parties.site(site)
-    with pytest.raises(ProtocolViolation, match="signed another list of survivors than the one that lies here"):
-        parties.hub()
+    if what == "counting":  # d signed another list before; of the sums it signs none but that of the counts
+        for site in "abcd":
+            with pytest.raises(ProtocolViolation, match=refused):
+                parties.site(site)
+        with pytest.raises(ProtocolViolation, match="signed another list of survivors than the one that lies here"):
+            parties.hub()
     show("bcde")  # a list without the site itself
-    with pytest.raises(ProtocolViolation, match=r"signed another list of survivors|not the one that site .* signed"):
+    with pytest.raises(ProtocolViolation, match=refused):
         parties.site("a")
-    assert parties.snapshot.opened == {}
-    assert not list(parties.root.rglob(f"homes/*/studies/*/*/{OPENED}.fdtr"))
+    assert getattr(parties.snapshot, what).opened == {}
+    assert not list(parties.root.rglob(f"homes/*/studies/*/*/{phase.names.opened}.fdtr"))
 
 
 def test_a_total_that_is_not_the_sum_is_refused(tmp_path):
@@ -450,7 +463,8 @@ def test_without_a_roster_the_hub_says_when_all_are_here(tmp_path):
 def test_progress_is_for_anybody(tmp_path):
     parties = listed(ready(tmp_path, masked=True))
     found = status_of(parties.snapshot)
-    assert found.sites["a"] == {"keys": True, "masked": True, "confirmed": False, "opened": False}
+    counts = dict.fromkeys(("counts", "countsconfirmed", "countsopened"), True)
+    assert found.sites["a"] == {"keys": True, **counts, "masked": True, "confirmed": False, "opened": False}
     assert found.survivors == ("a", "b", "c")
     assert found.next == "Signatures under the list of survivors of a, b and c: `fdtr site next`."
     assert json.dumps(vars(found))
@@ -460,7 +474,7 @@ def test_a_site_left_out_of_the_list_keeps_its_masks(tmp_path):
     parties = ready(tmp_path, "abcd", masked=True)
     parties.all()
     parties.all()
-    path = parties.snapshot.path(MASKED, "d")
+    path = parties.snapshot.path(COUNTS, "d")
     hidden = path.read_bytes()
     path.unlink()
     parties.hub(close=True)

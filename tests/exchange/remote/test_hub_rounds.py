@@ -18,7 +18,7 @@ from fdtr.exchange.remote import hub_rounds
 from fdtr.exchange.remote.audit import verify
 from fdtr.exchange.remote.hub_rounds import collect, run_federation
 from fdtr.exchange.remote.jobs import Absence, Ending, Reason
-from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting
+from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting, phases_of
 from fdtr.exchange.site_state import use_state_folder
 from fdtr.exchange.wire import encode_message
 from fdtr.masking import start
@@ -306,15 +306,43 @@ def test_a_masked_round_needs_every_key(tmp_path):
     assert net.run().members == tuple("abcd")
 
 
-def test_a_site_lost_before_its_masked_message_is_recovered(tmp_path):
+@pytest.mark.parametrize(("phase", "rules"), [(Phase.COUNTS, {}), (Phase.MASKED, {"jitter": 0})])
+def test_a_site_lost_before_its_masked_numbers_is_recovered(tmp_path, phase, rules):
+    net = network(tmp_path, "abcd", masked=True, disclosure=rules)
+    net.faults.append(silent("d", phase))
+    result = net.run()
+    assert (result.ending, result.round, result.members) == (Ending.COMPLETE, 1, ("a", "b", "c"))
+    assert result.absent == (Absence("d", 1, phase.value, Reason.NO_ANSWER),)
+
+
+def test_a_site_that_is_lost_after_its_counts_is_waited_for_and_the_next_round_does_without(tmp_path):
     net = network(tmp_path, "abcd", masked=True)
     net.faults.append(silent("d", Phase.MASKED))
     result = net.run()
-    assert (result.ending, result.round, result.members) == (Ending.COMPLETE, 1, ("a", "b", "c"))
-    assert result.absent == (Absence("d", 1, "masked", Reason.NO_ANSWER),)
+    assert (result.ending, result.round, result.total) == (Ending.REFUSED, 1, None)
+    assert "d is on the list of survivors and does not answer" in result.next
+    roster = {name: key for name, key in net.study.roster.items() if name != "d"}
+    set_roster(tmp_path / "shared" / "study.toml", roster)
+    net.parties.sites = tuple("abc")
+    net.parties.new_round()
+    net.handlers = {site: handler(tmp_path, site, net.snapshot.study) for site in "abc"}
+    again = net.run()
+    assert (again.ending, again.round, again.members) == (Ending.COMPLETE, 2, ("a", "b", "c"))
 
 
-@pytest.mark.parametrize("phase", [Phase.CONFIRMED, Phase.OPENED])
+@pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
+def test_a_site_that_only_receives_gets_the_total_and_sends_nothing(tmp_path, masked):
+    net = network(tmp_path, "abcd", masked=masked)
+    net.handlers["d"] = handler(tmp_path, "d", net.study, receive_only=True)
+    result = net.run()
+    assert (result.ending, result.members, result.absent) == (Ending.COMPLETE, ("a", "b", "c"), ())
+    assert set(result.finished) == {*"abcd"}
+    sent = [answer for _, site, answer in net.answers if site == "d"]
+    assert [posting.part for answer in sent for posting in answer.postings] == ["receives"]
+    assert net.policy("d").method == "FDTR"
+
+
+@pytest.mark.parametrize("phase", [Phase.COUNTS_CONFIRMED, Phase.COUNTS_OPENED, Phase.CONFIRMED, Phase.OPENED])
 def test_a_survivor_that_is_silent_is_asked_once_more(tmp_path, phase):
     net = network(tmp_path, "abcd", masked=True)
     net.faults.append(silent("d", phase, times=1))
@@ -322,7 +350,7 @@ def test_a_survivor_that_is_silent_is_asked_once_more(tmp_path, phase):
     assert (result.ending, result.round, result.absent) == (Ending.COMPLETE, 1, ())
 
 
-@pytest.mark.parametrize("phase", [Phase.CONFIRMED, Phase.OPENED])
+@pytest.mark.parametrize("phase", [Phase.COUNTS_CONFIRMED, Phase.COUNTS_OPENED, Phase.CONFIRMED, Phase.OPENED])
 def test_a_round_waits_for_a_survivor_that_stays_away(tmp_path, phase):
     net = network(tmp_path, "abcd", masked=True)
     net.faults.append(silent("d", phase))
@@ -440,7 +468,7 @@ def test_every_site_has_a_log_whose_chain_holds(tmp_path):
     net = network(tmp_path, masked=True)
     net.run()
     for site in "abc":
-        assert verify(net.log(site)).lines == 5
+        assert verify(net.log(site)).lines == len(phases_of(net.study)) == 8
         assert key_of(site).public not in net.log(site).read_text()
 
 

@@ -15,13 +15,14 @@ import pyarrow.csv
 import pytest
 
 from fdtr.errors import BadSignature, Busy, DisclosureError, Exposed, FdtrError, NotJoined
-from fdtr.exchange.folder.round_files import seal_begun
+from fdtr.exchange.folder.round_files import seal_begun, seal_part
 from fdtr.exchange.folder_layout import file_name
 from fdtr.exchange.remote import request_handler
 from fdtr.exchange.remote.audit import Audit, verify
 from fdtr.exchange.remote.jobs import Ending
 from fdtr.exchange.remote.request_handler import LocalCopy, RequestHandler, ServedStudy, outcome_of
 from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting, Request
+from fdtr.masking import SurvivorList
 from fdtr.signing import HUB, Key, numbered_round
 from folder_parties import key_of, study_of
 from message_files import forged
@@ -230,22 +231,19 @@ def test_a_hub_that_asks_out_of_turn_gets_nothing(tmp_path):
 @pytest.mark.slow
 def test_a_hub_that_shows_two_lists_gets_no_opening(tmp_path):
     """Two lists of survivors, each verified by its signature: a site signs one, and opens nothing under another."""
-    from fdtr.exchange.folder.round_files import seal_part
-    from fdtr.exchange.folder_layout import SURVIVORS
-    from fdtr.masking import SurvivorList
-
     net = network(tmp_path, "abcd", masked=True)
-    net.faults.append(silent("a", Phase.CONFIRMED))
+    net.faults.append(silent("a", Phase.COUNTS_CONFIRMED))
     net.run()
     board = net.snapshot
-    assert board.survivors is not None
-    shorter = SurvivorList(board.survivors.members[:3])
-    other = seal_part(SURVIVORS, HUB, shorter, board.within, key_of(HUB))
-    ask = first(net, phase=Phase.CONFIRMED, postings=(begun(net), Posting("survivors", HUB, other)))
+    assert board.counting.survivors is not None
+    shorter = SurvivorList(board.counting.survivors.members[:3])
+    other = seal_part("counted", HUB, shorter, board.within, key_of(HUB))
+    ask = first(net, phase=Phase.COUNTS_CONFIRMED, postings=(begun(net), Posting("counted", HUB, other)))
     assert net.handlers["a"].answer(ask).outcome is Outcome.DONE
     assert net.handlers["b"].answer(ask) == Answer("b", Outcome.REFUSED)  # it signed the longer one
-    shown = tuple(Posting("confirmed", site, board.path("confirmed", site).read_bytes()) for site in "bcd")
-    opened = first(net, phase=Phase.OPENED, postings=(begun(net), *shown))
+    names = ("countsconfirmed", "countsopened")
+    shown = tuple(Posting(names[0], site, board.path(names[0], site).read_bytes()) for site in "bcd")
+    opened = first(net, phase=Phase.COUNTS_OPENED, postings=(begun(net), *shown))
     assert net.handlers["a"].answer(opened) == Answer("a", Outcome.REFUSED)
 
 

@@ -1,5 +1,7 @@
 """Requests and answers: which postings a phase may have, and how long they may be."""
 
+from itertools import product
+
 import pytest
 
 from fdtr.exchange.remote.requests import (
@@ -17,7 +19,12 @@ from folder_parties import study_of
 def test_what_may_be_sent_follows_from_the_study():
     masked, plain = study_of(masked=True), study_of(masked=False)
     assert allowed_to_site("a", Phase.FINISH, plain) == {("begun", HUB), ("total", HUB)}
-    assert allowed_to_site("a", Phase.MASKED, masked) == {("begun", HUB), ("keys", "b"), ("keys", "c")}
+    begun, needed = ("begun", HUB), ("keys", "receives", "counts", "countsopened")
+    assert allowed_to_site("a", Phase.COUNTS, masked) == {begun, *product(("keys", "receives"), "bc")}
+    assert allowed_to_site("a", Phase.MASKED, masked) == {begun, *product(needed, "bc")}
+    exact = study_of(masked=True, disclosure={"jitter": 0})  # judged at each site alone, without counts
+    assert allowed_to_site("a", Phase.MASKED, exact) == {begun, *product(("keys", "receives"), "bc")}
+    assert Phase.COUNTS not in phases_of(exact)
     assert ("masked", "a") not in allowed_to_site("a", Phase.FINISH, masked)
     assert most_bytes("keys", masked) == 2048
     assert most_bytes("total", plain) > most_bytes("sums", plain)

@@ -135,6 +135,7 @@ class AcceptedStudy(Section):
     policy: Annotated[
         Place | None, Field(description="Where the finished policy goes; beside the state if absent.")
     ] = None
+    receive_only: Annotated[bool, Field(description="Send nothing, and learn from the others' total.")] = False
     releases: Annotated[
         Whole, Field(ge=1, le=100, description="How many different messages may leave for it without asking anew.")
     ] = 1

@@ -88,7 +88,7 @@ def _served(accepted: AcceptedStudy, site: str, key: Key) -> ServedStudy:
     if accepted.policy is not None:
         _require_writable(accepted.policy)
     read_trajectories(accepted.data, study, site)  # refuses a faulty table before the first round
-    return ServedStudy(study, accepted.data, accepted.policy, accepted.releases)
+    return ServedStudy(study, accepted.data, accepted.policy, accepted.releases, accepted.receive_only)
 
 
 def _require_writable(policy: Path) -> None:

@@ -5,10 +5,12 @@ import shlex
 from collections.abc import Collection
 from pathlib import Path
 
+from fdtr.disclosure.total_counts import taken_out
 from fdtr.errors import NoStudyFolder, OtherRound, OtherStudy, ProtocolViolation, WrongSite
 from fdtr.exchange.atomic_files import clean_up, locked, post
 from fdtr.exchange.folder.round_files import seal_begun, seal_part
 from fdtr.exchange.folder.round_snapshot import (
+    MaskedPhase,
     RoundSnapshot,
     cautions,
     masked_round,
@@ -16,12 +18,11 @@ from fdtr.exchange.folder.round_snapshot import (
     read_study,
     require_keys,
 )
-from fdtr.exchange.folder.round_status import Step, StepsTaken, names
+from fdtr.exchange.folder.round_status import WHAT, Step, StepsTaken, names
 from fdtr.exchange.folder_layout import (
     HUB_PARTS,
     MOST_ROUNDS,
     STUDY,
-    SURVIVORS,
     TOTAL,
     begun_path,
     last_round,
@@ -35,6 +36,7 @@ from fdtr.signing import HUB, Key, check_site_name, numbered_round, require_own
 from fdtr.study import Study, read_study_bytes
 
 _WHO = "the hub"
+_MOST_NAMED = 6
 
 
 def open_folder(folder: str | Path, study_file: str | Path, key: Key | None = None) -> StepsTaken:
@@ -115,6 +117,7 @@ def take_hub_steps(
             notes += step.notes
             snapshot = read_round(folder, study)
             step = _advance(snapshot, key, close, without)
+        notes += [note for note in step.notes if note not in notes]
         return StepsTaken(snapshot.number, tuple(done), step.waits, (*snapshot.faults, *notes))
 
 
@@ -142,41 +145,72 @@ def _advance_open(snapshot: RoundSnapshot, key: Key | None, close: bool, without
 
 
 def _advance_masked(snapshot: RoundSnapshot, key: Key | None, close: bool, without: Collection[str]) -> Step:
-    survivors = snapshot.survivors
-    if survivors is None:
-        return _list_survivors(snapshot, key, close, without)
-    if snapshot.dissenters:
-        raise ProtocolViolation(
-            f"{names(snapshot.dissenters)} signed another list of survivors than the one that lies here, so no site "
-            "opens its masks. Somebody changed the list. Begin a new round with `fdtr hub new-round`."
-        )
-    lost = "If one is lost, begin a new round with `fdtr hub new-round`."
-    missing = snapshot.lacking(snapshot.confirmed, survivors.sites)
-    if missing:
-        return Step(waits=f"Signatures under the list of survivors, of {names(missing)}. {lost}")
-    missing = snapshot.lacking(snapshot.opened, survivors.sites)
-    if missing:
-        return Step(waits=f"Openings of {names(missing)}. {lost}")
-    total = snapshot.add_up(survivors.sites)
-    post(snapshot.path(TOTAL, HUB), encode_total(total, snapshot.within, key))
-    return Step(f"Took the masks off the sum of {names(survivors.sites)} and posted the total.")
-
-
-def _list_survivors(snapshot: RoundSnapshot, key: Key | None, close: bool, without: Collection[str]) -> Step:
     silent = snapshot.lacking(snapshot.keys)
     if silent:
         return Step(
             waits=f"Keys of {names(silent)}. Nobody can mask before all are there. If one does not come, take it out "
             f"with `fdtr roster remove {snapshot.folder / STUDY} SITE` and begin a new round with `fdtr hub new-round`."
         )
-    missing = [site for site in snapshot.lacking(snapshot.masked) if site not in without]
+    for phase in snapshot.phases:
+        if phase.survivors is None:
+            return _list_survivors(snapshot, phase, key, close, without)
+        waits = _await_openings(snapshot, phase)
+        if waits:
+            return Step(waits=waits)
+    total = snapshot.add_up(tuple(snapshot.summing.masked))
+    post(snapshot.path(TOTAL, HUB), encode_total(total, snapshot.within, key))
+    return Step(f"Took the masks off the sum of {names(total.sites)} and posted the total.")
+
+
+def _await_openings(snapshot: RoundSnapshot, phase: MaskedPhase) -> str:
+    """What a listed phase waits for; "" where every survivor opened its masks."""
+    if phase.survivors is None:
+        return ""
+    if phase.dissenters:
+        raise ProtocolViolation(
+            f"{names(phase.dissenters)} signed another list of survivors than the one that lies here, so no site "
+            "opens its masks. Somebody changed the list. Begin a new round with `fdtr hub new-round`."
+        )
+    lost = "If one is lost, begin a new round with `fdtr hub new-round`."
+    expected = ((phase.confirmed, "Signatures under the list of survivors, of"), (phase.opened, "Openings of"))
+    for parts, what in expected:
+        missing = snapshot.lacking(parts, phase.survivors.sites)
+        if missing:
+            return f"{what} {names(missing)}. {lost}"
+    return ""
+
+
+def _list_survivors(
+    snapshot: RoundSnapshot, phase: MaskedPhase, key: Key | None, close: bool, without: Collection[str]
+) -> Step:
+    what, counted = WHAT[phase.names], phase is snapshot.summing and snapshot.counting is not None
+    notes = _taken_out(snapshot) if counted else ()
+    missing = [site for site in snapshot.lacking(phase.masked, snapshot.expected) if counted or site not in without]
+    if missing and counted:
+        return Step(
+            waits=f"Masked sums of {names(missing)}, whose counts are in the totals on which the rules were judged. If "
+            "one is lost, begin a new round with `fdtr hub new-round`.",
+            notes=notes,
+        )
     if missing and not close:
-        return Step(waits=f"Masked messages of {names(missing)}. Go on without them with --close.")
-    listed = list_survivors(snapshot.masked_round, snapshot.masked.values(), snapshot.verify)
-    post(snapshot.path(SURVIVORS, HUB), seal_part(SURVIVORS, HUB, listed, snapshot.within, key))
-    dropped = listed.dropped(snapshot.masked_round)
+        return Step(waits=f"Masked {what} of {names(missing)}. Go on without them with --close.")
+    among = [message for site, message in phase.masked.items() if site in snapshot.expected]
+    listed = list_survivors(phase.round, among, phase.verify)
+    part = phase.names.survivors
+    post(snapshot.path(part, HUB), seal_part(part, HUB, listed, snapshot.within, key))
+    dropped = listed.dropped(phase.round)
     lacking = f", without {names(dropped)}" if dropped else ""
-    return Step(f"Posted the list of survivors: {names(listed.sites)}{lacking}.")
+    return Step(f"Posted the list of survivors for {what}: {names(listed.sites)}{lacking}.", notes=notes)
+
+
+def _taken_out(snapshot: RoundSnapshot) -> tuple[str, ...]:
+    """A sentence on what all sites take out of their sums, once their counts are open; refuses if nothing is left."""
+    common = snapshot.common
+    out = list(taken_out(snapshot.study.feature_map, common)) if common else []
+    if not out:
+        return ()
+    listed = ", ".join(out[:_MOST_NAMED]) + (f" and {len(out) - _MOST_NAMED} more" if len(out) > _MOST_NAMED else "")
+    return (f"The totals of counts are too small for a rule: all sites take out {listed}.",)
 
 
 def _require_feasible(study: Study, key: Key | None) -> None:
@@ -195,7 +229,7 @@ def _untouched(folder: Path, study: Study) -> int:
         snapshot = read_round(folder, study)
     except NoStudyFolder:
         return 0
-    posted = (snapshot.sums, snapshot.keys, snapshot.masked, snapshot.survivors, snapshot.total)
+    posted = (snapshot.sums, snapshot.keys, snapshot.total)
     return 0 if any(posted) else snapshot.number
 
 

@@ -8,19 +8,34 @@ from fdtr import container
 from fdtr.container import Container, OpenFile
 from fdtr.errors import DamagedFile, MalformedPart, WrongSite
 from fdtr.exchange.envelopes import AGAIN, seal, unseal
-from fdtr.exchange.folder_layout import BEGUN, CONFIRMED, KEYS, MASKED, OPENED, SUMS, SURVIVORS, TOTAL, sites_of
+from fdtr.exchange.folder_layout import (
+    BEGUN,
+    COUNT_PHASE,
+    COUNTS,
+    KEYS,
+    MASKED,
+    RECEIVES,
+    SUM_PHASE,
+    SUMS,
+    TOTAL,
+    sites_of,
+)
 from fdtr.exchange.wire import HEADER_BYTES, MEMBER_BYTES, open_message, open_total
-from fdtr.masking import Announcement, Confirmation, FixedPoint, JsonPart, MaskedMessage, Opening, SurvivorList
+from fdtr.masking import Announcements, Confirmation, FixedPoint, JsonPart, MaskedMessage, Opening, SurvivorList
 from fdtr.signing import HUB, Envelope, Key, Round
 from fdtr.study import Study
 
 _SIGNATURE = "proof"
+_PHASES = (COUNT_PHASE, SUM_PHASE)
 _PARTS: dict[str, type[JsonPart]] = {
-    KEYS: Announcement,
-    SURVIVORS: SurvivorList,
-    CONFIRMED: Confirmation,
-    OPENED: Opening,
+    KEYS: Announcements,
+    **dict.fromkeys((phase.survivors for phase in _PHASES), SurvivorList),
+    **dict.fromkeys((phase.confirmed for phase in _PHASES), Confirmation),
+    **dict.fromkeys((phase.opened for phase in _PHASES), Opening),
 }
+_STATEMENTS = (BEGUN, RECEIVES)
+"""Parts that hold nothing but their signed envelope."""
+_NAMING_SITES = tuple(part for phase in _PHASES for part in (phase.survivors, phase.opened))
 
 
 def seal_begun(within: Round, key: Key | None) -> bytes:
@@ -28,15 +43,27 @@ def seal_begun(within: Round, key: Key | None) -> bytes:
     return seal(BEGUN, BEGUN, HUB, {"part": {}}, {}, within, key, HEADER_BYTES)
 
 
+def seal_receives(site: str, within: Round, key: Key | None) -> bytes:
+    """A site's statement that it sends nothing, and only receives the total."""
+    return seal(RECEIVES, RECEIVES, site, {"part": {}}, {}, within, key, HEADER_BYTES)
+
+
 def seal_part(kind: str, site: str, part: JsonPart, within: Round, key: Key | None) -> bytes:
     """A key, a list, a confirmation or an opening."""
     return seal(kind, kind, site, {"part": part.to_values()}, {}, within, key, _header_bytes(kind, within))
 
 
-def seal_masked(message: MaskedMessage, within: Round, key: Key | None) -> bytes:
-    """A masked message, with the signature that the list of survivors relies on."""
+def seal_masked(kind: str, message: MaskedMessage, within: Round, key: Key | None) -> bytes:
+    """Masked sums or counts, with the signature that the list of survivors relies on."""
     header = {"part": {_SIGNATURE: message.signature.hex()}}
-    return seal(MASKED, MASKED, message.site, header, {"vector": message.vector}, within, key, HEADER_BYTES)
+    return seal(kind, kind, message.site, header, {"vector": message.vector}, within, key, HEADER_BYTES)
+
+
+def masked_length(part: str, study: Study) -> int:
+    """How many whole numbers a masked part holds; 0 for other parts."""
+    if part == COUNTS:
+        return study.count_layout.length
+    return scale_of(study).length if part == MASKED else 0
 
 
 def scale_of(study: Study) -> FixedPoint:
@@ -48,12 +75,12 @@ def scale_of(study: Study) -> FixedPoint:
 def read_part(source: OpenFile, part: str, sender: str, study: Study, within: Round) -> Any:
     """What `sender` posted as a part of the round, checked: a summary, a total, or a part of the secure sum.
 
-    The hub's statement that a round is open holds nothing; the answer is then the round.
+    A statement holds nothing; the answer is then the round.
     """
     if part == TOTAL:
         return open_total(source, study, within).body
     content = open_message(source, study, within).body if part == SUMS else _read(source, part, sender, study, within)
-    if sender != HUB and content.site != sender:  # the hub's parts name no site
+    if sender != HUB and part not in _STATEMENTS and content.site != sender:  # the others name no site inside
         holds = "is" if part == SUMS else "holds a part"
         raise WrongSite(f"{source} {holds} of {content.site!r} and lies under the name of {sender!r}.")
     return content
@@ -61,7 +88,7 @@ def read_part(source: OpenFile, part: str, sender: str, study: Study, within: Ro
 
 def _read(source: OpenFile, part: str, sender: str, study: Study, within: Round) -> Any:
     header_bytes = _header_bytes(part, within)
-    length = scale_of(study).length if part == MASKED else 0
+    length = masked_length(part, study)
     size = header_bytes + 8 * length
     words = f"this part of the round has {size:,}"
     file = container.read_exactly(source, part, size, words, header_bytes=header_bytes)
@@ -70,7 +97,7 @@ def _read(source: OpenFile, part: str, sender: str, study: Study, within: Round)
         if envelope.site != sender:
             raise WrongSite(f"{source} is of {envelope.site!r} and lies under the name of {sender!r}.")
         try:
-            return within if part == BEGUN else _content(file, source, part, sender, length)
+            return within if part in _STATEMENTS else _content(file, source, part, sender, length)
         except MalformedPart as error:
             raise MalformedPart(f"{source}: {error}") from None
         except (KeyError, TypeError, ValueError):
@@ -81,7 +108,7 @@ def _read(source: OpenFile, part: str, sender: str, study: Study, within: Round)
 
 def _content(file: Container, source: OpenFile, part: str, sender: str, length: int) -> Any:
     values = file.header["part"]
-    if part == MASKED:
+    if length:
         vector = file.arrays.get("vector")
         if len(file.arrays) != 1 or vector is None or vector.dtype != np.uint64 or vector.shape != (length,):
             raise DamagedFile(f"{source} does not hold {length} whole numbers, and those alone. {AGAIN}")
@@ -91,4 +118,4 @@ def _content(file: Container, source: OpenFile, part: str, sender: str, length: 
 
 def _header_bytes(kind: str, within: Round) -> int:
     """Length of the header. Lists and openings name sites; the roster bounds their number."""
-    return HEADER_BYTES + MEMBER_BYTES * (len(sites_of(within.roster)) if kind in (SURVIVORS, OPENED) else 0)
+    return HEADER_BYTES + MEMBER_BYTES * (len(sites_of(within.roster)) if kind in _NAMING_SITES else 0)

@@ -5,24 +5,37 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fdtr.container import OpenFile, opened, opened_folder
-from fdtr.errors import ChangedSummary, FdtrError, MissingFile, NoStudyFolder, UnreadableFile
-from fdtr.exchange.folder.round_files import read_part, scale_of
+from fdtr.disclosure.total_counts import CommonRepairs
+from fdtr.errors import (
+    ChangedSummary,
+    DisclosureError,
+    FdtrError,
+    MissingFile,
+    NoStudyFolder,
+    ProtocolViolation,
+    UnreadableFile,
+)
+from fdtr.exchange.folder.round_files import masked_length, read_part, scale_of
 from fdtr.exchange.folder_layout import (
     BEGUN,
-    CONFIRMED,
+    COUNT_PHASE,
     KEYS,
-    MASKED,
-    OPENED,
+    RECEIVES,
     ROUNDS,
     STUDY,
+    SUM_PHASE,
     SUMS,
-    SURVIVORS,
     TOTAL,
+    PhaseNames,
     begun_path,
     file_name,
     last_round,
@@ -31,9 +44,10 @@ from fdtr.exchange.folder_layout import (
     sites_of,
 )
 from fdtr.exchange.wire import MOST_SITES, open_message
-from fdtr.hub import combine_messages
+from fdtr.hub import combine_messages, common_repairs
 from fdtr.masking import (
     Announcement,
+    Announcements,
     Confirmation,
     FixedPoint,
     MaskedMessage,
@@ -142,18 +156,71 @@ class PostedFiles:
 
 
 @dataclass(frozen=True)
-class RoundSnapshot:
-    """Round `number` of a study's folder: what everybody posted, verified. What fails is in `faults`, and left out."""
+class MaskedPhase:
+    """One masked phase of a round among `senders`, of counts or of sums: what everybody posted of it, verified."""
 
-    folder: Path
     study: Study
-    number: int
-    sums: dict[str, SiteSummary]
+    within: Round
+    senders: tuple[str, ...]
+    names: PhaseNames
     keys: dict[str, Announcement]
     masked: dict[str, MaskedMessage]
     confirmed: dict[str, Confirmation]
     opened: dict[str, Opening]
     survivors: SurvivorList | None
+
+    @cached_property
+    def round(self) -> MaskedRound:
+        """The round in which the masks of this phase are agreed."""
+        return masked_round(self.study, self.within, self.senders, self.names)
+
+    @property
+    def parts(self) -> dict[str, Mapping[str, object]]:
+        """What the sites posted, by the name of the part."""
+        names = self.names
+        return {names.masked: self.masked, names.confirmed: self.confirmed, names.opened: self.opened}
+
+    @cached_property
+    def dissenters(self) -> list[str]:
+        """Sites that signed another list of survivors than the hub's."""
+        if self.survivors is None:
+            return []
+        expected = self.survivors.digest(self.round)
+        return [site for site, signed in self.confirmed.items() if signed.list_digest != expected]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every survivor opened its masks, so that everybody can compute the total."""
+        return self.survivors is not None and all(site in self.opened for site in self.survivors.sites)
+
+    def verify(self, site: str, content: bytes, signature: bytes) -> bool:
+        """Whether a site of the roster signed the content."""
+        public = self.study.roster.get(site)
+        return public is not None and is_signed(public, content, signature.hex())
+
+    def open_total(self) -> tuple[SurvivorList, NDArray[np.uint64]]:
+        """The survivors, and the sum of their numbers. Anybody can compute it from what is posted."""
+        if self.survivors is None:
+            raise NoStudyFolder(f"{self.within.name} has no list of survivors yet.")
+        numbers = unmask(self.round, self.survivors, self.masked.values(), self.opened.values(), self.verify)
+        return self.survivors, numbers
+
+
+@dataclass(frozen=True)
+class RoundSnapshot:
+    """Round `number` of a study's folder: what everybody posted, verified. What fails is in `faults`, and left out.
+
+    `receivers` send nothing and receive the total. `counting` is None where no counts are opened before the sums.
+    """
+
+    folder: Path
+    study: Study
+    number: int
+    sums: dict[str, SiteSummary]
+    receivers: tuple[str, ...]
+    keys: dict[str, Announcements]
+    counting: MaskedPhase | None
+    summing: MaskedPhase
     total: Total | None
     faults: tuple[str, ...]
 
@@ -164,8 +231,8 @@ class RoundSnapshot:
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """The sites that take part; without a roster, those that posted sums."""
-        return sites_of(self.study.roster) or tuple(sorted(self.sums))
+        """The sites that send sums; without a roster, those that posted them."""
+        return _senders(self.study, self.receivers) or tuple(sorted(self.sums))
 
     @property
     def is_masked(self) -> bool:
@@ -173,49 +240,69 @@ class RoundSnapshot:
         return self.study.disclosure.secure_sum
 
     @property
+    def expected(self) -> tuple[str, ...]:
+        """The sites whose masked numbers are awaited next: once counts are listed, the sites of that list."""
+        counted = self.counting.survivors if self.counting is not None else None
+        return self.sites if counted is None else counted.sites
+
+    @property
     def scale(self) -> FixedPoint:
         """How sums become whole numbers in this round."""
         return scale_of(self.study)
 
     @property
-    def masked_round(self) -> MaskedRound:
-        """The round of the secure sum."""
-        return masked_round(self.study, self.within)
+    def phases(self) -> tuple[MaskedPhase, ...]:
+        """The masked phases of a round, in order."""
+        return (self.summing,) if self.counting is None else (self.counting, self.summing)
 
     @property
     def secure_sum_parts(self) -> dict[str, Mapping[str, object]]:
         """What the sites posted of each part of a secure sum."""
-        return {KEYS: self.keys, MASKED: self.masked, CONFIRMED: self.confirmed, OPENED: self.opened}
+        parts: dict[str, Mapping[str, object]] = {KEYS: self.keys}
+        for phase in self.phases:
+            parts |= phase.parts
+        return parts
+
+    @cached_property
+    def common(self) -> CommonRepairs | None:
+        """What all sites take out of their sums; None where no counts are opened, or not all are yet."""
+        if self.counting is None or not self.counting.is_open:
+            return None
+        survivors, numbers = self.counting.open_total()
+        common = common_repairs(self.study, numbers, len(survivors.sites))
+        if len(common.steps) == self.study.horizon:
+            raise DisclosureError(
+                "SITES",
+                f"The counts of {len(survivors.sites)} sites together are too few for every rule at every step: their "
+                "sums would leave nothing, and none was posted. Wait for more sites or patients, or share less in the "
+                "study: `fdtr check --suggest` tries what would help.",
+            )
+        return common
 
     def path(self, part: str, sender: str) -> Path:
         """Where a site or the hub posts a part."""
         return part_path(self.folder, self.number, part, sender)
 
-    def verify(self, site: str, content: bytes, signature: bytes) -> bool:
-        """Whether a site of the roster signed the content."""
-        public = self.study.roster.get(site)
-        return public is not None and is_signed(public, content, signature.hex())
-
     def lacking(self, parts: Mapping[str, object], among: tuple[str, ...] | None = None) -> list[str]:
         """The sites, of all or `among` some, that are not in `parts`."""
         return [site for site in (self.sites if among is None else among) if site not in parts]
-
-    @cached_property
-    def dissenters(self) -> list[str]:
-        """Sites that signed another list of survivors than the hub's."""
-        if self.survivors is None:
-            return []
-        expected = self.survivors.digest(self.masked_round)
-        return [site for site, signed in self.confirmed.items() if signed.list_digest != expected]
 
     def add_up(self, members: tuple[str, ...]) -> Total:
         """The total of `members`. Anybody can compute it from what is posted."""
         if not self.is_masked:
             return combine_messages(self.study, [self.sums[site] for site in members])
-        if self.survivors is None:
-            raise NoStudyFolder(f"Round {self.number} has no list of survivors yet.")
-        numbers = unmask(self.masked_round, self.survivors, self.masked.values(), self.opened.values(), self.verify)
-        return masked_total(self.survivors, numbers, self.scale, self.study.fingerprint, self.study.mean_weight)
+        survivors, numbers = self.summing.open_total()
+        self.require_counted(survivors)
+        return masked_total(survivors, numbers, self.scale, self.study.fingerprint, self.study.mean_weight)
+
+    def require_counted(self, survivors: SurvivorList) -> None:
+        """Refuse a list of sites whose sums are added that is not the one on whose counts the rules were judged."""
+        counted = self.counting.survivors if self.counting is not None else survivors
+        if counted is None or counted.sites != survivors.sites:
+            raise ProtocolViolation(
+                f"Round {self.number} would add the sums of other sites than those whose counts were opened, and the "
+                "rules were judged on these. Nothing was signed. Begin a new round: `fdtr hub new-round`."
+            )
 
     def checked_total(self) -> Total:
         """The hub's total; refuses one that is not the sum of what the sites posted."""
@@ -239,12 +326,22 @@ class RoundSnapshot:
         return computed
 
 
-def masked_round(study: Study, within: Round) -> MaskedRound:
-    """The round of the secure sum, with as many survivors as rule SITES asks for."""
-    constant = sum(c.effect == "shared" and c.level == "site" for c in study.covariates)
-    fewest = max(study.disclosure.min_sites, constant * (constant + 1) // 2 + 1)
-    sites = sites_of(study.roster)
-    return MaskedRound(bytes.fromhex(within.context), sites, scale_of(study).length, fewest, study.disclosure.colluding)
+def masked_round(
+    study: Study, within: Round, senders: tuple[str, ...] | None = None, names: PhaseNames = SUM_PHASE
+) -> MaskedRound:
+    """A masked phase among `senders`, by default the whole roster, with as many survivors as rule SITES asks for.
+
+    Counts have a context of their own, so that their masks are others than those of sums.
+    """
+    context = bytes.fromhex(within.context)
+    context = context if names == SUM_PHASE else sha256(names.masked.encode() + context).digest()
+    sites = sites_of(study.roster) if senders is None else senders
+    length = masked_length(names.masked, study)
+    return MaskedRound(context, sites, length, study.required_sites, study.disclosure.colluding)
+
+
+def _senders(study: Study, receivers: Iterable[str]) -> tuple[str, ...]:
+    return tuple(site for site in sites_of(study.roster) if site not in receivers)
 
 
 def cautions(study: Study) -> tuple[str, ...]:
@@ -307,19 +404,42 @@ def read_round(folder: str | Path, study: Study | None = None) -> RoundSnapshot:
         path = part_path(folder, number, part, HUB)
         return files.read_one(path, lambda file: read_part(file, part, HUB, study, within))
 
+    sums, keys = of_sites(SUMS), of_sites(KEYS)
+    read_receives = partial(_read_receives, study=study, within=within)
+    declared = files.of_sites(place / RECEIVES, sites, read_receives)
+    receivers = tuple(site for site in declared if site not in sums and site not in keys)  # who began to send, sends
+
+    def phase(names: PhaseNames, announced: dict[str, Announcement]) -> MaskedPhase:
+        return MaskedPhase(
+            study=study,
+            within=within,
+            senders=_senders(study, receivers),
+            names=names,
+            keys=announced,
+            masked=of_sites(names.masked),
+            confirmed=of_sites(names.confirmed),
+            opened=of_sites(names.opened),
+            survivors=of_hub(names.survivors) if masked else None,
+        )
+
+    counts = {site: announced.counts for site, announced in keys.items() if announced.counts is not None}
     return RoundSnapshot(
         folder=folder,
         study=study,
         number=number,
-        sums=of_sites(SUMS),
-        keys=of_sites(KEYS),
-        masked=of_sites(MASKED),
-        confirmed=of_sites(CONFIRMED),
-        opened=of_sites(OPENED),
-        survivors=of_hub(SURVIVORS) if masked else None,
+        sums=sums,
+        receivers=receivers,
+        keys=keys,
+        counting=phase(COUNT_PHASE, counts) if study.counts_first else None,
+        summing=phase(SUM_PHASE, {site: announced.sums for site, announced in keys.items()}),
         total=of_hub(TOTAL),
         faults=files.faults,
     )
+
+
+def _read_receives(file: OpenFile, site: str, study: Study, within: Round) -> Round:
+    read: Round = read_part(file, RECEIVES, site, study, within)
+    return read
 
 
 def _newest(files: PostedFiles, study: Study) -> int:

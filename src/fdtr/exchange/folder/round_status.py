@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fdtr.exchange.folder.round_snapshot import RoundSnapshot
-from fdtr.exchange.folder_layout import SUMS
+from fdtr.exchange.folder.round_snapshot import MaskedPhase, RoundSnapshot
+from fdtr.exchange.folder_layout import COUNT_PHASE, SUM_PHASE, SUMS
+
+WHAT = {COUNT_PHASE: "counts", SUM_PHASE: "sums"}
+"""What is added in each masked phase, in words."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,10 @@ class Step:
 
 @dataclass(frozen=True)
 class RoundStatus:
-    """The newest round: which parts of each site are posted and verified, what comes next, and what was ignored."""
+    """The newest round: which parts of each site are posted and verified, what comes next, and what was ignored.
+
+    `receivers` send nothing and receive the total.
+    """
 
     study: str
     fingerprint: str
@@ -41,6 +47,7 @@ class RoundStatus:
     masked: bool
     signed: bool
     sites: dict[str, dict[str, bool]]
+    receivers: tuple[str, ...]
     survivors: tuple[str, ...] | None
     total: tuple[str, ...] | None
     next: str
@@ -57,7 +64,8 @@ def status_of(snapshot: RoundSnapshot) -> RoundStatus:
         masked=snapshot.is_masked,
         signed=bool(snapshot.study.roster),
         sites={site: {part: site in senders for part, senders in posted.items()} for site in snapshot.sites},
-        survivors=None if snapshot.survivors is None else snapshot.survivors.sites,
+        receivers=snapshot.receivers,
+        survivors=None if snapshot.summing.survivors is None else snapshot.summing.survivors.sites,
         total=None if snapshot.total is None else snapshot.total.sites,
         next=_next(snapshot),
         faults=snapshot.faults,
@@ -75,23 +83,33 @@ def names(sites: Sequence[str]) -> str:
 
 def _next(snapshot: RoundSnapshot) -> str:
     if snapshot.total is not None:
-        return f"The total is there: {names(snapshot.total.sites)} finish their policies with `fdtr site next`."
-    expected: list[tuple[Mapping[str, object], str]] = [(snapshot.sums, "Messages")]
-    among, then = snapshot.sites, "The hub adds up: `fdtr hub next`."
-    if snapshot.is_masked and snapshot.survivors is None:
-        expected = [(snapshot.keys, "Keys"), (snapshot.masked, "Masked messages")]
-        then = "The hub lists the survivors: `fdtr hub next`."
-    elif snapshot.survivors is not None:
-        if snapshot.dissenters:
-            dissenters = names(snapshot.dissenters)
-            return f"{dissenters} signed another list of survivors. Begin a new round: `fdtr hub new-round`."
-        expected = [
-            (snapshot.confirmed, "Signatures under the list of survivors"),
-            (snapshot.opened, "Openings"),
-        ]
-        among = snapshot.survivors.sites
+        finishing = (*snapshot.total.sites, *snapshot.receivers)
+        return f"The total is there: {names(finishing)} finish their policies with `fdtr site next`."
+    if not snapshot.is_masked:
+        return _missing(snapshot, [(snapshot.sums, "Messages")]) or "The hub adds up: `fdtr hub next`."
+    missing = _missing(snapshot, [(snapshot.keys, "Keys")])
+    for phase in snapshot.phases:
+        missing = missing or _next_of(snapshot, phase)
+    return missing or "The hub adds up: `fdtr hub next`."
+
+
+def _next_of(snapshot: RoundSnapshot, phase: MaskedPhase) -> str:
+    """What comes next in a masked phase; "" where it is through."""
+    what = WHAT[phase.names]
+    if phase.survivors is None:
+        missing = _missing(snapshot, [(phase.masked, f"Masked {what}")], snapshot.expected)
+        return missing or f"The hub lists the survivors for {what}: `fdtr hub next`."
+    if phase.dissenters:
+        return f"{names(phase.dissenters)} signed another list of survivors. Begin a new round: `fdtr hub new-round`."
+    signatures = (phase.confirmed, "Signatures under the list of survivors")
+    return _missing(snapshot, [signatures, (phase.opened, f"Openings of {what}")], phase.survivors.sites)
+
+
+def _missing(
+    snapshot: RoundSnapshot, expected: list[tuple[Mapping[str, object], str]], among: tuple[str, ...] | None = None
+) -> str:
     for parts, what in expected:
         missing = snapshot.lacking(parts, among)
         if missing:
             return f"{what} of {names(missing)}: `fdtr site next`."
-    return then
+    return ""

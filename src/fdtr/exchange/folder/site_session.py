@@ -6,11 +6,12 @@ from pathlib import Path
 
 from fdtr.container import fingerprint
 from fdtr.disclosure import Message
+from fdtr.disclosure.total_counts import CommonRepairs, SiteCounts
 from fdtr.errors import ChangedSummary, OtherStudy, ProtocolViolation
 from fdtr.exchange.atomic_files import clean_up, post, remove, save
 from fdtr.exchange.folder.round_snapshot import RoundSnapshot, masked_round, read_round, read_study
 from fdtr.exchange.folder_layout import MASKED, SITE_PARTS, SUMS, require_apart
-from fdtr.exchange.release import AGREED_BEFOREHAND, Confirm, Proposal, carry_out
+from fdtr.exchange.release import AGREED_BEFOREHAND, Confirm, Proposal, carry_out, require_agreed
 from fdtr.exchange.site_state import state_folder
 from fdtr.exchange.site_state.joined_folders import JoinedFolder, RoundState, Sent, joined_place
 from fdtr.exchange.site_state.ledger import site_ledger
@@ -20,7 +21,7 @@ from fdtr.signing import Key, Round, check_site_name, numbered_round, require_ow
 from fdtr.site.fitting import MessageFit, fit_federated, fit_message
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_check import check_total
-from fdtr.site.site_message import is_made_from, release_of, summarize
+from fdtr.site.site_message import count_message, is_made_from, release_of, summarize
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
@@ -33,6 +34,8 @@ def join(
     key: str | Path | None = None,
     signer: Key | None = None,
     own: Study | None = None,
+    *,
+    receive_only: bool = False,
 ) -> JoinedFolder:
     """Remember a folder, and the study in it as this site accepts it. Nothing is posted.
 
@@ -42,6 +45,9 @@ def join(
     - `key` is the path of the site's key file. It is remembered, so that later steps find the file.
     - `signer` is the key in that file, opened with its passphrase where it has one. It is compared with the roster now,
       and not stored.
+
+    With `receive_only` the site will send nothing and learn from the others' total. The ledger holds it to that in this
+    study.
     """
     folder, data, key = Path(folder), Path(data), Path(key) if key is not None else None
     check_site_name(site)
@@ -58,8 +64,10 @@ def join(
             )
         study = Study.model_validate({**study.model_dump(), "columns": own.columns.model_dump()})
     read_trajectories(data, study, site)  # what is wrong with the table is better known now
-    key_file = key and key.absolute()
-    joined = JoinedFolder(joined_place(study, site), folder.absolute(), site, data.absolute(), key_file, study)
+    if receive_only:
+        site_ledger().receive_only(study.fingerprint, site)
+    key_file, place = key and key.absolute(), joined_place(study, site)
+    joined = JoinedFolder(place, folder.absolute(), site, data.absolute(), key_file, study, receive_only)
     joined.save()
     return joined
 
@@ -76,6 +84,7 @@ class SiteSession:
     confirm: Confirm[Proposal]
     out: Path | None
     notes: list[str] = field(default_factory=list)
+    common: CommonRepairs | None = None
 
     @property
     def site(self) -> str:
@@ -102,15 +111,40 @@ class SiteSession:
         return fit_message(self.study, self.rows)
 
     @cached_property
+    def own_message(self) -> Message:
+        """The message of a secure sum before it is known what all sites take out of theirs."""
+        return summarize(self.study, self.rows, site_ledger(), self.fitted, counting=True)
+
+    @cached_property
+    def counts(self) -> SiteCounts:
+        """What the site counts, on whose total the rules are judged."""
+        return count_message(self.study, self.rows, site_ledger(), self.fitted)
+
+    def agree_to_counts(self) -> None:
+        """Ask, before counts of patients leave under masks."""
+        require_agreed(
+            self.confirm, Proposal(self.study, self.own_message.summary, self.own_message, counts=self.counts)
+        )
+
+    def require_counted(self) -> None:
+        """Refuse a message of another table than the one that was counted: the others rely on the counts."""
+        if self.study.counts_first and self.state.counted != self.counts.digest:
+            raise ChangedSummary(
+                f"The counts of site {self.site!r} in round {self.number} were made from another table than "
+                f"{self.joined.data} is now. Nothing was posted. Restore the table, or wait for a new round: `fdtr hub "
+                "new-round`."
+            )
+
+    @cached_property
     def message(self) -> Message:
-        """The message of the table as it is now; refuses where a rule does.
+        """The message of the table as it is now; refuses where a rule does. Of a secure sum `common` is taken out.
 
         Noise is drawn once for the same patients, whatever the round: another draw would spend ε again. The rules judge
         the table as it is.
         """
         drawn = self._drawn_before() if self._noised else None
         fitted = self.fitted if drawn is None else MessageFit(self.fitted.fit, lambda: drawn)
-        message = summarize(self.study, self.rows, site_ledger(), fitted)
+        message = summarize(self.study, self.rows, site_ledger(), fitted, self.common)
         if self._noised and drawn is None:
             clean_up(keep(message, self.within, self.key), ending="")
             self.joined.save_drawn(_patients_digest(self.rows), message.summary.digest)
@@ -137,11 +171,13 @@ class SiteSession:
             self.state.save_outgoing(SUMS, encode_message(self.message, self.within, self.key))
         return read_message(self.state.path(SUMS), self.study)
 
-    def release(self) -> None:
+    def release(self, common: CommonRepairs | None = None) -> None:
         """Release the saved message: judge, ask and record it, unless its record stands.
 
-        A failure leaves the message as it is: the next attempt goes on with the very same bytes.
+        A failure leaves the message as it is: the next attempt goes on with the very same bytes. `common` is what all
+        sites of a secure sum take out.
         """
+        self.common = common or self.common
         before, saved = self.state.sent, self.saved()
         if before is not None and before.message == saved.digest and site_ledger().stands(saved.digest):
             return
@@ -194,11 +230,12 @@ class SiteSession:
         self.release()
         return post(snapshot.path(part, self.site), content, self._begin_posting)
 
-    def finish(self, snapshot: RoundSnapshot, own: SiteSummary) -> str:
-        """Check the total, fit from it, and write the policy."""
+    def finish(self, snapshot: RoundSnapshot, own: SiteSummary | None) -> str:
+        """Check the total, fit from it, and write the policy. `own` is None where the site only receives."""
         total = snapshot.checked_total()
-        others = len(total.sites) - 1
-        fitted = fit_federated(self.study, self.rows, total, own)
+        others = len([site for site in total.sites if site != self.site])
+        self.common = self.common or snapshot.common
+        fitted = fit_federated(self.study, self.rows, total, own, receive_only=own is None)
         self._compare(own, total)
         private = self.state.place / f"round-{self.number}.policy"
         fitted.policy.save(private)
@@ -217,8 +254,8 @@ class SiteSession:
     def _noised(self) -> bool:
         return self.study.disclosure.epsilon is not None
 
-    def _compare(self, own: SiteSummary, total: Total) -> None:
-        if not is_made_from(self.study, self.rows, own, site_ledger()):
+    def _compare(self, own: SiteSummary | None, total: Total) -> None:
+        if own is not None and not is_made_from(self.study, self.rows, own, site_ledger(), self.common):
             self.notes.append(
                 "The table is not the one that this site's message was made from. The message as it was sent is "
                 "subtracted, and the policy is fitted on the table as it is now."

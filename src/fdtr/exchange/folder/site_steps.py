@@ -4,23 +4,38 @@ A masked round goes from one state to the next. What a state posts is saved befo
 
     nothing ─ announce ─▶ keys ─ all keys ─▶ masked ─ hub's list ─▶ confirmed ─ all confirmed ─▶ opened ─ total ─▶ done
 
+If the rules are judged on totals of counts, counts go the same way first, from keys to opened, under other masks. All
+sites then take the same out of their sums, and the sums of all sites that were counted are added, and of no others.
+
 A crash before a state is saved repeats its step; one after it posts the saved bytes again.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from secrets import token_bytes
 
 from fdtr.container import is_container
 from fdtr.errors import BadSignature, ChangedSummary, OtherRound, OutputExists, ProtocolViolation
 from fdtr.exchange.atomic_files import clean_up, clean_up_folder
-from fdtr.exchange.folder.round_files import seal_masked, seal_part
-from fdtr.exchange.folder.round_snapshot import RoundSnapshot, read_round, read_study
-from fdtr.exchange.folder.round_status import Step, StepsTaken, names
+from fdtr.exchange.folder.round_files import seal_masked, seal_part, seal_receives
+from fdtr.exchange.folder.round_snapshot import MaskedPhase, RoundSnapshot, read_round, read_study
+from fdtr.exchange.folder.round_status import WHAT, Step, StepsTaken, names
 from fdtr.exchange.folder.site_session import SiteSession
-from fdtr.exchange.folder_layout import CONFIRMED, KEYS, MASKED, OPENED, SUMS, require_apart
+from fdtr.exchange.folder_layout import (
+    COUNTS,
+    KEYS,
+    MASKED,
+    OPENED,
+    RECEIVES,
+    SUMS,
+    require_apart,
+)
 from fdtr.exchange.release import Confirm, Proposal, require_confirm
 from fdtr.exchange.site_state import use_state_folder
 from fdtr.exchange.site_state.joined_folders import JoinedFolder
 from fdtr.exchange.site_state.release_guard import (
+    free_messages,
     history_locked,
     read_history,
     require_never_summed,
@@ -28,7 +43,7 @@ from fdtr.exchange.site_state.release_guard import (
     save_history,
 )
 from fdtr.exchange.site_state.sent_copies import find_kept, keep_rounded
-from fdtr.masking import History, Sign, SiteRound, accept_survivors, allow_opening, as_sent, mask, start
+from fdtr.masking import Announcements, History, Sign, SiteRound, accept_survivors, allow_opening, as_sent, mask, start
 from fdtr.signing import Key
 
 
@@ -55,7 +70,10 @@ def take_site_steps(
         done = []
         if joined.give_up_others(within):
             done.append("Gave an earlier round up: its masks are destroyed.")
+        if joined.study.counts_first:
+            free_messages(joined, session.state)
         advance = _advance_masked if snapshot.is_masked else _advance_open
+        advance = _advance_receiving if joined.receive_only else advance
         step = advance(session, snapshot)
         while step.done:
             done.append(step.done)
@@ -110,98 +128,197 @@ def _advance_masked(session: SiteSession, snapshot: RoundSnapshot) -> Step:
             "round: `fdtr hub new-round`."
         )
     if not masks.masked_digest:
-        return _mask(session, snapshot, masks)
+        step = Step() if snapshot.counting is None else _advance_counts(session, snapshot, snapshot.counting)
+        return step if step.done or step.waits else _mask(session, snapshot, masks)
     if not masks.opened:
         _require_message(session)
-        session.release()
+        session.release(snapshot.common)
     if masks.survivors is None:
-        return _confirm(session, snapshot, masks)
+        return _confirm_sums(session, snapshot, masks)
     if not masks.opened:
-        return _open(session, snapshot, masks)
+        return _open_sums(session, snapshot, masks)
     return _finish(session, snapshot, masks)
+
+
+def _advance_counts(session: SiteSession, snapshot: RoundSnapshot, phase: MaskedPhase) -> Step:
+    """One step of the counts that are opened before the sums; an empty one where all counts are open."""
+    masks, save = session.state.count_masks, session.state.save_count_masks
+    if masks is None or not masks.self_mask:
+        raise ProtocolViolation(
+            f"The masks on the counts of site {session.site!r} in round {snapshot.number} are no longer at home. "
+            "Nothing was posted. Wait for a new round: `fdtr hub new-round`."
+        )
+    if not masks.masked_digest:
+        return _mask_counts(session, snapshot, phase, masks)
+    if masks.survivors is None:
+        return _confirm(session, snapshot, phase, masks, History(), save)
+    if not masks.opened:
+        return _await_signatures(session, phase, masks) or _open(session, phase, masks, History(), save)
+    if session.post(snapshot, phase.names.opened):
+        return Step("Posted this site's part of the masks on the counts.")
+    missing = snapshot.lacking(phase.opened, masks.survivors.sites)
+    if missing:
+        return Step(waits=f"Openings of the counts, of {names(missing)}.")
+    return Step()
 
 
 def _announce(session: SiteSession, snapshot: RoundSnapshot) -> Step:
     _require_open(session, snapshot)
-    snapshot.scale.encode(session.message.summary.sums)  # a site that may not release should not let others wait
-    require_never_told(session.message.summary.content)
-    masks = start(snapshot.masked_round, session.site, read_history())
-    announcement = masks.announcement(_sign(session))
-    session.state.save_outgoing(KEYS, seal_part(KEYS, session.site, announcement, session.within, session.key))
+    agreed = snapshot.summing.round
+    if snapshot.counting is None:
+        snapshot.scale.encode(session.message.summary.sums)  # a site that may not release should not let others wait
+        require_never_told(session.message.summary.content)
+    else:
+        snapshot.scale.encode(session.own_message.summary.sums)
+        require_never_told(session.own_message.summary.content)
+    masks = start(agreed, session.site, read_history())
+    announced = Announcements(masks.announcement(_sign(session)))
+    if snapshot.counting is not None:
+        counting = start(snapshot.counting.round, session.site, History())
+        announced = replace(announced, counts=counting.announcement(_sign(session)))
+        session.state.save_count_masks(counting)
+    session.state.save_outgoing(KEYS, seal_part(KEYS, session.site, announced, session.within, session.key))
     session.state.save_masks(masks)
     _remember_begun(session)
     session.post(snapshot, KEYS)
     return Step("Posted this site's key for the round.")
 
 
-def _mask(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> Step:
+def _await_keys(session: SiteSession, snapshot: RoundSnapshot) -> Step | None:
     _require_open(session, snapshot)
     if session.post(snapshot, KEYS):
         return Step("Posted this site's key for the round.")
     missing = snapshot.lacking(snapshot.keys)
-    if missing:
-        return Step(waits=f"Keys of {names(missing)}.")
-    session.release()
+    return Step(waits=f"Keys of {names(missing)}.") if missing else None
+
+
+def _mask_counts(session: SiteSession, snapshot: RoundSnapshot, phase: MaskedPhase, masks: SiteRound) -> Step:
+    waits = _await_keys(session, snapshot)
+    if waits is not None:
+        return waits
+    session.agree_to_counts()
+    vector = session.study.count_layout.encode(session.counts, token_bytes)
+    masked = mask(replace(masks, round=phase.round), phase.keys.values(), vector, phase.verify)
+    session.state.save_counted(session.counts.digest)
+    sealed = seal_masked(COUNTS, masked.masked(vector, _sign(session)), session.within, session.key)
+    session.state.save_outgoing(COUNTS, sealed)
+    session.state.save_count_masks(masked)
+    session.post(snapshot, COUNTS)
+    return Step("Posted this site's counts of patients, masked: the rules are judged on the totals of all sites.")
+
+
+def _mask(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> Step:
+    waits = _await_keys(session, snapshot)
+    if waits is not None:
+        return waits
+    phase = snapshot.summing
+    if session.state.outgoing(SUMS) is None:
+        session.require_counted()
+    session.release(snapshot.common)
     own = session.saved()
+    require_never_told(own.content)
     vector = snapshot.scale.encode(own.sums)
-    masked = mask(masks, snapshot.keys.values(), vector, snapshot.verify)
+    masked = mask(replace(masks, round=phase.round), phase.keys.values(), vector, phase.verify)
     clean_up(keep_rounded(as_sent(own, snapshot.scale, masked.masked_digest)), ending="")
-    sealed = seal_masked(masked.masked(vector, _sign(session)), session.within, session.key)
+    sealed = seal_masked(MASKED, masked.masked(vector, _sign(session)), session.within, session.key)
     session.state.save_outgoing(MASKED, sealed)
     session.state.save_masks(masked)
     session.post(snapshot, MASKED)
     return Step("Posted this site's message, masked: nobody can read it but as part of the sum.")
 
 
-def _confirm(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> Step:
-    if snapshot.survivors is None:
-        if session.post(snapshot, MASKED):
-            return Step("Posted this site's masked message.")
-        missing = snapshot.lacking(snapshot.masked)
-        others = f"Masked messages of {names(missing)}, then the" if missing else "The"
+def _confirm_sums(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> Step:
+    if snapshot.summing.survivors is not None:
+        snapshot.require_counted(snapshot.summing.survivors)
+    history = _alike(session, read_history())
+    return _confirm(session, snapshot, snapshot.summing, masks, history, session.state.save_masks)
+
+
+def _confirm(
+    session: SiteSession,
+    snapshot: RoundSnapshot,
+    phase: MaskedPhase,
+    masks: SiteRound,
+    history: History,
+    save: Callable[[SiteRound], None],
+) -> Step:
+    """Sign the hub's list of the sites whose numbers are added, in one phase."""
+    what = WHAT[phase.names]
+    if phase.survivors is None:
+        if session.post(snapshot, phase.names.masked):
+            return Step(f"Posted this site's masked {what}.")
+        missing = snapshot.lacking(phase.masked)
+        others = f"Masked {what} of {names(missing)}, then the" if missing else "The"
         return Step(waits=f"{others} hub's list of survivors: `fdtr hub next`.")
-    confirmed = accept_survivors(masks, snapshot.survivors, _alike(session, read_history()), session.study.roster)
+    confirmed = accept_survivors(masks, phase.survivors, history, session.study.roster)
     confirmation = confirmed.confirmation(_sign(session))
-    sealed = seal_part(CONFIRMED, session.site, confirmation, session.within, session.key)
-    session.state.save_outgoing(CONFIRMED, sealed)
-    session.state.save_masks(confirmed)
-    session.post(snapshot, CONFIRMED)
-    return Step(f"Signed the list of survivors: {names(snapshot.survivors.sites)}.")
+    part = phase.names.confirmed
+    session.state.save_outgoing(part, seal_part(part, session.site, confirmation, session.within, session.key))
+    save(confirmed)
+    session.post(snapshot, part)
+    return Step(f"Signed the list of survivors for {what}: {names(phase.survivors.sites)}.")
 
 
-def _open(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> Step:
+def _await_signatures(session: SiteSession, phase: MaskedPhase, masks: SiteRound) -> Step | None:
+    """Post the own signature, and wait for the others'; None where they are there."""
     survivors = masks.survivors
     if survivors is None:
         raise ProtocolViolation("There is no list of survivors.")
-    if snapshot.survivors is not None and snapshot.survivors != survivors:
+    if phase.survivors is not None and phase.survivors != survivors:
         raise ProtocolViolation(
             f"The hub's list of survivors is not the one that site {session.site!r} signed. One that signs two lets "
             "the hub unmask a site. No mask was opened. Ask the hub, and wait for a new round."
         )
-    if session.post(snapshot, CONFIRMED):
+    if session.post(session.snapshot(), phase.names.confirmed):
         return Step("Posted this site's signature under the list of survivors.")
-    missing = snapshot.lacking(snapshot.confirmed, survivors.sites)
-    if missing and not snapshot.dissenters:
+    missing = [site for site in survivors.sites if site not in phase.confirmed]
+    if missing and not phase.dissenters:
         return Step(waits=f"Signatures under the list of survivors, of {names(missing)}.")
+    return None
+
+
+def _open_sums(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> Step:
+    phase = snapshot.summing
+    waits = _await_signatures(session, phase, masks)
+    if waits is not None or masks.survivors is None:
+        return waits or Step()
     with history_locked() as history:
         require_never_told(session.sent.content)  # they may have left since
         roster = session.study.roster
-        opened = allow_opening(masks, snapshot.confirmed.values(), _alike(session, history), snapshot.verify, roster)
-        keys = {site: roster[site] for site in survivors.sites}
+        keys = {site: roster[site] for site in masks.survivors.sites}
         study, content = session.study.fingerprint, session.sent.content
-        save_history(history.opened(masks.round.context, study, content, keys))
-    opening = seal_part(OPENED, session.site, opened.opening(_sign(session)), session.within, session.key)
-    session.state.save_outgoing(OPENED, opening)
-    session.state.save_masks(opened)
-    session.post(snapshot, OPENED)
-    return Step("All survivors signed the same list. Opened this site's part of the masks on the sum.")
+
+        def remember(_: SiteRound) -> None:
+            save_history(history.opened(masks.round.context, study, content, keys))
+
+        return _open(session, phase, masks, _alike(session, history), session.state.save_masks, remember)
+
+
+def _open(
+    session: SiteSession,
+    phase: MaskedPhase,
+    masks: SiteRound,
+    history: History,
+    save: Callable[[SiteRound], None],
+    remember: Callable[[SiteRound], None] = lambda _: None,
+) -> Step:
+    """Open the masks of one phase, once every survivor signed the same list; `remember` comes before all else."""
+    opened = allow_opening(masks, phase.confirmed.values(), history, phase.verify, session.study.roster)
+    remember(opened)
+    part = phase.names.opened
+    opening = seal_part(part, session.site, opened.opening(_sign(session)), session.within, session.key)
+    session.state.save_outgoing(part, opening)
+    save(opened)
+    session.post(session.snapshot(), part)
+    return Step(f"All survivors signed the same list. Opened this site's part of the masks on the {WHAT[phase.names]}.")
 
 
 def _finish(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> Step:
+    phase = snapshot.summing
     if session.post(snapshot, OPENED):
         return Step("Posted this site's part of the masks on the sum.")
     if snapshot.total is None or masks.survivors is None:
-        missing = snapshot.lacking(snapshot.opened, snapshot.survivors.sites) if snapshot.survivors else []
+        missing = snapshot.lacking(phase.opened, phase.survivors.sites) if phase.survivors else []
         others = f"Openings of {names(missing)}, then the" if missing else "The"
         return Step(waits=f"{others} hub's total: `fdtr hub next`.")
     own = find_kept(snapshot.total, session.site, session.study)
@@ -215,8 +332,23 @@ def _finish(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> 
     return Step(done)
 
 
+def _advance_receiving(session: SiteSession, snapshot: RoundSnapshot) -> Step:
+    """One step of a site that sends nothing: say so, then learn from the others' total."""
+    if session.state.policy is not None and session.out is None:
+        return Step()
+    if snapshot.study.roster and session.state.outgoing(RECEIVES) is None:
+        session.state.save_outgoing(RECEIVES, seal_receives(session.site, session.within, session.key))
+    if session.post(snapshot, RECEIVES):
+        return Step("Told everybody that this site sends nothing, and only receives the total.")
+    if snapshot.total is None:
+        return Step(waits="The hub adds up what the others send: `fdtr hub next`.")
+    return Step(session.finish(snapshot, None))
+
+
 def _require_open(session: SiteSession, snapshot: RoundSnapshot) -> None:
-    if snapshot.survivors is not None or snapshot.total is not None:
+    listed = [phase.survivors for phase in snapshot.phases if phase.survivors is not None]
+    without = any(session.site not in survivors.sites for survivors in listed)
+    if without or snapshot.summing.survivors is not None or snapshot.total is not None:
         raise OtherRound(
             f"Round {snapshot.number} was closed without site {session.site!r}. Nothing was posted. Wait for a new "
             "round: `fdtr hub new-round`."

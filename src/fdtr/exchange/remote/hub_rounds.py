@@ -3,6 +3,9 @@
     open      sums ──────────────────────────────────────────▶ total ─ finish
     masked    keys ─ masked ─▶ list ─ confirmed ─ opened ────▶ total ─ finish
 
+If rules are judged on totals of counts, these go from masked to opened before the sums do. A site that only receives
+says so instead of sending sums or keys.
+
 The next phase follows from the files in the hub's folder alone, so a hub that was stopped continues where it was.
 """
 
@@ -17,7 +20,7 @@ from fdtr.exchange.atomic_files import locked, post
 from fdtr.exchange.folder.hub_steps import new_round, take_hub_steps
 from fdtr.exchange.folder.round_snapshot import RoundSnapshot, read_round, read_study
 from fdtr.exchange.folder.round_status import names
-from fdtr.exchange.folder_layout import STUDY, TOTAL
+from fdtr.exchange.folder_layout import RECEIVES, STUDY, TOTAL
 from fdtr.exchange.remote.jobs import Absence, Ending, Job, Reason, Result, timestamp
 from fdtr.exchange.remote.requests import (
     Answer,
@@ -35,6 +38,7 @@ from fdtr.signing import HUB, Key
 from fdtr.study import Study
 
 _AGAIN = "Run the same again when the reason is gone: who has answered need not send again."
+_BEFORE_LISTS = {Phase.SUMS, Phase.KEYS, Phase.COUNTS, Phase.MASKED, Phase.FINISH}
 _NEW_ROUND_MAY_HELP = {Reason.REFUSED, Reason.FAILED, Reason.WRONG_SIGNATURE, Reason.BAD_ANSWER}
 
 
@@ -76,14 +80,15 @@ def collect(snapshot: RoundSnapshot, phase: Phase, sites: list[str], listed: Col
 def _postings_for(snapshot: RoundSnapshot, phase: Phase) -> list[Posting]:
     """The verified postings in the hub's folder that sites need for a phase."""
     wanted = sorted(allowed_to_site(HUB, phase, snapshot.study))
-    posted = [(part, sender) for part, sender in wanted if sender == HUB or sender in snapshot.secure_sum_parts[part]]
+    parts = {**snapshot.secure_sum_parts, RECEIVES: snapshot.receivers}
+    posted = [(part, sender) for part, sender in wanted if sender == HUB or sender in parts[part]]
     return [Posting(part, sender, snapshot.path(part, sender).read_bytes()) for part, sender in posted]
 
 
 def _store(snapshot: RoundSnapshot, phase: Phase, site: str, answer: Answer | Reason) -> Reason | None:
     """Store a site's part; otherwise the reason why it is missing."""
     if isinstance(answer, Reason):
-        late = phase in (Phase.CONFIRMED, Phase.OPENED) and answer is not Reason.BAD_ANSWER
+        late = phase not in _BEFORE_LISTS and answer is not Reason.BAD_ANSWER
         return Reason.LOST_LATE if late else answer
     if answer.site != site:
         return Reason.OTHER_SITE
@@ -92,7 +97,7 @@ def _store(snapshot: RoundSnapshot, phase: Phase, site: str, answer: Answer | Re
     allowed = allowed_from_site(site, phase)
     try:
         require_allowed(answer.postings, allowed, snapshot.study)
-        if len(answer.postings) != len(allowed):
+        if len(answer.postings) != (phase is not Phase.FINISH):
             return Reason.BAD_ANSWER
         verify_postings(answer.postings, snapshot.study, snapshot.within, snapshot.folder)
         for posting in answer.postings:
@@ -171,8 +176,8 @@ class _Federation:
         snapshot = self.read()
         if snapshot.total is not None:
             return
-        collected = self._collect(snapshot, Phase.SUMS, snapshot.lacking(snapshot.sums))
-        self._require_enough(len(snapshot.sums) + len(collected.done))
+        self._collect(snapshot, Phase.SUMS, snapshot.lacking(snapshot.sums))
+        self._require_enough(len(self.read().sums))
         self._take_steps()
 
     def _sum_masked(self) -> bool:
@@ -180,38 +185,47 @@ class _Federation:
         snapshot = self.read()
         if snapshot.total is not None:
             return True
-        if snapshot.survivors is None:
-            silent = sorted(self._collect(snapshot, Phase.KEYS, snapshot.lacking(snapshot.keys)).absent)
-            if silent:
-                raise _Stopped(
-                    f"No key came from {names(silent)}, and nobody can mask before all are there. If a site does "
-                    f"not come back, take it out with `fdtr roster remove {self.job.folder / STUDY} SITE`, give "
-                    f"everybody the study file, and begin a new round with `fdtr hub new-round`. {_AGAIN}"
-                )
-            snapshot = self.read()
-            collected = self._collect(snapshot, Phase.MASKED, snapshot.lacking(snapshot.masked))
-            self._require_enough(len(snapshot.masked) + len(collected.done))
-            self._take_steps()
-        for phase in (Phase.CONFIRMED, Phase.OPENED):
-            if not self._collect_from_survivors(phase):
-                return False
+        silent = sorted(self._collect(snapshot, Phase.KEYS, snapshot.lacking(snapshot.keys)).absent)
+        if silent:
+            raise _Stopped(
+                f"No key came from {names(silent)}, and nobody can mask before all are there. If a site does "
+                f"not come back, take it out with `fdtr roster remove {self.job.folder / STUDY} SITE`, give "
+                f"everybody the study file, and begin a new round with `fdtr hub new-round`. {_AGAIN}"
+            )
+        if not all(self._run_phase(index) for index in range(len(snapshot.phases))):
+            return False
         self._take_steps()
         return True
 
-    def _collect_from_survivors(self, phase: Phase) -> bool:
-        """Ask every survivor, and those that are missing once more. Returns whether the round can continue.
+    def _run_phase(self, index: int) -> bool:
+        """Have one masked phase opened. Returns whether the round can continue."""
+        snapshot = self.read()
+        phase = snapshot.phases[index]
+        if phase.survivors is None:
+            asked = Phase(phase.names.masked)
+            if index and not self._collect_from_all(index, asked):  # whoever was counted has to send
+                return False
+            if not index:
+                self._collect(snapshot, asked, snapshot.lacking(phase.masked))
+                self._require_enough(len(self.read().phases[index].masked))
+            self._take_steps()
+        return all(self._collect_from_all(index, Phase(part)) for part in (phase.names.confirmed, phase.names.opened))
 
-        Without one of the survivors a round has no total. If all answer and one cannot continue, a new round may
-        succeed: returns False. If one does not answer, its key for a new round would be missing too: the round waits.
+    def _collect_from_all(self, index: int, asked: Phase) -> bool:
+        """Ask every site of a list, and those that are missing once more. Returns whether the round can continue.
+
+        Without one of them a round has no total. If all answer and one cannot continue, a new round may succeed:
+        returns False. If one does not answer, its key for a new round would be missing too: the round waits.
         """
         for _ in range(2):
             snapshot = self.read()
-            survivors = snapshot.survivors.sites if snapshot.survivors else ()
-            lacking = snapshot.lacking(snapshot.confirmed if phase is Phase.CONFIRMED else snapshot.opened, survivors)
-            if not lacking and not snapshot.dissenters:
+            phase = snapshot.phases[index]
+            listed = phase.survivors.sites if phase.survivors else snapshot.expected
+            lacking = snapshot.lacking(phase.parts[asked.value], listed)
+            if not lacking and not phase.dissenters:
                 return True
-            collected = self._collect(snapshot, phase, lacking)
-        if not collected.absent and not self.read().dissenters:
+            collected = self._collect(snapshot, asked, lacking)
+        if not collected.absent and not self.read().phases[index].dissenters:
             return True
         if set(collected.absent.values()) <= _NEW_ROUND_MAY_HELP:
             return False
@@ -243,14 +257,15 @@ class _Federation:
         """Send the total to the sites that are in it, and report which have finished."""
         snapshot = self.read()
         total = snapshot.checked_total()
+        finishing = (*total.sites, *snapshot.receivers)
         for site in snapshot.lacking(dict(total.members)):
             left_out = Absence(site, snapshot.number, "", Reason.LEFT_OUT)
             self.absent.setdefault((site, snapshot.number), left_out)
-        collected = self._collect(snapshot, Phase.FINISH, list(total.sites))
+        collected = self._collect(snapshot, Phase.FINISH, list(finishing))
         if collected.absent:
             advice = f"{names(sorted(collected.absent))} did not finish. When it is back, run the same again."
         else:
-            advice = "Nothing: every site in the total has written its policy."
+            advice = "Nothing: every site has written its policy."
         digest = sha256(snapshot.path(TOTAL, HUB).read_bytes()).hexdigest()
         ending = Ending.INCOMPLETE if collected.absent else Ending.COMPLETE
         return self._result(ending, total.sites, collected.done, digest, advice)

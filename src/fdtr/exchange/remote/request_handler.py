@@ -33,6 +33,7 @@ from fdtr.exchange.folder.site_steps import take_site_steps
 from fdtr.exchange.folder_layout import (
     BEGUN,
     MOST_ROUNDS,
+    RECEIVES,
     STUDY,
     SUFFIX,
     begun_path,
@@ -78,13 +79,14 @@ class ServedStudy:
 
     `data` is the site's table. The policy is written to `out`; None keeps it in the site's state folder. `releases` is
     the number of different messages that may leave: otherwise a hub could start a round after every few new patients
-    and collect a message each time.
+    and collect a message each time. With `receive_only` none leaves.
     """
 
     study: Study
     data: Path
     out: Path | None = None
     releases: int = 1
+    receive_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,18 +111,19 @@ class LocalCopy:
         """The copy of the study's folder."""
         return self.place / "folder"
 
-    def joined(self, data: Path, key: Key) -> JoinedFolder:
+    def joined(self, served: ServedStudy, key: Key) -> JoinedFolder:
         """The copy as the site joined it. It joins at first use, and when the administrator changed study or table.
 
         It joins again where the copy was lost: its own postings are saved in its state, and the hub sends the others.
         """
         with suppress(NotJoined):
             joined = find_joined(self.folder, self.site)
-            if (self.folder / STUDY).exists() and joined.study == self.study and joined.data == data.absolute():
+            before = (joined.study, joined.data, joined.receive_only)
+            if (self.folder / STUDY).exists() and before == (self.study, served.data.absolute(), served.receive_only):
                 return joined
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.study.save(self.folder / STUDY)
-        return join(self.folder, self.site, data, None, key)
+        return join(self.folder, self.site, served.data, None, key, receive_only=served.receive_only)
 
     def store(self, number: int, postings: Sequence[Posting]) -> None:
         """Write the hub's postings. Only the newest round, or one of the next `MOST_MISSED`, is accepted.
@@ -153,11 +156,17 @@ class _CheckResults:
 
     rules: dict[str, str] = field(default_factory=dict)
 
-    def consent(self, served: ServedStudy, proposal: Proposal) -> bool:
-        """Check the administrator's consent to one more message. The disclosure rules held, or there is no message."""
+    def consent(self, served: ServedStudy, joined: JoinedFolder, proposal: Proposal) -> bool:
+        """Check the administrator's consent to one more message. The disclosure rules held, or there is no message.
+
+        Counts that leave before a message are counted as messages are.
+        """
         self.add(proposal.message.verdicts if proposal.message else ())
         study, digest = served.study.fingerprint, proposal.summary.digest
         released = {entry.message for entry in site_ledger().recorded() if entry.study == study and not entry.withdrawn}
+        if proposal.counts is not None:
+            digest = proposal.counts.digest
+            released = {state.counted for state in joined.rounds()} - {""}
         if digest not in released and len(released) >= served.releases:
             self.rules[CONSENT] = "failed"
             raise _ConsentUsed(
@@ -231,11 +240,13 @@ class RequestHandler:
                 verify_postings(request.postings, study, within, copy.place)
             except FileError as error:  # the hub sent it: this is no fault of the site's disk
                 raise MalformedRequest(str(error)) from None
-            joined = copy.joined(served.data, self._key)
+            joined = copy.joined(served, self._key)
             copy.store(request.round, request.postings)
             finished = self._take_steps(results, joined, served, within)
             if request.phase is not Phase.FINISH:
-                return (copy.own_posting(request.round, request.phase.value),)
+                first = request.phase in (Phase.SUMS, Phase.KEYS)
+                part = RECEIVES if served.receive_only and first else request.phase.value
+                return (copy.own_posting(request.round, part),)
             if not finished:
                 raise MalformedRequest("The hub says that the round is through, and it is not.")
             return ()
@@ -244,7 +255,7 @@ class RequestHandler:
         """Do all that the site can do in the round now; whether its policy is written."""
         out = served.out if joined.round(within).policy is None else None  # the policy is written there once
         try:
-            steps = take_site_steps(joined, confirm=partial(results.consent, served), key=self._key, out=out)
+            steps = take_site_steps(joined, confirm=partial(results.consent, served, joined), key=self._key, out=out)
         except _ConsentUsed:
             raise
         except DisclosureError:

@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from fdtr.container import OpenFile
 from fdtr.errors import InvalidStudy, MalformedRequest
 from fdtr.exchange import folder_layout
-from fdtr.exchange.folder.round_files import read_part, scale_of
+from fdtr.exchange.folder.round_files import masked_length, read_part
 from fdtr.exchange.wire import HEADER_BYTES, MEMBER_BYTES, message_size, total_size
 from fdtr.signing import HUB, Round
 from fdtr.study import Study
@@ -27,6 +27,9 @@ class Phase(StrEnum):
 
     SUMS = folder_layout.SUMS
     KEYS = folder_layout.KEYS
+    COUNTS = folder_layout.COUNTS
+    COUNTS_CONFIRMED = folder_layout.COUNTS_CONFIRMED
+    COUNTS_OPENED = folder_layout.COUNTS_OPENED
     MASKED = folder_layout.MASKED
     CONFIRMED = folder_layout.CONFIRMED
     OPENED = folder_layout.OPENED
@@ -91,28 +94,44 @@ def phases_of(study: Study) -> tuple[Phase, ...]:
     """The phases of a study's round, in order."""
     if not study.disclosure.secure_sum:
         return (Phase.SUMS, Phase.FINISH)
-    return (Phase.KEYS, Phase.MASKED, Phase.CONFIRMED, Phase.OPENED, Phase.FINISH)
+    counts = (Phase.COUNTS, Phase.COUNTS_CONFIRMED, Phase.COUNTS_OPENED) if study.counts_first else ()
+    return (Phase.KEYS, *counts, Phase.MASKED, Phase.CONFIRMED, Phase.OPENED, Phase.FINISH)
 
 
-_FROM_HUB = {Phase.CONFIRMED: (folder_layout.SURVIVORS,), Phase.FINISH: (folder_layout.TOTAL,)}
-_FROM_SITES = {
-    Phase.MASKED: (folder_layout.KEYS,),
-    Phase.OPENED: (folder_layout.CONFIRMED,),
-    Phase.FINISH: (folder_layout.MASKED, folder_layout.OPENED),
+_OF_COUNTS = folder_layout.COUNT_PHASE
+_MASKED_PHASES = (folder_layout.COUNT_PHASE, folder_layout.SUM_PHASE)
+_FROM_HUB = {
+    Phase.COUNTS_CONFIRMED: (_OF_COUNTS.survivors,),
+    Phase.CONFIRMED: (folder_layout.SURVIVORS,),
+    Phase.FINISH: (_OF_COUNTS.survivors, folder_layout.SURVIVORS),
 }
+_FROM_SITES = {
+    Phase.COUNTS: (folder_layout.KEYS, folder_layout.RECEIVES),
+    Phase.COUNTS_OPENED: (_OF_COUNTS.confirmed,),
+    Phase.MASKED: (folder_layout.KEYS, folder_layout.RECEIVES, _OF_COUNTS.masked, _OF_COUNTS.opened),
+    Phase.OPENED: (folder_layout.CONFIRMED,),
+    Phase.FINISH: (folder_layout.RECEIVES, folder_layout.MASKED, folder_layout.OPENED),
+}
+"""What a masked phase needs; a site that only receives gets the lists at the end."""
 
 
 def allowed_to_site(site: str, phase: Phase, study: Study) -> frozenset[tuple[str, str]]:
     """Part and sender of each posting that a site may receive in a phase: never its own, never others' open sums."""
     others = [other for other in folder_layout.sites_of(study.roster) if other != site]
-    shared = _FROM_SITES.get(phase, ()) if study.disclosure.secure_sum else ()
-    of_hub = {(part, HUB) for part in (folder_layout.BEGUN, *_FROM_HUB.get(phase, ()))}
-    return frozenset(of_hub | {(part, other) for part in shared for other in others})
+    masked = study.disclosure.secure_sum
+    shared, listed = (_FROM_SITES.get(phase, ()), _FROM_HUB.get(phase, ())) if masked else ((), ())
+    total = (folder_layout.TOTAL,) if phase is Phase.FINISH else ()
+    absent = () if study.counts_first else _OF_COUNTS
+    of_hub = {(part, HUB) for part in (folder_layout.BEGUN, *listed, *total) if part not in absent}
+    return frozenset(of_hub | {(part, other) for part in shared for other in others if part not in absent})
 
 
 def allowed_from_site(site: str, phase: Phase) -> frozenset[tuple[str, str]]:
-    """Part and sender of each posting that a site may answer with."""
-    return frozenset() if phase is Phase.FINISH else frozenset({(str(phase), site)})
+    """Part and sender of each posting that a site may answer with: one of these, or nothing at the end."""
+    if phase is Phase.FINISH:
+        return frozenset()
+    receives = {(folder_layout.RECEIVES, site)} if phase in (Phase.SUMS, Phase.KEYS) else set()
+    return frozenset({(str(phase), site)} | receives)
 
 
 def most_bytes(part: str, study: Study) -> int:
@@ -122,9 +141,8 @@ def most_bytes(part: str, study: Study) -> int:
     return {
         folder_layout.SUMS: message_size(study),
         folder_layout.TOTAL: total_size(study, n_sites),
-        folder_layout.MASKED: HEADER_BYTES + 8 * scale_of(study).length,
-        folder_layout.SURVIVORS: named,
-        folder_layout.OPENED: named,
+        **{phase.masked: HEADER_BYTES + 8 * masked_length(phase.masked, study) for phase in _MASKED_PHASES},
+        **dict.fromkeys((part for phase in _MASKED_PHASES for part in (phase.survivors, phase.opened)), named),
     }.get(part, HEADER_BYTES)
 
 

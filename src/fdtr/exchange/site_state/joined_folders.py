@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from fdtr.errors import DamagedFile, MalformedPart, NotJoined, OtherRoster, OtherStudy
 from fdtr.exchange.atomic_files import locked, remove, save
-from fdtr.exchange.folder_layout import MASKED, OPENED, SUFFIX, SUMS, file_name
+from fdtr.exchange.folder_layout import COUNTS_OPENED, MASKED, OPENED, SUFFIX, SUMS, file_name
 from fdtr.exchange.site_state import state_folder
 from fdtr.masking import SiteRound
 from fdtr.signing import Round
@@ -18,6 +18,9 @@ from fdtr.study import Study
 
 _JOINED = "joined.json"
 _DRAWN = "drawn.json"
+_MASKS = "state.json"
+_COUNT_MASKS = "counting.json"
+_COUNTED = "counted.txt"
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,15 @@ class RoundState:
     @property
     def masks(self) -> SiteRound | None:
         """The site's masks; None where it did not begin."""
-        path = self.place / "state.json"
+        return self._read_masks(_MASKS)
+
+    @property
+    def count_masks(self) -> SiteRound | None:
+        """The site's masks of the counts that are opened before the sums; None where it did not begin."""
+        return self._read_masks(_COUNT_MASKS)
+
+    def _read_masks(self, name: str) -> SiteRound | None:
+        path = self.place / name
         try:
             return SiteRound.from_json(path.read_bytes()) if path.exists() else None
         except MalformedPart:
@@ -53,7 +64,21 @@ class RoundState:
 
     def save_masks(self, masks: SiteRound) -> None:
         """Save the masks, before anything that follows from them is posted."""
-        save(self.place / "state.json", masks.to_json().encode())
+        save(self.place / _MASKS, masks.to_json().encode())
+
+    def save_count_masks(self, masks: SiteRound) -> None:
+        """Save the masks of the counts, before anything that follows from them is posted."""
+        save(self.place / _COUNT_MASKS, masks.to_json().encode())
+
+    @property
+    def counted(self) -> str:
+        """Digest of the counts that the site masked in this round; "" where it did not."""
+        path = self.place / _COUNTED
+        return path.read_text(encoding="ascii") if path.exists() else ""
+
+    def save_counted(self, digest: str) -> None:
+        """Save the digest of the counts, before these are masked."""
+        save(self.place / _COUNTED, digest.encode())
 
     def outgoing(self, part: str) -> bytes | None:
         """The bytes that the site posts, or posted."""
@@ -102,8 +127,17 @@ class RoundState:
         if self.masks is None:  # an open round keeps its message
             return False
         destroyed = self._destroy_masks()
-        self._remove(self.path(OPENED), self.path(SUMS))
+        self._remove(self.path(OPENED), self.path(COUNTS_OPENED), self.path(SUMS))
         return destroyed
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody can ever read the message: it was masked, and its masks are destroyed and were never opened.
+
+        Without b_i the masked numbers are uniform, whatever all others open.
+        """
+        masks = self.masks
+        return masks is not None and not masks.opened and masks == masks.destroyed()
 
     def forget(self) -> None:
         """Take back what was never posted: its bytes, the masks on it, and that it was agreed to.
@@ -115,11 +149,11 @@ class RoundState:
         self._remove(self.path(MASKED), self.path(OPENED), self.place / "sent.json", self.path(SUMS))
 
     def _destroy_masks(self) -> bool:
-        masks = self.masks
-        if masks is None or masks == masks.destroyed():
-            return False
-        self.save_masks(masks.destroyed())
-        return True
+        stored = [(self.count_masks, self.save_count_masks), (self.masks, self.save_masks)]
+        live = [(masks, store) for masks, store in stored if masks is not None and masks != masks.destroyed()]
+        for masks, store in live:
+            store(masks.destroyed())
+        return bool(live)
 
     def _remove(self, *paths: Path) -> None:
         for path in paths:
@@ -129,7 +163,10 @@ class RoundState:
 
 @dataclass(frozen=True)
 class JoinedFolder:
-    """A study's `folder` that a site joined. `study` is as the site accepted it; `place` is in the state folder."""
+    """A study's `folder` that a site joined. `study` is as the site accepted it; `place` is in the state folder.
+
+    With `receive_only` the site sends nothing, and learns from the others' total.
+    """
 
     place: Path
     folder: Path
@@ -137,6 +174,7 @@ class JoinedFolder:
     data: Path
     key: Path | None
     study: Study
+    receive_only: bool = False
 
     @property
     def state_folder(self) -> Path:
@@ -161,6 +199,12 @@ class JoinedFolder:
     def rounds(self) -> list[RoundState]:
         """What the site keeps of every round so far."""
         return [RoundState(path) for path in sorted(self.place.iterdir()) if path.is_dir()]
+
+    def free_messages(self, present: RoundState) -> list[Sent]:
+        """Messages of other rounds that nobody can ever read, and that no round has in which somebody still might."""
+        sent = [(state, state.sent) for state in self.rounds()]
+        held = {message.message for state, message in sent if message and (state == present or not state.is_free)}
+        return [message for state, message in sent if message and state.is_free and message.message not in held]
 
     @property
     def drawn(self) -> dict[str, str]:
@@ -215,7 +259,7 @@ def all_joined() -> list[JoinedFolder]:
 
 def all_masks() -> list[tuple[Path, SiteRound]]:
     """The masks of every round that was begun here, and where each lies; also of folders that were left since."""
-    folders = sorted(path.parent for path in (state_folder() / "studies").glob("*/*/state.json"))
+    folders = sorted(path.parent for path in (state_folder() / "studies").glob(f"*/*/{_MASKS}"))
     rounds = ((folder, RoundState(folder).masks) for folder in folders)
     return [(folder, masks) for folder, masks in rounds if masks is not None]
 

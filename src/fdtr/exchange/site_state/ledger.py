@@ -34,6 +34,7 @@ from fdtr.disclosure.rule_once import (
     judge_once,
     nothing_near,
     plain_id,
+    receives_only,
 )
 from fdtr.disclosure.rules import Verdict
 from fdtr.errors import (
@@ -60,11 +61,12 @@ _FORMATS = (
     CREATE TABLE secret (proof BLOB NOT NULL)
     """,
     "ALTER TABLE releases ADD COLUMN steps BLOB; ALTER TABLE releases ADD COLUMN released TEXT",
+    "CREATE TABLE receiving (study TEXT PRIMARY KEY, site TEXT NOT NULL, time TEXT NOT NULL)",
 )
 """Statements that make each format from the one before it, and the first from an empty file.
 
 `steps` and `released` (the digest of a step's numbers, by step) are NULL where whole tables are compared: for values,
-and for what format 1 recorded.
+and for what format 1 recorded. `receiving` are studies in which the site only receives.
 """
 _STEPS = "<u2"
 _MADE = b"There was a ledger beside this file. Without releases.sqlite nothing is released: restore it from a copy.\n"
@@ -129,15 +131,32 @@ class Ledger:
             ).fetchone()
             return None if row is None else str(row[0])
 
-    def draws(self, patients: Sequence[str], *, make: bool) -> NDArray[np.float64] | None:
-        """A number in [0, 1) for each id, (n,), from an HMAC under the ledger's secret: rows are weighted by it.
+    def draws(self, patients: Sequence[str], horizon: int, *, make: bool) -> NDArray[np.float64] | None:
+        """A number in [0, 1) for each step and id, (H, n), from an HMAC under the ledger's secret: the weights of rows.
 
         Where there is no ledger, it is made if `make` says so; else the answer is None.
         """
         if make:
             self._make()
         with self._open() as ledger:
-            return None if ledger is None else drawn(self._secret(ledger), patients)
+            return None if ledger is None else drawn(self._secret(ledger), patients, horizon)
+
+    def receive_only(self, study: str, site: str) -> None:
+        """Remember that the site sends nothing in a study; refused where it sent something.
+
+        This is for good: a total without the site, taken from a later one with it, would show its sums.
+        """
+        sent = [entry for entry in self.recorded() if entry.study == study and not entry.withdrawn]
+        if sent:
+            raise NotWithdrawable(
+                f"Site {site!r} released sums for this study on {sent[-1].time[:10]}, so that it cannot receive only. "
+                "Nothing was written. If nobody ever had them, strike them first: `fdtr site withdraw "
+                f"{sent[-1].message[:12]}`."
+            )
+        self._make()
+        with self._connected() as ledger:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            ledger.execute("INSERT OR IGNORE INTO receiving VALUES (?, ?, ?)", (study, site, now))
 
     @contextmanager
     def recording(self, release: Release) -> Iterator[None]:
@@ -310,6 +329,10 @@ class Ledger:
 
 def _judge(ledger: sqlite3.Connection, release: Release, patients: Patients) -> Verdict:
     """Judge against every standing release of the same kind; the stricter of two margins counts."""
+    if _format(ledger) > 2 and release.feature_map != VALUES:
+        row = ledger.execute("SELECT time FROM receiving WHERE study = ?", (release.study,)).fetchone()
+        if row is not None:
+            return receives_only(str(row[0]))
     by_step = "steps, released" if _format(ledger) > 1 else "NULL, NULL"
     standing = ledger.execute(
         f"SELECT patients, {by_step}, time, study, feature_map, site, content, MAX(margin, ?1) FROM releases "  # noqa: S608

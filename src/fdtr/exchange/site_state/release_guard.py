@@ -13,7 +13,7 @@ from pathlib import Path
 from fdtr.errors import DifferencingRisk, LostState, MalformedPart, OtherFormat
 from fdtr.exchange.atomic_files import locked, save
 from fdtr.exchange.site_state import state_folder
-from fdtr.exchange.site_state.joined_folders import all_joined, all_masks
+from fdtr.exchange.site_state.joined_folders import JoinedFolder, RoundState, all_joined, all_masks
 from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.masking import History
 
@@ -49,6 +49,18 @@ def require_never_told(content: str) -> None:
                 "hub for a roster without this site; if nobody had that message, strike it: `fdtr site withdraw "
                 f"{release.message[:12]}`."
             )
+
+
+def free_messages(joined: JoinedFolder, present: RoundState) -> None:
+    """Strike messages of rounds that were given up: other counts make another message of the same patients.
+
+    They were masked, and their masks were destroyed unopened, so that nobody can ever read them. A message with numbers
+    that are in an opened secure sum stays.
+    """
+    history, releases = read_history(), site_ledger()
+    for sent in joined.free_messages(present):
+        if history.opened_with(sent.content) is None and releases.stands(sent.message):
+            releases.withdraw(sent.message)
 
 
 def read_history() -> History:

@@ -1,0 +1,407 @@
+"""Rules for a secure sum, judged on totals of counts: what all sites take out of their sums alike.
+
+Nobody sees the sums of one site, so the rules have to hold for the total less any one site's part. Before sums are
+masked, the sites open a masked total of counts, each rounded down to fives and capped at a number that follows from
+the study. For every count the total also tells the largest part of one site, and no more about it: a site adds a random
+number at each level that it reaches, so that everybody learns whether anybody did.
+
+With T the total of a count, M the largest part and t the sites that may collude (`colluding`), at least
+
+    T − (1 + t) M
+
+patients are those of the sites whom nobody can subtract. N, ACTION, NUMBERS, CELL, NONZERO, REF and PAIR are judged by
+this number, and SITES by how many sites contribute to each column of each block. Where a rule fails, every site takes
+the same out: a function out of a block, the rows of a block, or a step.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr import container
+from fdtr.disclosure.blocks import Design, Unit, describe
+from fdtr.disclosure.rules import Rules, largest_share, numbers_told, patients_for
+from fdtr.errors import ProtocolViolation
+from fdtr.features import FeatureMap
+
+Counts = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+ROUNDED_TO = 5
+_KINDS = ("patients", "cells", "references", "pairs")
+
+
+@dataclass(frozen=True, eq=False)
+class SiteCounts:
+    """What one site has left after its own repairs, by step and action.
+
+    `patients` (H, A); `sends` (H, A, F) says which shared functions its sums tell of; `cells` (H, A, F) counts patients
+    in the rarer of two values, or apart from zero or the most common value; `references` (H, A, R) those at reference
+    levels; `pairs` (H, A, P, 4) those in the cells of two indicators that have two values each.
+    """
+
+    patients: Counts
+    sends: NDArray[np.bool_]
+    cells: Counts
+    references: Counts
+    pairs: Counts
+
+    @property
+    def digest(self) -> str:
+        """Digest of all counts, by which a site knows that its table is the one that it counted."""
+        return container.digest({}, {name: array.astype(np.uint64) for name, array in vars(self).items()})
+
+
+@dataclass(frozen=True, eq=False)
+class TotalCounts:
+    """Opened totals: how many sites `contribute` (H, A) and `send` (H, A, F); for each kind of count, T and M.
+
+    `present` says, for references and pairs, whether any site has such a patient.
+    """
+
+    contribute: Counts
+    send: Counts
+    totals: Mapping[str, Counts]
+    largest: Mapping[str, Counts]
+    present: Mapping[str, NDArray[np.bool_]]
+
+
+@dataclass(frozen=True)
+class CommonRepairs:
+    """What all sites of a secure sum take out: functions (step, action or None, functions), blocks and steps."""
+
+    functions: tuple[tuple[int, int | None, tuple[int, ...]], ...] = ()
+    blocks: tuple[tuple[int, int], ...] = ()
+    steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class CountLayout:
+    """The order of a masked vector of counts, which follows from the study: `features`, `rules`, `horizon`."""
+
+    features: FeatureMap
+    rules: Rules
+    horizon: int
+
+    @cached_property
+    def design(self) -> Design:
+        """The design in which every action is used."""
+        return Design(self.features, tuple(range(self.features.n_actions)))
+
+    @cached_property
+    def functions(self) -> tuple[int, ...]:
+        """F, the shared rows of ψ."""
+        return self.design.functions
+
+    @cached_property
+    def references(self) -> tuple[tuple[int, ...], ...]:
+        """R, the rows of ψ behind each reference level."""
+        return tuple(dict.fromkeys(unit.functions for unit in self.design.references))
+
+    @cached_property
+    def pairs(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+        """P, the pairs of indicators, functions or reference levels, of two different covariates."""
+        covariate = {
+            row: number for number, block in enumerate(self.features.blocks) for row in range(*_bounds(block.rows))
+        }
+        indicators = sorted([*((function,) for function in self.functions), *self.references])
+        return tuple((a, b) for a, b in combinations(indicators, 2) if covariate[a[0]] != covariate[b[0]])
+
+    @property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        base = (self.horizon, self.features.n_actions)
+        inner = (), (len(self.functions),), (len(self.references),), (len(self.pairs), 4)
+        return {kind: (*base, *shape) for kind, shape in zip(_KINDS, inner, strict=True)}
+
+    @cached_property
+    def _levels(self) -> dict[str, tuple[int, ...]]:
+        """Levels at which a total tells whether any site reaches them; the last one caps the count."""
+        patients = tuple(range(ROUNDED_TO, self.most_patients + 1, ROUNDED_TO))
+        cells = tuple(range(ROUNDED_TO, _half(at_least(self.rules.min_cell)) + 1, ROUNDED_TO))
+        return {"patients": patients, "cells": cells, "references": (1, *cells), "pairs": (1, *cells)}
+
+    @property
+    def most_patients(self) -> int:
+        """The cap of patients in a block: with three sites at it, two of them suffice for every rule."""
+        functions = len(self.functions)
+        if not self.design.by_action:
+            functions = self.features.n_shared
+        limit = largest_share(self.rules.max_membership)
+        told = ceil(self.horizon * numbers_told(functions, last=False) / limit) if np.isfinite(limit) else 0
+        return _half(max(patients_for(functions), told, self.rules.min_patients, self.rules.min_action))
+
+    @property
+    def length(self) -> int:
+        """How many whole numbers a vector holds."""
+        shapes = self._shapes
+        sizes = {kind: int(np.prod(shape)) for kind, shape in shapes.items()}
+        return sizes["patients"] + sizes["cells"] + sum((1 + len(self._levels[kind])) * sizes[kind] for kind in _KINDS)
+
+    def encode(self, counts: SiteCounts, entropy: Callable[[int], bytes]) -> Words:
+        """The vector of one site, (length,). `entropy` gives random bytes for the levels that the site reaches."""
+        parts = [(counts.patients > 0).astype(np.uint64).ravel(), counts.sends.astype(np.uint64).ravel()]
+        for kind in _KINDS:
+            count, levels = getattr(counts, kind).ravel(), self._levels[kind]
+            parts.append((_down(np.minimum(count, levels[-1]))).astype(np.uint64))
+            reached = count[None, :] >= np.array(levels)[:, None]
+            noise = np.frombuffer(entropy(8 * reached.size), "<u8").reshape(reached.shape).astype(np.uint64)
+            parts.append(np.where(reached, np.maximum(noise, np.uint64(1)), np.uint64(0)).ravel())
+        return np.concatenate(parts)
+
+    def decode(self, total: Words, n_sites: int) -> TotalCounts:
+        """The opened totals; refuses numbers that `n_sites` sites cannot have."""
+        pieces = _Pieces(total)
+        shapes = self._shapes
+        contribute, send = (pieces.take(shapes[kind]).astype(np.int64) for kind in ("patients", "cells"))
+        totals, largest, present = {}, {}, {}
+        for kind in _KINDS:
+            levels, shape = np.array(self._levels[kind]), shapes[kind]
+            totals[kind] = pieces.take(shape).astype(np.int64)
+            reached = pieces.take((len(levels), *shape)) != 0
+            rounded = _down(levels).reshape(-1, *[1] * len(shape))
+            largest[kind] = np.max(np.where(reached, rounded, 0), axis=0, initial=0)
+            present[kind] = reached.any(axis=0)
+        wrong = [(array < 0).any() or (array > n_sites).any() for array in (contribute, send)]
+        wrong += [
+            (totals[kind] < largest[kind]).any() or (totals[kind] > n_sites * largest[kind]).any() for kind in _KINDS
+        ]
+        if any(wrong):
+            raise ProtocolViolation(
+                f"The totals of counts are not those that {n_sites} sites can have: a message, a mask or an opening is "
+                "wrong. Nothing was masked. Start a new round."
+            )
+        return TotalCounts(contribute, send, totals, largest, present)
+
+
+@dataclass
+class _Pieces:
+    """Takes arrays off the front of a vector."""
+
+    vector: Words
+    position: int = 0
+
+    def take(self, shape: tuple[int, ...]) -> NDArray[np.uint64]:
+        size = int(np.prod(shape))
+        self.position += size
+        return self.vector[self.position - size : self.position].reshape(shape)
+
+
+def _down(counts: NDArray[np.int64]) -> Counts:
+    return np.asarray(counts) // ROUNDED_TO * ROUNDED_TO
+
+
+def at_least(needed: int) -> int:
+    """The least multiple of five that shows `needed` patients.
+
+    >>> at_least(11)
+    15
+    """
+    return -(-needed // ROUNDED_TO) * ROUNDED_TO
+
+
+def _half(needed: int) -> int:
+    """What each of two sites needs so that they have `needed` patients together, in fives."""
+    return at_least(-(-needed // 2))
+
+
+def _bounds(rows: slice) -> tuple[int, int]:
+    return rows.start, rows.stop
+
+
+def agree(layout: CountLayout, counts: TotalCounts, fewest: int, colluding: int) -> CommonRepairs:
+    """What all sites take out of their sums; `fewest` sites have to contribute to what is told."""
+    steps = [_StepCounts(layout, counts, h, fewest, 1 + colluding) for h in range(layout.horizon)]
+    for step in steps:
+        step.close_rare_blocks()
+        step.take_out_cells()
+        step.take_out_directions()
+    _hold_numbers(steps, layout.rules)
+    for step in steps:
+        step.close_emptied()
+    return CommonRepairs(
+        functions=tuple((step.number, *place) for step in steps for place in step.absorbed),
+        blocks=tuple((step.number, action) for step in steps for action in sorted(step.closed)),
+        steps=tuple(step.number for step in steps if step.withheld),
+    )
+
+
+@dataclass
+class _StepCounts:
+    """One step of the total, and what is taken out of it: `absorbed` are (action or None, functions)."""
+
+    layout: CountLayout
+    counts: TotalCounts
+    number: int
+    fewest: int
+    subtracted: int
+    absorbed: list[tuple[int | None, tuple[int, ...]]] = field(default_factory=list)
+    closed: set[int] = field(default_factory=set)
+    withheld: bool = False
+
+    @cached_property
+    def used(self) -> tuple[int, ...]:
+        """Actions of which some site sends rows."""
+        return tuple(int(a) for a in np.flatnonzero(self.counts.contribute[self.number]))
+
+    @cached_property
+    def design(self) -> Design:
+        """How the total of this step falls into blocks."""
+        return Design(self.layout.features, self.used)
+
+    @property
+    def open(self) -> list[int]:
+        """Actions whose rows count."""
+        return [] if self.withheld else [action for action in self.used if action not in self.closed]
+
+    def left(self, kind: str, *place: int) -> int:
+        """T − (1 + t) M of a count: patients of sites whom nobody can subtract."""
+        where = (self.number, *place)
+        return int(self.counts.totals[kind][where] - self.subtracted * self.counts.largest[kind][where])
+
+    def patients(self, block: int | None) -> int:
+        """Patients of a block, or of the step, whom nobody can subtract."""
+        return sum(max(self.left("patients", action), 0) for action in (self.open if block is None else [block]))
+
+    @property
+    def blocks(self) -> list[int | None]:
+        """Blocks that are told apart."""
+        return list(self.open) if self.design.by_action else [None] * bool(self.open)
+
+    def units(self, block: int | None) -> list[Unit]:
+        """Units of a block that somebody sends, and that are not taken out."""
+        return [
+            unit
+            for unit in self.design.within(block)
+            if (unit.action, unit.functions) not in self.absorbed and self._senders(unit)
+        ]
+
+    def rank(self, block: int | None) -> int:
+        """The most independent directions that a block can have."""
+        return sum(unit.directions.shape[1] for unit in self.units(block))
+
+    def _senders(self, unit: Unit) -> int:
+        """The fewest sites that contribute to a unit at an action where any does."""
+        column = self.layout.functions.index(unit.functions[0])
+        actions = self.open if unit.action is None else [unit.action]
+        counts = [int(self.counts.send[self.number, action, column]) for action in actions]
+        return min((count for count in counts if count), default=0)
+
+    def close_rare_blocks(self) -> None:
+        """Close actions of too few sites or too few patients."""
+        if not (self.design.by_action or self.design.separable):
+            return
+        for action in self.open:
+            few = self.counts.contribute[self.number, action] < self.fewest
+            if few or self.left("patients", action) < self.layout.rules.min_action:
+                self.closed.add(action)
+
+    def take_out_cells(self) -> None:
+        """Take out what few sites send, and what shows few patients in a column, a reference level or a pair."""
+        enough = at_least(self.layout.rules.min_cell)
+        for unit in self.design.units:
+            if self._senders(unit) < self.fewest or any(
+                self.counts.send[self.number, action, self.layout.functions.index(unit.functions[0])]
+                and self.left("cells", action, self.layout.functions.index(unit.functions[0])) < enough
+                for action in self._at(unit)
+            ):
+                self._absorb(unit)
+        for unit in self.design.references:
+            position = self.layout.references.index(unit.functions)
+            if any(self._shows_few("references", enough, action, position) for action in self._at(unit)):
+                self._absorb(unit)
+        for position, (first, second) in enumerate(self.layout.pairs):
+            for block in self.blocks:
+                actions = self.open if block is None else [block]
+                few = any(self._shows_few("pairs", enough, a, position, cell) for a in actions for cell in range(4))
+                if few and self._is_left(block, first) and self._is_left(block, second):
+                    for unit in self._units_of(block, second):
+                        self._absorb(unit)
+
+    def _shows_few(self, kind: str, enough: int, *place: int) -> bool:
+        return bool(self.counts.present[kind][(self.number, *place)]) and self.left(kind, *place) < enough
+
+    def _at(self, unit: Unit) -> list[int]:
+        return self.open if unit.action is None else [a for a in self.open if a == unit.action]
+
+    def _units_of(self, block: int | None, functions: tuple[int, ...]) -> list[Unit]:
+        everything = (*self.design.units, *self.design.references)
+        return [unit for unit in everything if unit.functions == functions and unit.action in (block, None)]
+
+    def _is_left(self, block: int | None, functions: tuple[int, ...]) -> bool:
+        out = {gone for action, gone in self.absorbed if action in (block, None)}
+        return functions not in out and any((function,) not in out for function in functions)
+
+    def _absorb(self, unit: Unit) -> None:
+        if (unit.action, unit.functions) not in self.absorbed:
+            self.absorbed.append((unit.action, unit.functions))
+
+    def take_out_directions(self) -> None:
+        """Take functions out of blocks with few patients for what is shared."""
+        for block in self.blocks:
+            while self.patients(block) < patients_for(self.rank(block)):
+                self.take_out_last(block)
+        if self.design.partly:
+            while self.patients(None) < patients_for(self.rank(None)):
+                self.take_out_last(None)
+
+    def take_out_last(self, block: int | None) -> bool:
+        """Take out the last function of a block; whether there was one."""
+        units = self.units(block)
+        if units:
+            self._absorb(units[-1])
+        return bool(units)
+
+    def share(self, block: int | None) -> float:
+        """p/n_a of a block, n_a being patients whom nobody can subtract."""
+        last = self.number == self.layout.horizon - 1
+        told = numbers_told(self.rank(block), last) / max(self.patients(block), 1)
+        if self.design.partly:
+            told += numbers_told(self.rank(None), last) / max(self.patients(None), 1)
+        return told
+
+    def close_emptied(self) -> None:
+        """Close blocks of which nothing is left, and withhold a step of too few patients or sites."""
+        main = self.design.partly and self.rank(None) > 0
+        for action in self.open if self.design.by_action and not main else []:
+            if not self.rank(action):
+                self.closed.add(action)
+        few = self.patients(None) < self.layout.rules.min_patients
+        contribute = self.counts.contribute[self.number][list(self.used)]
+        sites = int(contribute.max(initial=0))
+        if self.used and (not self.open or few or not self.rank(None) or sites < self.fewest):
+            self.withheld = True
+
+
+def _hold_numbers(steps: list[_StepCounts], rules: Rules) -> None:
+    """Take functions out until NUMBERS holds for a patient who is in the block that tells most, at every step."""
+    limit = largest_share(rules.max_membership)
+    while True:
+        worst = [max(((step.share(block), block) for block in step.blocks), key=_first, default=None) for step in steps]
+        shares = [place[0] if place else 0.0 for place in worst]
+        if sum(shares) <= limit:
+            return
+        number = int(np.argmax(shares))
+        place, step = worst[number], steps[number]
+        if place is None or not (step.take_out_last(place[1]) or step.take_out_last(None)):
+            step.withheld = True
+
+
+def _first(place: tuple[float, int | None]) -> float:
+    return place[0]
+
+
+def taken_out(features: FeatureMap, repairs: CommonRepairs) -> Iterator[str]:
+    """What all sites take out, in words."""
+    design = Design(features, tuple(range(features.n_actions)))
+    for step, action, functions in repairs.functions:
+        unit = Unit(action, functions, np.zeros((design.features.n_shared, 1)))
+        yield f"{describe(features, unit)} at step {step}"
+    for step, action in repairs.blocks:
+        yield f"all patients at action {features.levels[action]:g} at step {step}"
+    for step in repairs.steps:
+        yield f"step {step}"
