@@ -44,7 +44,7 @@ MEANINGS = {
     "n": Meaning(
         "n",
         "Patients",
-        "How many patients had a decision at each step. These are the only numbers here that count people.",
+        "How many patients had a decision at each step, in tens. These are the only numbers here that count people.",
         "It does not tell who they are, nor how they were treated.",
     ),
     "schur": Meaning(
@@ -53,7 +53,8 @@ MEANINGS = {
         "Each number is a sum over all patients of the product of two features, after the part that the site's own "
         "covariates explain was taken out. A feature is a covariate, scaled, times a power of the treatment's code.",
         "It does not tell what any one patient's covariates or treatment were: a sum over n patients fits countless "
-        "different patients, as long as n is far larger than the number of features, which the rules ask for.",
+        "different patients, as long as n is far larger than the number of features, which the rules ask for. Where "
+        "few patients had a trait at a treatment, the numbers about it were taken out.",
     ),
     "schur_moment": Meaning(
         "s",
@@ -142,8 +143,12 @@ ALONE = (
     "No patient's row, identifier, date or name is in this file, and no number in it belongs to one patient.",
     "Unless the study asks for exact sums, each patient counts with a weight that only the site knows.",
     "Numbers of patients are then rounded up to tens, and zeros may mean that too few patients would show.",
+    "Who knows everything about one patient can tell a little better than by chance whether the patient is in it.",
+    "The study says how much better at the most: max_membership, where 0.5 is chance and 1 is certainty.",
     "Of two files of one site whose patients differ by one or a few, the difference reveals sums over those patients.",
     "A site therefore sends one message for a study, and its own records refuse a second that differs so little.",
+    "A patient who withdraws consent before it is sent is left out. Afterwards it cannot be taken back.",
+    "A second file without that patient would show exactly that patient; the site's own policy can be made again.",
 )
 TOGETHER = (
     "Each number is the sum, over the sites named below, of what their messages hold.",
