@@ -1,7 +1,8 @@
 """A site's release: everything about its patients leaves through `carry_out`, as one transaction.
 
-Its public callers are `release_message`, `release_values`, `release_table` and `take_site_steps`. The steps, in this
-order, for a file, a package, a shared folder and a network:
+Its public callers are `release_message`, `release_values`, `release_table` and `take_site_steps`. Only counts that a
+secure sum opens before the sums leave without it, under masks, after a person agreed. The steps, in this order, for a
+file, a package, a shared folder and a network:
 
 1. Judge: the disclosure rules, rule ONCE against the ledger, and that the numbers are in no opened secure sum.
 2. Show what would leave, and ask a person.

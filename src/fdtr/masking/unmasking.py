@@ -34,7 +34,8 @@ def unmask(
 ) -> Words:
     """Step 6: the sum of the survivors' numbers modulo 2⁶⁴, from public messages and openings.
 
-    Masks between survivors cancel. What remains are the survivors' own masks and those shared with dropped sites.
+    Masks between survivors cancel. What remains are the survivors' own masks and those shared with dropped sites. A
+    message with the digest in the list needs no other signature: its sender opens its mask only for a list that has it.
     """
     require_enough(agreed, survivors)
     dropped = survivors.dropped(agreed)
@@ -47,7 +48,7 @@ def unmask(
                 f"The masked message of {site!r} is missing or not the one that the survivors signed for. Restore the "
                 "message as it was posted, or start a new round."
             )
-        _require_message(agreed, message, verify)
+        _require_message(agreed, message)
         if opening is None or tuple(other for other, _ in opening.pair_keys) != dropped:
             raise ProtocolViolation(
                 f"The opening of {site!r} is missing or does not cover the sites that dropped out. Wait for it; if it "
@@ -87,14 +88,14 @@ def _by_site(messages: Iterable[MaskedMessage]) -> dict[str, MaskedMessage]:
     return by_site
 
 
-def _require_message(agreed: Round, message: MaskedMessage, verify: Verify) -> None:
+def _require_message(agreed: Round, message: MaskedMessage, verify: Verify | None = None) -> None:
     sound = message.vector.dtype == np.uint64 and message.vector.shape == (agreed.length,)
     if message.site not in agreed.sites or not sound:
         raise ProtocolViolation(
             f"The masked message of {message.site!r} does not fit this round: the site is not on the roster, or the "
             f"message does not hold {agreed.length} whole numbers. Leave it out."
         )
-    if not verify(message.site, message.content(agreed), message.signature):
+    if verify is not None and not verify(message.site, message.content(agreed), message.signature):
         raise ProtocolViolation(
             f"The masked message of {message.site!r} is not signed with its key of the roster, for this round. Leave "
             "it out, or ask the site to post it again."
