@@ -293,3 +293,34 @@ def test_noised_messages_are_made_once_and_cannot_be_recomputed(place):
         fdtr(*summarize, "--site", "north", "--out", "third.fdtr", cwd=place), "other noise", "Use that message again"
     )
     assert not (place / "third.fdtr").exists()
+
+
+def test_a_hospital_that_may_send_nothing_learns_from_the_others_total(tmp_path):
+    study = make_study()
+    study.save(tmp_path / "study.toml")
+    sizes = dict.fromkeys(("north", "south", "west"), 260) | {"small": 20}
+    pa.csv.write_csv(make_table(study, sizes), tmp_path / "table.csv")
+
+    def run(*arguments: str, site: str):
+        return fdtr(*arguments, "--site", site, cwd=tmp_path, FDTR_STATE=str(tmp_path / f"state-{site}"))
+
+    refused(run("site", "summarize", "study.toml", "table.csv", "--out", "x.fdtr", "--yes", site="small"), "rule N")
+    for site in ("north", "south", "west"):
+        done = run("site", "summarize", "study.toml", "table.csv", "--out", f"{site}.fdtr", "--yes", site=site)
+        assert done.returncode == 0, done.stderr
+    names = [f"{site}.fdtr" for site in ("north", "south", "west")]
+    assert fdtr("hub", "combine", "study.toml", *names, "--out", "total.fdtr", cwd=tmp_path).returncode == 0
+    inputs = ("study.toml", "table.csv", "total.fdtr")
+    refused(run("site", "fit", *inputs, "--out", "s.policy", site="small"), "add --receive-only")
+    refused(run("site", "fit", *inputs, "--out", "n.policy", "--receive-only", site="north"), "has to be subtracted")
+    done = run("site", "fit", *inputs, "--out", "s.policy", "--receive-only", site="small")
+    assert done.returncode == 0, done.stderr
+    assert "learnt with 3 other sites" in done.stdout
+    assert Policy.load(tmp_path / "s.policy").method == "FDTR"
+    done = run("site", "evaluate", *inputs, "--receive-only", "--json", site="small")
+    assert done.returncode == 0, done.stderr
+    assert "FDTR" in json.loads(done.stdout)["methods"]
+    pa.csv.write_csv(make_table(study, {"small": 400}), tmp_path / "table.csv")
+    again = run("site", "summarize", "study.toml", "table.csv", "--out", "x.fdtr", "--yes", site="small")
+    refused(again, "this site only receives in this study")
+    assert not (tmp_path / "x.fdtr").exists()
