@@ -149,7 +149,7 @@ def release_weighted(
 
 def refusal(site: str, broken: Sequence[Verdict], what: str = "sums") -> str:
     """The refusal with every broken rule. It holds counts of patients, so it must not leave the site."""
-    advice = "Merge levels, drop covariates or steps in the study, or wait for more patients"
+    advice = "Merge levels, drop covariates or steps in the study, wait for more patients, or receive only"
     if what != "sums":
         advice = "Wait for more patients, or use the table as it was"
     if any(verdict.rule == "ONCE" for verdict in broken):
