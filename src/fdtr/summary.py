@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.schur import Projected, as_own, eliminate, project, significant
+from fdtr.algebra.schur import as_own, eliminate, project, significant, without_directions
 from fdtr.container import digest
 from fdtr.errors import ChangedSummary, InvalidSums, OtherStudy, WrongSite
 
@@ -140,8 +140,8 @@ class Sums(_Steps):
         """One step without some directions (d0, k)."""
         schur, information = self.schur[0], self.information[0]
         moments = np.column_stack([self.schur_moment[0], self.schur_reward[0]])
-        left = _without(schur, moments, directions)
-        known = _without(information, self.information_moment[0][:, None], directions)
+        left = without_directions(schur, moments, directions)
+        known = without_directions(information, self.information_moment[0][:, None], directions)
         if not left.rank:
             return self.without([0])
         return replace(
@@ -213,12 +213,6 @@ class Grams(_Steps):
         """The sums that derive from these Grams; `n_shared` is d0."""
         steps = zip(*self._arrays(), strict=True)
         return stack_steps([summarize_step(g, m, r, float(rr), int(n), n_shared) for g, m, r, rr, n in steps])
-
-
-def _without(gram: Array, moments: Array, directions: Array) -> Projected:
-    extend = as_own(gram, directions)
-    rest = eliminate(extend.T @ gram @ extend, extend.T @ moments, len(gram))
-    return project(rest.schur, rest.moments, gram)
 
 
 def _full(triangle: Array, d: int) -> Array:

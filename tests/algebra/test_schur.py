@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdtr.algebra.schur import RANK_TOLERANCE, eliminate, project, whiten
+from fdtr.algebra.schur import RANK_TOLERANCE, eliminate, project, whiten, without_directions
 
 
 def by_projection(shared, own, y):
@@ -115,3 +115,36 @@ def test_a_feature_that_the_site_absorbs_leaves_exact_zeros_beside_one_that_it_d
     assert not kept.schur[:3].any()
     assert not kept.moments[:3].any()
     np.testing.assert_allclose(kept.schur[3:, 3:], found.schur[3:, 3:], rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_directions_that_a_site_did_not_send_are_no_directions_to_eliminate(seed):
+    """One site tells of five columns, five sites of the last two alone: what is left of these is all that they have."""
+    rng = np.random.default_rng(seed)
+
+    def schur(columns):
+        x = np.zeros((40, 5))
+        x[:, columns] = rng.normal(size=(40, len(columns)))
+        return x.T @ x, x.T @ rng.normal(size=(40, 1))
+
+    sites = [schur(range(5)), *(schur([3, 4]) for _ in range(5))]
+    unsent = rng.normal(size=(5, 3))
+    unsent[3:] *= 1e-16  # rounding errors beside the three columns that one site alone has
+    whole = without_directions(*sites[0], unsent)
+    assert whole.rank == 2
+    for one, moments in sites[1:]:
+        left = without_directions(one, moments, unsent)
+        assert left.rank == 2
+        np.testing.assert_allclose(left.schur, one, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(left.moments, moments, rtol=0, atol=1e-12)
+
+
+def test_eliminated_directions_are_those_of_a_schur_complement():
+    rng = np.random.default_rng(0)
+    x, y, directions = rng.normal(size=(60, 6)), rng.normal(size=(60, 2)), rng.normal(size=(6, 2))
+    left = without_directions(x.T @ x, x.T @ y, directions)
+    out = x @ directions
+    rest = x - out @ np.linalg.lstsq(out, x, rcond=None)[0]
+    np.testing.assert_allclose(left.schur, rest.T @ rest, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(left.moments, rest.T @ y, rtol=0, atol=1e-10)
+    assert left.rank == 4

@@ -340,6 +340,25 @@ def test_a_combination_that_one_site_alone_has_is_eliminated():
     np.testing.assert_allclose(rest, sum(alone[1:]), atol=1e-6)
 
 
+def test_a_site_takes_exactly_its_part_from_a_total_of_which_few_sent_much():
+    """Six sites, of which two alone tell of most columns: own parts of what is left add up to the total."""
+    study = make_study(horizon=1, covariates=[*SHARED, *({"name": f"w{i}", "effect": "shared"} for i in range(3))])
+    rng = np.random.default_rng(0)
+    messages = []
+    for site in "abcdef":
+        columns = {f"w{i}": rng.random(900) if site in "ab" else np.full(900, 0.5) for i in range(3)}
+        table = table_of(
+            study, 900, seed=ord(site), action=np.arange(900) % 3, u=rng.random(900), v=rng.random(900), **columns
+        )
+        table = table.set_column(table.column_names.index("site"), "site", pa.array([site] * 900))
+        messages.append(summarize(study, read_trajectories(table, study)).summary)
+    total = combine_messages(study, messages)
+    own = [message.sums.without_directions(total.removed).schur[0] for message in messages]
+    np.testing.assert_allclose(sum(own), total.sums.schur[0], rtol=0, atol=1e-9 * np.abs(total.sums.schur).max())
+    assert np.linalg.matrix_rank(total.sums.schur[0], tol=1e-6) == 6
+    assert [np.linalg.matrix_rank(part, tol=1e-6) for part in own] == [6] * 6
+
+
 def test_eliminated_sums_are_those_of_a_message_that_never_had_the_column():
     study = make_study(horizon=1, covariates=SHARED)
     narrower = make_study(horizon=1, covariates=[SHARED[0], {"name": "v"}, SHARED[2]])

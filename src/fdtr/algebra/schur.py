@@ -24,6 +24,9 @@ Grams square the condition of a design, so two columns count as collinear when t
 their length. Rounding in sums over 10⁶ rows stays below 1e-13.
 """
 
+_TOLD, _SAME_SPAN = 1e-8, 1e-6
+"""What is to be eliminated is a rounding error below these shares of a unit diagonal, and of a span's largest part."""
+
 
 @dataclass(frozen=True)
 class Whitener:
@@ -115,6 +118,35 @@ def as_own(gram: Array, directions: Array) -> Array:
     appended = np.zeros((len(gram), directions.shape[1]))
     appended[: len(directions)] = directions
     return np.hstack([np.eye(len(gram)), present(appended, gram)])
+
+
+def without_directions(schur: Array, moments: Array, directions: Array) -> Projected:
+    """S − SV(VᵀSV)⁺VᵀS and s − SV(VᵀSV)⁺Vᵀs: S and s without the directions V, as if their effects were the site's own.
+
+    S need not tell of all of V. Scaled to a unit diagonal, what it tells of the span of V has eigenvalues of VᵀSV far
+    above rounding errors; others are left alone, because eliminating an error removes an arbitrary direction.
+
+    `schur` (d0, d0) is S, `moments` (d0, k) holds s, `directions` (d0, v) is V.
+
+    >>> without_directions(np.diag([2.0, 3.0]), np.array([[1.0], [1.0]]), np.array([[1.0], [0.0]])).schur
+    array([[0., 0.],
+           [0., 3.]])
+    """
+    diagonal = np.diagonal(schur)
+    told = diagonal > 0
+    if not told.any():
+        return project(schur, moments, schur)
+    lengths = np.sqrt(np.where(told, diagonal, np.median(diagonal[told])))
+    scaled, wanted = schur / np.outer(lengths, lengths), directions * lengths[:, None]
+    sizes = np.linalg.norm(wanted, axis=0)
+    basis, spread, _ = np.linalg.svd(wanted[:, sizes > 0] / sizes[sizes > 0], full_matrices=False)
+    basis = basis[:, spread > _SAME_SPAN * spread.max(initial=0.0)]
+    values, vectors = eigh(basis.T @ scaled @ basis) if basis.shape[1] else (np.zeros(0), np.zeros((0, 0)))
+    outward = basis @ vectors[:, values > _TOLD]
+    cross, inverse = scaled @ outward, 1.0 / values[values > _TOLD]
+    rest = scaled - (cross * inverse) @ cross.T
+    left = moments / lengths[:, None] - (cross * inverse) @ (outward.T @ (moments / lengths[:, None]))
+    return project(_symmetric(rest * np.outer(lengths, lengths)), left * lengths[:, None], schur)
 
 
 def present(directions: Array, gram: Array) -> Array:

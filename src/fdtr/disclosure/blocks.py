@@ -151,7 +151,7 @@ def too_few_senders(features: FeatureMap, messages: Sequence[Sums], needed: int)
         rest = [message.at(step) for message in messages]
         out = np.zeros((features.n_shared, 0))
         while (few := _told_by_few([sums.schur[0] for sums in rest], needed)).shape[1]:
-            out = np.hstack([out, few])
+            out = np.hstack([out, few]) if out.shape[1] < features.n_shared else np.eye(features.n_shared)
             gone = Removed(0, (), tuple(map(tuple, out.tolist())))
             rest = [message.at(step).without_directions([gone]) for message in messages]
         if out.shape[1]:
