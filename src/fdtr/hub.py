@@ -125,7 +125,7 @@ def missing_columns(total: Total) -> str:
 
 
 def doubtful_messages(messages: Sequence[SiteSummary]) -> tuple[Suspicion, ...]:
-    """Sites whose sums contradict the others', for a person to look into; no site is left out for it."""
+    """Sites that differ from the others by more than these among themselves; no site is left out for it."""
     return suspicions({message.site: message.sums for message in messages})
 
 

@@ -42,14 +42,15 @@ def test_messages_that_do_not_belong_are_refused(place):
 def test_a_doubtful_site_is_named_beside_the_total_and_stays_in_it(machine, capsys, tmp_path):
     study = make_study()
     total = combine(fit_local(study, rows).summary for rows in make_sites(study, {"a": 60, "b": 60, "c": 60}).values())
-    doubts = (Suspicion("b", "values-contradict", 0.0004),)
+    doubts = (Suspicion("b", "values-differ", 0.0004),)
     show_total(study, total, doubts, tmp_path / "total.fdtr", machine)
     told = capsys.readouterr()
     if machine:
         found = json.loads(told.out)
         assert found["sites"] == ["a", "b", "c"]
-        assert found["suspicions"] == [{"site": "b", "name": "values-contradict", "p_value": 0.0004}]
+        assert found["suspicions"] == [{"site": "b", "name": "values-differ", "p_value": 0.0004}]
         assert told.err == ""
     else:
         assert "Added the sums of 3 sites" in told.out
-        assert "Note: Site 'b' contradicts the others in what the shared features do to values (p = 0.0004)" in told.err
+        assert "Note: Site 'b' differs from the others in what the shared features do to values, by more" in told.err
+        assert "(p = 0.0004)" in told.err

@@ -15,7 +15,7 @@ from fdtr.site.fitting import fit_local
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_check import check_total
 from fdtr.study import Study
-from fdtr.summary import combine
+from fdtr.summary import Sums, combine
 
 RUNS = 40
 
@@ -58,23 +58,61 @@ ATTACKS = {
 
 
 @pytest.mark.slow
-def test_wrong_messages_are_found_and_right_ones_left_alone():
-    # 5 sites of 1000 patients. In 400 runs without a wrong message 2% named a site, where 1% is asked.
-    found, alone, false = Counter(), Counter(), 0
+def test_wrong_messages_are_found():
+    found, alone = Counter(), Counter()
     for seed in range(RUNS):
         rng = np.random.default_rng(seed)
         _, _, summaries = messages_of(seed)
         sums = {site: summary.sums for site, summary in summaries.items()}
-        false += bool(suspicions(sums))
         wrong = sorted(sums)[seed % len(sums)]
         for name, attack in ATTACKS.items():
             named = [one.site for one in suspicions(sums | {wrong: attack(sums[wrong], rng)})]
             found[name] += wrong in named[:1]
             alone[name] += named == [wrong]
-    assert false <= 3
     for name in ATTACKS:
         assert found[name] >= (0.9 if name == "another s" else 0.99) * RUNS, name
         assert alone[name] >= 0.9 * RUNS, name
+
+
+# Worlds of right messages: sites alike; values that differ because a covariate stays as it is over a patient's steps,
+# so that all steps tell of the same difference; sites whose effects differ in truth.
+RIGHT = {"alike": {}, "static": {"shared_kind": "static"}, "effects differ": {"deviation": 0.5}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", RIGHT)
+def test_right_messages_are_named_in_at_most_one_of_twenty_combinations(kind):
+    # Fisher's method over steps as if they were independent, and a common effect taken for granted, named a site in 2,
+    # 28 and 88% of 60 combinations. Of 60 runs at a chance of 5% each, more than 7 are rarer than 1 in 100.
+    runs, named = 60, 0
+    for seed in range(runs):
+        _, _, summaries = messages_of(seed, n=300, **RIGHT[kind])
+        named += bool(doubtful_messages(list(summaries.values())))
+    assert named <= 7
+
+
+def test_sites_that_differ_in_one_effect_alone_are_no_reason_to_name_one():
+    # Their differences lie in one direction, however many numbers are compared; with three sites, one is seen.
+    rng = np.random.default_rng(0)
+    for n_sites in (3, 5, 9):
+        named = 0
+        for _ in range(200):
+            sums = differing_in_one_effect(n_sites, rng)
+            named += bool(suspicions(sums))
+        assert named <= 20, n_sites  # more than 20 of 200 at 5% are rarer than 1 in 500
+
+
+def differing_in_one_effect(n_sites, rng, horizon=3, d0=3):
+    information = np.broadcast_to(np.eye(d0), (horizon, d0, d0))
+    sites = {}
+    for site in range(n_sites):
+        moment = rng.normal(size=(horizon, d0))
+        moment[:, 0] += 50 * rng.normal()
+        zeros, ones = np.zeros(horizon), np.ones(horizon)
+        sites[f"{site}"] = Sums(
+            information, moment, moment, information, moment, np.sum(moment**2, axis=1), d0 * ones, 100 + zeros
+        )
+    return sites
 
 
 @pytest.mark.slow
@@ -99,8 +137,8 @@ def test_one_wrong_message_makes_a_right_one_look_wrong_until_it_is_put_aside():
     assert np.sum(p_values < 0.001) > 1
     assert [one.site for one in suspicions(sums)] == [wrong]
     doubt = doubtful_messages([replace(summaries[site], sums=one) for site, one in sums.items()])[0]
-    assert doubt.name in ("rewards-contradict", "values-contradict")
-    assert f"Site {wrong!r} contradicts the others" in doubt.sentence
+    assert doubt.name in ("rewards-differ", "values-differ")
+    assert f"Site {wrong!r} differs from the others" in doubt.sentence
     assert "Call the site" in doubt.sentence
 
 

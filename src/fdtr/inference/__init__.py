@@ -9,7 +9,7 @@ and, for the roles of a site and of the hub,
 
     identification          what one site's data can identify, and whether its transitions follow the model
     near_ties               patients with two almost equally good actions
-    message_checks          sites whose message contradicts the others', and totals that harm a site's own patients
+    message_checks          sites that differ from the others, and totals that harm a site's own patients
 
 `sums` are those of `fdtr.SiteSummary` and of their total `fdtr.Total`.
 
