@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from fdtr.algebra.normal_equations import minimum_norm
 from fdtr.cli.app import app
-from fdtr.cli.study_output import why_alone
+from fdtr.cli.check_output import why_alone
 from fdtr.errors import InvalidStudy
 from fdtr.exchange.folder.hub_steps import open_folder
 from fdtr.hub import combine_messages
@@ -50,7 +50,7 @@ def test_a_run_and_its_report_say_that_each_site_is_alone():
     ("shared", "patients", "says"),
     [
         ({"name": "u", "effect": "shared", "level": "site"}, 300, "own effects absorb every shared one"),
-        ({"name": "u", "effect": "shared"}, 30, "withhold every step"),
+        ({"name": "u", "effect": "shared"}, 30, "let nothing out"),
         ({"name": "u", "effect": "shared"}, 300, ""),
     ],
 )
@@ -66,7 +66,7 @@ def test_a_check_says_why_shared_effects_teach_nothing(shared, patients, says):
 
 
 @pytest.mark.quick
-def test_the_check_command_ends_with_it(tmp_path):
+def test_the_check_command_says_it(tmp_path):
     import pyarrow.parquet as pq
 
     study = make_study(covariates=OWN)
@@ -74,4 +74,4 @@ def test_the_check_command_ends_with_it(tmp_path):
     pq.write_table(make_table(study, {"a": 60, "b": 60}), tmp_path / "table.parquet")
     done = CliRunner().invoke(app, ["check", str(tmp_path / "study.toml"), str(tmp_path / "table.parquet")])
     assert done.exit_code == 0, done.output
-    assert done.stdout.rstrip().splitlines()[-1].startswith("NOTHING IS LEARNT TOGETHER")
+    assert any(line.startswith("NOTHING IS LEARNT TOGETHER") for line in done.stdout.splitlines())

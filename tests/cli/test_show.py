@@ -3,7 +3,8 @@
 import pytest
 
 from fdtr.cli import show
-from fdtr.cli.study_output import show_checks, show_results
+from fdtr.cli.check_output import show_checks
+from fdtr.cli.study_output import show_results
 from fdtr.pipeline.run import run
 from fdtr.pipeline.simulate import simulate
 from fdtr.simulation import WorldSpec
@@ -50,10 +51,10 @@ def test_results_of_nine_sites_lose_nothing_on_a_narrow_terminal(nine_sites, wid
 def test_checks_of_nine_sites_lose_nothing_on_a_narrow_terminal(nine_sites, width, monkeypatch, capsys):
     study, rows, _ = nine_sites
     checks = [check(study, part) for part in rows.by_site().values()]
-    wide = printed(monkeypatch, capsys, WIDE, show_checks, study, checks, False)
-    narrow = printed(monkeypatch, capsys, width, show_checks, study, checks, False)
+    wide = printed(monkeypatch, capsys, WIDE, show_checks, study, checks, False, everything=True)
+    narrow = printed(monkeypatch, capsys, width, show_checks, study, checks, False, everything=True)
     assert set(narrow.split()) == set(wide.split())
-    assert narrow.count("…") == 1  # the fingerprint's beginning
+    assert narrow.count("…") == 2  # the fingerprint's beginning, in short and above the tables
 
 
 @pytest.mark.quick

@@ -9,6 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from command_line import SITES, fdtr, refused
+from fdtr.site.design_menu import BANDS
 from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
 from random_tables import make_study, make_table
@@ -31,15 +32,19 @@ def test_init_drafts_a_study_that_reads_its_table(place):
 
 def test_check_tells_everything_and_writes_nothing(place):
     before = sorted(place.iterdir())
-    done = fdtr("check", "study.toml", "table.csv", cwd=place)
+    done = fdtr("check", "study.toml", "table.csv", "--all", cwd=place)
     assert done.returncode == 0, done.stderr
     for words in (
         "Patients by action",
         "Share of each shared feature",
         "predict the next value",
-        "every site may release",
+        "every site may send all",
     ):
         assert words in done.stdout
+    short = fdtr("check", "study.toml", "table.csv", cwd=place).stdout
+    assert done.stdout.startswith(short)
+    assert len(short.splitlines()) <= 10
+    assert "of 3 sites: all at 3, in part at 0, nothing at 0" in short
     found = json.loads(fdtr("check", "study.toml", "table.csv", "--site", "west", "--json", cwd=place).stdout)
     assert list(found) == ["west"]
     assert sum(found["west"]["actions"]["0"].values()) == 220
@@ -49,15 +54,33 @@ def test_check_tells_everything_and_writes_nothing(place):
     assert sorted(place.iterdir()) == before
 
 
+def test_check_suggests_designs_in_bands_and_writes_nothing(place):
+    before = sorted(place.iterdir())
+    done = fdtr("check", "study.toml", "table.csv", "--suggest", "--json", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert sorted(place.iterdir()) == before
+    found = json.loads(done.stdout)
+    assert [one["design"] for one in found["designs"]] == [
+        "as it is", "none or low as one action", "low or high as one action", "the first 2 steps", "the first step",
+        "share u only", "narrower ranges", "a secure sum",
+    ]  # fmt: skip
+    assert found["designs"][3]["changes"] == ["horizon = 2"]
+    assert {band for one in found["designs"] for band in one["could_send"].values()} <= set(BANDS)
+    shown = fdtr("check", "study.toml", "table.csv", "--suggest", "--site", "west", cwd=place).stdout
+    assert "A secure sum is not tried" in shown
+    assert 'labels = ["none", "low or high"]' in shown
+    assert not re.search(r"\b(220|260)\b", shown)  # numbers of patients
+
+
 def test_check_counts_clusters_where_there_are_some(place):
-    plain = fdtr("check", "study.toml", "table.csv", cwd=place)
+    plain = fdtr("check", "study.toml", "table.csv", "--all", cwd=place)
     assert "clusters" not in plain.stdout
     study = make_study(columns={"cluster": "clinician"})
     study.save(place / "clustered.toml")
     table = make_table(study, SITES)
     clinicians = [f"c{int(patient[1:]) % 37}" for patient in table["patient"].to_pylist()]
     pa.csv.write_csv(table.append_column("clinician", [clinicians]), place / "clustered.csv")
-    done = fdtr("check", "clustered.toml", "clustered.csv", cwd=place)
+    done = fdtr("check", "clustered.toml", "clustered.csv", "--all", cwd=place)
     assert re.search(r"site +patients +clusters +rows", done.stdout), done.stderr
     assert re.search(r"west +220 +37 +660", done.stdout)
     machine = fdtr("check", "clustered.toml", "clustered.csv", "--site", "west", "--json", cwd=place)
@@ -69,7 +92,7 @@ def test_check_says_why_nothing_would_be_shared(place):
     study = make_study()
     table = make_table(study, SITES, constant_within_site=("u", "v"))
     pa.parquet.write_table(table, place / "constant.parquet")
-    done = fdtr("check", "study.toml", "constant.parquet", cwd=place)
+    done = fdtr("check", "study.toml", "constant.parquet", "--all", cwd=place)
     assert "it is constant within the site, so the site's own intercept absorbs it" in done.stdout
 
 

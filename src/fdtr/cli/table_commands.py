@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fdtr.cli import show, study_output
+from fdtr.cli import check_output, show, study_output
 from fdtr.cli.options import HeldOut, Json, LikeSites, RoundNumber, StudyPath, round_of
 from fdtr.container import write_atomically
 from fdtr.errors import OutputExists
@@ -20,8 +20,9 @@ from fdtr.pipeline.run import run as run_study
 from fdtr.pipeline.run import tune as tune_sites
 from fdtr.progress import stage
 from fdtr.report.record import RESULTS_FILE
+from fdtr.site.design_menu import try_designs
 from fdtr.site.rows import read_trajectories
-from fdtr.site.site_check import check as check_site
+from fdtr.site.site_check import check_sites
 from fdtr.study import Study
 
 DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="A table: CSV, Parquet, or a folder of Parquet files.")]
@@ -49,13 +50,29 @@ def check(
     data: DataPath,
     site: Annotated[str | None, typer.Option(help="Check this site only, or name the table's one site.")] = None,
     sites: LikeSites = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also every table: counts, what is identified, and each broken rule.")
+    ] = False,
+    suggest: Annotated[
+        bool,
+        typer.Option("--suggest", help="Instead: what each site could send under other designs, in bands to pass on."),
+    ] = False,
     json: Json = False,
 ) -> None:
-    """What a table holds, can identify, and may release. Writes and sends nothing."""
+    """What a table holds, can identify, and may release. Writes and sends nothing.
+
+    Says in ten lines what may leave, what stops it or is taken out, and how far off it is. In a table of several sites,
+    a secure sum is judged on their total.
+    """
     loaded = Study.load(study)
-    rows = read_trajectories(data, loaded, site).by_site()
-    checks = [check_site(loaded, part, ledger=site_ledger(), n_sites=sites) for part in rows.values()]
-    study_output.show_checks(loaded, checks, json)
+    rows = read_trajectories(data, loaded, site)
+    if suggest:
+        with show.progress() as progress:
+            tried, notes = try_designs(loaded, rows, progress)
+        check_output.show_designs(tried, notes, json)
+        return
+    checks = check_sites(loaded, rows.by_site(), site_ledger(), sites)
+    check_output.show_checks(loaded, checks, json, everything=everything)
 
 
 def tune(

@@ -143,7 +143,7 @@ def _repair_numbers(plans: Sequence[StepPlan], rules: Rules) -> Verdict:
     """
     limit = largest_share(rules.max_membership) * (1 + _ROUNDING)
     totals = _told(plans)
-    worst = membership(float(totals.max(initial=0.0)))
+    most = float(totals.max(initial=0.0))
     while (totals > limit).any():
         plan, action = _tells_most(plans, totals > limit)
         block = action if plan.design.by_action else None
@@ -151,9 +151,10 @@ def _repair_numbers(plans: Sequence[StepPlan], rules: Rules) -> Verdict:
             plan.leave_out(action, "NUMBERS")
         totals = _told(plans)
     out = [f"{what} at step {plan.number}" for plan in plans for what in plan.repairs.get("NUMBERS", [])]
-    measured = f"an AUC of {worst:.2f} for telling whether a patient with a known trajectory is in the sums"
+    measured = f"an AUC of {membership(most):.2f} for telling whether a patient with a known trajectory is in the sums"
     advice = f"Taken out of the sums: {listed(out)}." if out else ""
-    return Verdict("NUMBERS", None, not out, measured, f"at most {rules.max_membership:.2f}", "repair", advice)
+    required = f"at most {rules.max_membership:.2f}"
+    return Verdict("NUMBERS", None, not out, measured, required, "repair", advice, excess=most / limit)
 
 
 def _told(plans: Sequence[StepPlan]) -> Array:

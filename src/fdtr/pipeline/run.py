@@ -1,10 +1,12 @@
 """All sites in one table: fit every method for every site, and value each on patients it was not fitted to."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import numpy as np
 
+from fdtr.disclosure import require_sites
+from fdtr.disclosure.total_counts import CommonRepairs
 from fdtr.errors import DisclosureError, FdtrError, InvalidStudy, WrongSite
 from fdtr.hub import combine_messages
 from fdtr.inference.near_ties import near_ties
@@ -15,7 +17,7 @@ from fdtr.policy import Policy
 from fdtr.progress import Progress, Steps, ignore_progress
 from fdtr.site.fitting import LocalFit, fit_federated, fit_local, fit_message, fit_q_learning, others_in, recomputed
 from fdtr.site.settings_choice import choose_together
-from fdtr.site.site_check import check, vary
+from fdtr.site.site_check import agree_on_repairs, check, vary
 from fdtr.site.site_evaluation import FDTR, SiteEvaluation, Split, Voters, evaluate_site, training_half
 from fdtr.site.site_message import summarize
 from fdtr.study import Study
@@ -50,13 +52,14 @@ def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: P
         for site, rows in _each(sites, steps, "with the others")
     }
     steps.begin(ALLOWED, len(sites) * _WORK[ALLOWED])
-    allowed = {ALLOWED: _as_disclosure_allows(study, sites, local)} if study.disclosure.epsilon is None else {}
+    common = agree_on_repairs(study, sites, local)
+    allowed = {ALLOWED: _as_disclosure_allows(study, sites, local, common)} if study.disclosure.epsilon is None else {}
     steps.begin("baselines", len(sites) * _WORK["baselines"])
     baselines = _baselines(study, sites, local)
     checks, site_records = {}, {}
     for site, rows in _each(sites, steps, "checks"):
         fit, own = federated[site], local[site]
-        checks[site] = check(study, rows, own)
+        checks[site] = check(study, rows, own, common=common)
         site_records[site] = site_record(
             fit,
             checks[site],
@@ -84,24 +87,32 @@ def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: P
 
 
 def _as_disclosure_allows(
-    study: Study, sites: Mapping[str, Trajectories], local: Mapping[str, LocalFit]
+    study: Study, sites: Mapping[str, Trajectories], local: Mapping[str, LocalFit], common: CommonRepairs | None
 ) -> Mapping[str, Rule]:
     """The policies that the sites would learn from released messages, with weights from the study's seed.
 
-    Where nothing may be added up, every site stays alone.
+    In a secure sum all sites take out what is in `common`. Where nothing may be added up, every site stays alone.
     """
     messages: dict[str, SiteSummary] = {}
     try:
         for site, rows in sites.items():
             with suppress(DisclosureError):
-                messages[site] = summarize(study, rows, fitted=local[site]).summary
-        total = combine_messages(study, list(messages.values()))
+                messages[site] = summarize(study, rows, fitted=local[site], common=common).summary
+        total = _added(study, list(messages.values()), judged_on_counts=common is not None)
     except (DisclosureError, InvalidStudy, WrongSite):  # too few sites, or no shared effect
         return {site: fit.policy for site, fit in local.items()}
     return {
         site: fit_federated(study, rows, total, messages.get(site), receive_only=site not in messages).policy
         for site, rows in sites.items()
     }
+
+
+def _added(study: Study, messages: Sequence[SiteSummary], *, judged_on_counts: bool) -> Total:
+    """The total of released messages. Counts say already what too few sites tell."""
+    if not judged_on_counts:
+        return combine_messages(study, messages)
+    require_sites([len(messages)], study.disclosure.min_sites, study.site_level_covariates)
+    return combine(messages)
 
 
 def fit_baselines(study: Study, sites: Mapping[str, Trajectories]) -> dict[str, Mapping[str, Rule]]:

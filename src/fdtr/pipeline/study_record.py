@@ -138,13 +138,12 @@ def _broken_rules(check: SiteCheck) -> list[record.BrokenRule]:
     for verdict in check.verdicts:
         if not verdict.holds and not verdict.warns:
             broken.setdefault((verdict.rule, verdict.otherwise), []).append(verdict)
-    return [
-        record.BrokenRule.of(
-            max(verdicts, key=lambda verdict: verdict.excess),
-            steps=[verdict.step for verdict in verdicts if verdict.step is not None],
-        )
-        for verdicts in broken.values()
-    ]
+    found = []
+    for verdicts in broken.values():
+        worst = max(verdicts, key=lambda verdict: verdict.excess)
+        steps = [verdict.step for verdict in verdicts if verdict.step is not None]
+        found.append(record.BrokenRule.of(worst, steps=steps, worst=worst.step))
+    return found
 
 
 def _ladder(choice: Choice) -> list[record.Rung]:

@@ -50,7 +50,7 @@ class Feature(Part):
 
 
 class BrokenRule(Part):
-    """A disclosure rule that a site's sums break: at how many `steps`, and where it is missed by most.
+    """A disclosure rule that a site's sums break: at which `steps`, and at which it is missed by most, the `worst`.
 
     There `measured` was found, and the study `asked` for something else. `otherwise` is what follows: "refuse",
     "withhold" the step, or "repair", which takes something out of the sums. A rule about the message as a whole is
@@ -60,6 +60,7 @@ class BrokenRule(Part):
     rule: str
     otherwise: str
     steps: list[int]
+    worst: int | None = None
     measured: str
     asked: str
 
@@ -155,8 +156,9 @@ class Site(Part):
     for the number of features. `usual_care` says how patients fared with what clinicians usually do, and `nearness` how
     near to it the policy stays and why; None and empty where the study fixes the pessimism. `not_valued` says why
     `trust` is missing. `near_ties` has the share of patients with nearly tied actions by step, and `withheld` what is
-    not shown because of them. `disclosure` has the rules that the site's sums break, `steps_sent` the steps of which
-    the site may send sums, and `share_sent` the share of the independent directions of the shared features in them.
+    not shown because of them. `disclosure` has the rules that the site's sums break. `steps_sent` are the steps at
+    which something is left of the shared features in what the site may send, `share_sent` the share of their
+    independent directions and `efficiency_sent` of the information on them.
     """
 
     patients: int
@@ -169,6 +171,7 @@ class Site(Part):
     disclosure: list[BrokenRule]
     steps_sent: list[int]
     share_sent: Number
+    efficiency_sent: Number
     settings: dict[str, Any]
     sharing: str
     ladder: list[Rung]

@@ -1,22 +1,28 @@
 """What a site should know: its table before it takes part, whether the total helps, and what other settings change."""
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.schur import leverage_map
 from fdtr.disclosure import EarlierReleases, Kept, Verdict, judge, withheld_steps
 from fdtr.disclosure.facts import measure
 from fdtr.disclosure.message import WeightedSums, with_weights
 from fdtr.disclosure.noise import Cost
+from fdtr.disclosure.total_counts import CommonRepairs, SiteCounts
+from fdtr.errors import DisclosureError
 from fdtr.inference.identification import FTest, Identified, identify, transition_test
 from fdtr.inference.message_checks import OwnCheck, compare_held_out
 from fdtr.learners import federated, local
+from fdtr.learners.backward import Fit
 from fdtr.policy import Policy
 from fdtr.site.fitting import FederatedFit, MessageFit, as_policy, cost_of, fit_message, others_in
 from fdtr.site.settings_choice import message_settings
-from fdtr.site.site_message import release_of, weigh_message
+from fdtr.site.site_message import combine_counts, count_message, release_of, weigh_message
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
@@ -37,7 +43,7 @@ class SiteCheck:
     `action_counts` (H, A) counts patients; `clipped` and `filled` count values by covariate; `identified` says what
     the shared features can contribute; `transitions` holds the F test of every step but the last; `verdicts` are those
     of the disclosure rules; `cost` is that of differential privacy, None without it. `n_clusters` is None if the study
-    names no cluster column. `kept` says what repairs leave of the message, None where none are made.
+    names no cluster column. `kept` says what repairs and withheld steps leave of the message.
     """
 
     site: str
@@ -50,25 +56,42 @@ class SiteCheck:
     identified: list[Identified]
     transitions: list[FTest]
     verdicts: list[Verdict]
+    kept: Kept
     cost: Cost | None = None
-    kept: Kept | None = None
 
     @property
     def steps_sent(self) -> list[int]:
-        """Steps of which the site may send sums: neither withheld, nor without patients, nor refused as a whole."""
-        if any(verdict.refuses for verdict in self.verdicts) or (self.kept is not None and not self.kept.share):
+        """Steps at which something is left of the shared features in what the site may send."""
+        if any(verdict.refuses for verdict in self.verdicts):
             return []
-        withheld = withheld_steps(self.verdicts)
-        return [h for h, row in enumerate(self.action_counts) if row.any() and h not in withheld]
+        return [h for h, rank in enumerate(self.kept.rank) if rank]
 
     @property
     def share_sent(self) -> float:
         """Share of the independent directions of the shared features that the site may send; 0 if it may not send."""
-        return (1.0 if self.kept is None else self.kept.share) if self.steps_sent else 0.0
+        return self.kept.share if self.steps_sent else 0.0
+
+    @property
+    def efficiency_sent(self) -> float:
+        """Share of the information on the shared features that the site may send, a mean over their directions."""
+        if not self.steps_sent:
+            return 0.0
+        return min(float(np.average(self.kept.efficiency, weights=self.kept.possible_rank)), 1.0)
+
+    @property
+    def sends_all(self) -> bool:
+        """Whether nothing is taken out that the sums could tell."""
+        return bool(self.steps_sent) and self.share_sent == 1.0
+
+    @property
+    def worst(self) -> Verdict | None:
+        """The broken rule that costs most, at the step where it is missed by most; None if all hold."""
+        broken = [verdict for verdict in self.verdicts if not verdict.holds and not verdict.warns]
+        return max(broken, key=lambda v: (v.refuses, v.withholds, v.excess), default=None)
 
     def __repr__(self) -> str:
         refusing = sorted({verdict.rule for verdict in self.verdicts if verdict.refuses})
-        whole = self.share_sent == 1.0 and len(self.steps_sent) == len(self.action_counts)
+        whole = self.sends_all
         part = f"{self.share_sent:.0%} of what its sums could tell" if self.steps_sent else "nothing"
         outcome = f"may release {'its sums' if whole else part}"
         outcome = f"refused by {', '.join(refusing)}" if refusing else outcome
@@ -81,16 +104,19 @@ def check(
     fitted: MessageFit | None = None,
     ledger: EarlierReleases | None = None,
     n_sites: int | None = None,
+    common: CommonRepairs | None = None,
 ) -> SiteCheck:
     """Check a site's table before it takes part; with a `ledger`, check rule ONCE too.
 
-    `fitted` is the fit behind the site's message, if there is one already. The cost of differential privacy is that at
-    `n_sites` like this one, by default the study's `min_sites`. `help(fdtr)` has an example.
+    `fitted` is the fit behind the site's message, if there is one already. In a secure sum `common` is what all sites
+    take out, as `agree_on_repairs` finds where all sites are at hand; without it only the site's own repairs are made.
+    The cost of differential privacy is that at `n_sites` like this one, by default the study's `min_sites`.
+    `help(fdtr)` has an example.
     """
     features, rules = study.feature_map, study.rules
     fitted = fitted or fit_message(study, rows)
     sums = fitted.fit.statistics
-    weighted = weigh_message(study, rows, fitted, ledger, make=False) if rules.by_block else None
+    weighted = weigh_message(study, rows, fitted, ledger, common, make=False) if rules.by_block else None
     verdicts = list(weighted.verdicts) if weighted else judge(measure(rows, features, fitted.fit, rules), rules)
     return SiteCheck(
         site=rows.site,
@@ -107,8 +133,44 @@ def check(
         ],
         verdicts=verdicts + ([_judge_once(study, rows, fitted, weighted, ledger)] if ledger else []),
         cost=cost_of(study, fitted.fit, n_sites),
-        kept=weighted.kept if weighted else None,
+        kept=weighted.kept if weighted else _kept_whole(fitted.fit, features.n_shared, verdicts),
     )
+
+
+def check_sites(
+    study: Study,
+    sites: Mapping[str, Trajectories],
+    ledger: EarlierReleases | None = None,
+    n_sites: int | None = None,
+) -> list[SiteCheck]:
+    """Check every site of a table. A secure sum is judged on the total of them all."""
+    fitted = {site: fit_message(study, rows) for site, rows in sites.items()}
+    common = agree_on_repairs(study, sites, fitted)
+    return [check(study, rows, fitted[site], ledger, n_sites, common) for site, rows in sites.items()]
+
+
+def agree_on_repairs(
+    study: Study, sites: Mapping[str, Trajectories], fitted: Mapping[str, MessageFit]
+) -> CommonRepairs | None:
+    """What all sites of a table would take out of a secure sum; None where none opens counts, or one site is alone.
+
+    A site whose message is refused does not count: it may only receive.
+    """
+    if not study.counts_first or len(sites) < 2 or not study.feature_map.n_shared:
+        return None
+    counts: list[SiteCounts] = []
+    for site, rows in sites.items():
+        with suppress(DisclosureError):
+            counts.append(count_message(study, rows, fitted=fitted[site]))
+    return combine_counts(study, counts) if counts else CommonRepairs(steps=tuple(range(study.horizon)))
+
+
+def _kept_whole(fit: Fit, n_shared: int, verdicts: Sequence[Verdict]) -> Kept:
+    """What withheld steps leave of a message that is not repaired."""
+    withheld = withheld_steps(verdicts)
+    possible = tuple(len(leverage_map(step.gram, n_shared)) for step in fit.statistics)
+    left = tuple(float(h not in withheld) for h in range(len(possible)))
+    return Kept(tuple(int(rank * sent) for rank, sent in zip(possible, left, strict=True)), possible, left)
 
 
 def _judge_once(

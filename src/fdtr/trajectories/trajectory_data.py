@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -204,6 +204,28 @@ class Trajectories:
             ended_value=_frozen(rows.ended_value[mask]),
         )
         return replace(self, _rows={self.site: chosen})
+
+    def recast(self, layout: TableLayout, levels: Sequence[int]) -> Trajectories:
+        """The rows as `layout` would have read them: fewer steps, merged actions, narrower ranges.
+
+        `levels` (A,) maps the positions of action levels onto those of `layout`.
+        """
+        onto, horizon = np.asarray(levels, np.intp), layout.horizon
+        low, high = (np.array([[getattr(c, end)] for c in layout.covariates]) for end in ("low", "high"))
+        recast = {}
+        for site, rows in self._rows.items():
+            length = np.sum(np.arange(len(rows.ended_value)) < np.diff(rows.start)[:, None], axis=0)
+            missing = np.maximum(horizon - length, 0)
+            stop = rows.start[horizon]
+            recast[site] = replace(
+                rows,
+                states=_frozen(np.clip(rows.states[:, :stop], low, high)),
+                actions=_frozen(onto[rows.actions[:stop]]),
+                rewards=rows.rewards[:stop],
+                start=rows.start[: horizon + 1],
+                ended_value=_frozen(rows.ended_value * missing / np.maximum(self.horizon - length, 1)),
+            )
+        return replace(self, horizon=horizon, n_actions=len(layout.action_levels), meaning=layout.meaning, _rows=recast)
 
     def action_counts(self) -> NDArray[np.int64]:
         """(H, A): how often the only site took each action at each step."""
