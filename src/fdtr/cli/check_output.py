@@ -19,6 +19,7 @@ from fdtr.study import Study
 _WIDEST = 100  # cells of a line that a person reads
 _MOST_NAMED = 4
 _COLUMNS = 6  # sites that get a column each in the table of designs
+_SHORT = ("nothing", "under ⅓", "⅓ to ⅔", "most", "all")  # the bands above counts of sites
 _OWN_EYES = 'Zeros that are sent mean "0 or too few". For the site\'s own eyes: do not forward this.'
 _THEN = {
     "refuse": "nothing may be sent",
@@ -90,7 +91,7 @@ def _kept_in_short(study: Study, checks: Sequence[SiteCheck]) -> str:
     senders = [check for check in checks if check.steps_sent]
     if not senders:
         return ""
-    steps = _span([len(check.steps_sent) for check in senders], "{}")
+    steps = _span([len(check.steps_sent) for check in senders], "{:g}")
     rank = _span([check.share_sent for check in senders], "{:.0%}")
     efficiency = _span([check.efficiency_sent for check in senders], "{:.0%}")
     return f"{steps} of {study.horizon} steps, {rank} of the rank and {efficiency} of the efficiency"
@@ -307,9 +308,10 @@ def show_designs(tried: Sequence[Tried], notes: Sequence[str], machine: bool) ->
         return
     sites = list(tried[0].bands)
     rows = [[str(n), t.design.name, str(t.directions), *_bands(t.bands, sites)] for n, t in enumerate(tried)]
-    columns = sites if len(sites) <= _COLUMNS else [f"sites: {BANDS[0]}", *BANDS[1:]]
+    columns = sites if len(sites) <= _COLUMNS else [*_SHORT]
     show.table(
-        "What each site could send, as a share of what the design asks for (steps × shared features)",
+        f"What {'each site' if len(sites) <= _COLUMNS else 'so many sites'} could send, as a share of what the design "
+        "asks for (steps × shared features)",
         ["", "design", "asks for", *columns],
         rows,
         keys=2,
