@@ -38,7 +38,6 @@ from fdtr.disclosure.weighted_sums import weigh
 from fdtr.evaluation.intervals import bootstrap, weighted_means
 from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.exchange.wire import message_size, total_size
-from fdtr.hub import common_repairs
 from fdtr.learners.accumulate import accumulate
 from fdtr.learners.local import fit_local as fit_alone
 from fdtr.simulation import WorldSpec, make_world
@@ -334,7 +333,7 @@ def secure_sum() -> Figure:
     start = time.perf_counter()
     vectors = {site: layout.encode(counts, os.urandom) for site in names}
     opened = play(masking.Round(bytes(32), names, layout.length), vectors, openers=n_sites)
-    common = common_repairs(study, opened, n_sites)
+    common = study.common_repairs(opened, n_sites)
     counted = time.perf_counter() - start
     total = play(masking.Round(b"1" * 32, names, scale.length), dict.fromkeys(names, sums), openers=1)
     whole = time.perf_counter() - start

@@ -43,20 +43,16 @@ from numpy.typing import NDArray
 from fdtr.algebra.normal_equations import minimum_norm
 from fdtr.disclosure import SiteValues, require_sites
 from fdtr.disclosure.blocks import absent, too_few_senders
-from fdtr.disclosure.total_counts import CommonRepairs, SiteCounts, agree
 from fdtr.errors import DisclosureError, InvalidSums, OtherStudy, WrongSite
 from fdtr.inference import SiteValue, pool
 from fdtr.inference.message_checks import Suspicion, suspicions
 from fdtr.inference.pooling import Pooling
-from fdtr.masking import FEWEST_HONEST
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
 
 __all__ = [
     "PooledMethod",
-    "combine_counts",
     "combine_messages",
-    "common_repairs",
     "doubtful_messages",
     "missing_columns",
     "pool_values",
@@ -96,19 +92,6 @@ def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
             "Nothing was written. Wait for more sites, or share fewer covariates in the study.",
         )
     return replace(total, sums=sums, removed=absent(study.feature_map, sums))
-
-
-def common_repairs(study: Study, opened: NDArray[np.uint64], n_sites: int) -> CommonRepairs:
-    """What all sites take out of a secure sum, from the opened total of the counts of `n_sites` sites."""
-    colluding = study.disclosure.colluding
-    fewest = max(study.required_sites, FEWEST_HONEST + colluding)
-    return agree(study.count_layout, study.count_layout.decode(opened, n_sites), fewest, colluding)
-
-
-def combine_counts(study: Study, counts: Sequence[SiteCounts]) -> CommonRepairs:
-    """What all sites would take out of a secure sum, where the counts of all are at hand, as in `fdtr run`."""
-    vectors = [study.count_layout.encode(site, lambda size: b"\1" * size) for site in counts]
-    return common_repairs(study, np.sum(vectors, axis=0, dtype=np.uint64), len(vectors))
 
 
 def missing_columns(total: Total) -> str:

@@ -13,7 +13,7 @@ from fdtr.disclosure.rules import largest_share, membership
 from fdtr.disclosure.weighted_sums import weigh, weigh_alone
 from fdtr.errors import NotRepeatable
 from fdtr.exchange.site_state.ledger import Ledger
-from fdtr.hub import combine_counts, combine_messages
+from fdtr.hub import combine_messages
 from fdtr.site.fitting import fit_federated, fit_message, others_in
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_check import check
@@ -279,10 +279,10 @@ def test_small_cells_of_a_site_in_a_secure_sum_are_left_to_the_totals():
     counts = count_message(study, rows)
     assert counts.cells[0, :, 0].tolist() == [8, 8, 8]
     with_others = [replace(counts, cells=counts.cells * [factor, 1]) for factor in (1, 1, 0, 0)]
-    common = combine_counts(study, with_others)
+    common = study.combine_counts(with_others)
     assert {functions for _, _, functions in common.functions} == {(0,)}
     assert summarize(study, rows, common=common).kept.share == 0.5
-    assert combine_counts(study, [counts] * 5).functions == ()  # without one of them 20 are left in each
+    assert study.combine_counts([counts] * 5).functions == ()  # without one of them 20 are left in each
 
 
 def senders(study, spoilt):

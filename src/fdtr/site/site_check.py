@@ -22,7 +22,7 @@ from fdtr.learners.backward import Fit
 from fdtr.policy import Policy
 from fdtr.site.fitting import FederatedFit, MessageFit, as_policy, cost_of, fit_message, others_in
 from fdtr.site.settings_choice import message_settings
-from fdtr.site.site_message import combine_counts, count_message, release_of, weigh_message
+from fdtr.site.site_message import count_message, release_of, weigh_message
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
@@ -162,7 +162,7 @@ def agree_on_repairs(
     for site, rows in sites.items():
         with suppress(DisclosureError):
             counts.append(count_message(study, rows, fitted=fitted[site]))
-    return combine_counts(study, counts) if counts else CommonRepairs(steps=tuple(range(study.horizon)))
+    return study.combine_counts(counts) if counts else CommonRepairs(steps=tuple(range(study.horizon)))
 
 
 def _kept_whole(fit: Fit, n_shared: int, verdicts: Sequence[Verdict]) -> Kept:

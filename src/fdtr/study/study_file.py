@@ -8,18 +8,21 @@ carries its fingerprint, and parts with different fingerprints are refused.
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fdtr import container
 from fdtr.disclosure import Rules, required_sites
-from fdtr.disclosure.total_counts import CountLayout
+from fdtr.disclosure.total_counts import CommonRepairs, CountLayout, SiteCounts, agree
 from fdtr.errors import InvalidStudy, OtherStudy, UnreadableFile
 from fdtr.features import FeatureMap, build_features
+from fdtr.masking import FEWEST_HONEST
 from fdtr.signing import HUB, check_name, public_bytes
 from fdtr.study.sections import (
     MOST_STEPS,
@@ -282,6 +285,17 @@ class Study(Section):
     def count_layout(self) -> CountLayout:
         """The order of the counts on which a secure sum of this study is judged."""
         return CountLayout(self.feature_map, self.rules, self.horizon)
+
+    def common_repairs(self, opened: NDArray[np.uint64], n_sites: int) -> CommonRepairs:
+        """What all sites take out of a secure sum, from the opened total of the counts of `n_sites` sites."""
+        colluding = self.disclosure.colluding
+        fewest = max(self.required_sites, FEWEST_HONEST + colluding)
+        return agree(self.count_layout, self.count_layout.decode(opened, n_sites), fewest, colluding)
+
+    def combine_counts(self, counts: Sequence[SiteCounts]) -> CommonRepairs:
+        """What all sites would take out of a secure sum, where the counts of all are at hand, as in `fdtr run`."""
+        vectors = [self.count_layout.encode(site, lambda size: b"\1" * size) for site in counts]
+        return self.common_repairs(np.sum(vectors, axis=0, dtype=np.uint64), len(vectors))
 
     @property
     def counts_first(self) -> bool:

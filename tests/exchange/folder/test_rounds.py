@@ -48,7 +48,7 @@ from fdtr.exchange.site_state.joined_folders import find_joined
 from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.exchange.site_state.sent_copies import find_kept
 from fdtr.exchange.wire import encode_total, read_total
-from fdtr.hub import combine_counts, combine_messages
+from fdtr.hub import combine_messages
 from fdtr.masking import SiteRound, SurvivorList
 from fdtr.policy import Policy
 from fdtr.signing import HUB, numbered_round
@@ -99,7 +99,7 @@ def alone(parties: Parties, sites: str) -> list[SiteSummary]:
     """The sites' messages, made in one process: what all of them take out follows from their counts."""
     study = parties.snapshot.study
     rows = [read_trajectories(parties.root / f"{site}.csv", study) for site in sites]
-    common = combine_counts(study, [count_message(study, one) for one in rows])
+    common = study.combine_counts([count_message(study, one) for one in rows])
     assert common == parties.snapshot.common
     return [summarize(study, one, common=common).summary for one in rows]
 

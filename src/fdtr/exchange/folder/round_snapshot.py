@@ -44,7 +44,7 @@ from fdtr.exchange.folder_layout import (
     sites_of,
 )
 from fdtr.exchange.wire import MOST_SITES, open_message
-from fdtr.hub import combine_messages, common_repairs
+from fdtr.hub import combine_messages
 from fdtr.masking import (
     Announcement,
     Announcements,
@@ -269,7 +269,7 @@ class RoundSnapshot:
         if self.counting is None or not self.counting.is_open:
             return None
         survivors, numbers = self.counting.open_total()
-        common = common_repairs(self.study, numbers, len(survivors.sites))
+        common = self.study.common_repairs(numbers, len(survivors.sites))
         if len(common.steps) == self.study.horizon:
             raise DisclosureError(
                 "SITES",
