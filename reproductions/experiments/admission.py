@@ -1,0 +1,234 @@
+"""Who may send, and how much of it: sites admitted and rank kept by the disclosure rules, before and after.
+
+The rules before judged exact sums by all columns of a site, and refused a message where one of them failed. Those after
+weigh the rows, judge what a message shows, and repair it. Some sites are looked at in a secure sum, too, where the
+rules hold for the total of the others.
+"""
+
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from experiments.findings import Finding, Table
+from experiments.hospital_tables import NINE_SIZES, HospitalTable, clif_demo, generated_mimic, nine_sites
+from experiments.messages import (
+    BEFORE,
+    has_enough,
+    is_admitted,
+    possible_ranks,
+    ranks,
+    sent_alone,
+    sent_together,
+    with_disclosure,
+)
+from experiments.replications import anew, seeds_of
+from fdtr import Study, read_trajectories, simulate
+from fdtr.simulation import DiscreteSpec, WorldSpec, make_discrete_world, make_world
+
+EXPERIMENT = 61
+"""Tells its seeds from those of other experiments."""
+
+OPEN, TOGETHER = "open", "secure sum"
+_DEMO, _CLIF = "the demo", "CLIF demo"
+_LINEAR = {
+    "linear, 6 actions, 5 steps": WorldSpec(horizon=5),
+    "linear, 6 actions, 15 steps": WorldSpec(horizon=15),
+    "linear, 5 shared, 2 actions, 5 steps": WorldSpec(n_shared=5, n_specific=5, n_actions=2, horizon=5),
+}
+_NINE = {f"nine sites, {actions} actions, {steps} steps": (actions, steps) for actions in (3, 2) for steps in (5, 3)}
+_EIGHT = "eight treatments"
+_MIMIC = "generated MIMIC-IV, nine units"
+
+
+@dataclass(frozen=True)
+class Look:
+    """One table of a `design` to look at in a `mode`; `size` is patients a site, stays in all, or 0 where it is fixed.
+
+    `draw` says which table of its kind it is.
+    """
+
+    design: str
+    size: int
+    mode: str
+    draw: int
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """What its outcome is known by, where outcomes are kept."""
+        return f"admission {self.design} {self.size} {self.mode} {self.draw} {self.seed}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One design: of `sites` in all tables, how many are `admitted`, and the share of rank `kept`, before and after.
+
+    Admitted: something is left in at least half of the steps. `refused_now` counts sites that sent before and send
+    nothing now. `with_eleven` are sites that have eleven patients at some action of each step, `eleven_send` those of
+    them that are admitted now.
+    """
+
+    design: str
+    n: str
+    mode: str
+    tables: int
+    sites: int
+    admitted_before: int
+    kept_before: float
+    admitted: int
+    kept: float
+    refused_now: int
+    with_eleven: int
+    eleven_send: int
+
+
+def looks(seed: int, quick: bool, clif: bool) -> list[Look]:
+    """All tables, cheap ones first."""
+    if quick:
+        few = [("linear, 5 shared, 2 actions, 5 steps", 100), ("nine sites, 2 actions, 3 steps", 0)]
+        return [Look(design, size, mode, 0, seed) for design, size in few for mode in (OPEN, TOGETHER)]
+    plan: list[tuple[str, tuple[int, ...], int, int]] = [  # design, sizes, tables open and in a secure sum
+        (_DEMO, (0,), 10, 3),
+        *((design, (50, 100, 200, 600), 10, 2) for design in _LINEAR),
+        *((design, (0,), 5, 5) for design in _NINE),
+        (_MIMIC, (1500, 5000), 3, 1),
+        *([(_CLIF, (0,), 1, 1)] if clif else []),
+        (_EIGHT, (200, 600, 2000), 3, 0),
+        (_EIGHT, (200,), 0, 1),
+    ]
+    return [
+        Look(design, size, mode, draw, seed)
+        for design, sizes, alone, together in plan
+        for mode, tables in ((OPEN, alone), (TOGETHER, together))
+        for size in sizes
+        for draw in range(tables)
+    ]
+
+
+def table_of(look: Look) -> HospitalTable:
+    """The table of a look, the same in both modes."""
+    seeds = seeds_of(look.seed, EXPERIMENT, sum(look.design.encode()), look.size, look.draw)
+    if look.design == _DEMO:
+        with tempfile.TemporaryDirectory() as folder:
+            simulate(None, folder, seed=look.draw + 100 * look.seed)
+            content = tomllib.loads((Path(folder) / "study.toml").read_text(encoding="utf-8"))
+            return HospitalTable(content, csv.read_csv(Path(folder) / "table.csv"))
+    if look.design == _CLIF:
+        return clif_demo()
+    if look.design == _MIMIC:
+        return generated_mimic(look.size, look.draw + 100 * look.seed)
+    if look.design in _NINE:
+        return nine_sites(*_NINE[look.design], anew(seeds))
+    of_world, of_table = seeds.spawn(2)
+    rng = np.random.default_rng(of_world)
+    world = make_discrete_world(DiscreteSpec(), rng) if look.design == _EIGHT else make_world(_LINEAR[look.design], rng)
+    return HospitalTable(world.study(), pa.table(world.table(look.size, np.random.default_rng(of_table))))
+
+
+def rules_of(look: Look, content: dict[str, Any]) -> dict[str, Any]:
+    """The thresholds of a design: those of its own study; the defaults for simulated worlds, which have none."""
+    own = look.design in (_DEMO, _CLIF, _MIMIC)
+    return dict(content["disclosure"]) if own else {}
+
+
+def look_at(look: Look) -> dict[str, Any]:
+    """Ranks that each site could send without rules, `before` and `after`, by step; and who has eleven patients."""
+    hospital = table_of(look)
+    rules, together = rules_of(look, hospital.content), look.mode == TOGETHER
+    before, after = (
+        with_disclosure(hospital.content, {**rules, **changed}, together=together) for changed in (BEFORE, {})
+    )
+    possible, eleven = {}, {}
+    for site, rows in read_trajectories(hospital.table, after).by_site().items():
+        possible[site], eleven[site] = possible_ranks(after, rows), has_enough(rows, after.disclosure.min_action)
+    sent = {}
+    for name, study, send in (("before", before, sent_alone), ("after", after, sent_together if together else sent_alone)):
+        messages = send(study, _sites(hospital.table, study))
+        sent[name] = {site: ranks(messages[site].sums) if site in messages else [] for site in possible}
+    return {"possible": possible, "eleven": eleven, **sent}
+
+
+def _sites(table: pa.Table, study: Study) -> Any:
+    return read_trajectories(table, study).by_site()
+
+
+def rows_of(outcomes: Sequence[tuple[Look, dict[str, Any]]]) -> list[Row]:
+    """A row for each design, size and mode, over its tables."""
+    by_place: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
+    for look, outcome in outcomes:
+        by_place.setdefault((look.design, look.size, look.mode), []).append(outcome)
+    return [_row(*place, found) for place, found in by_place.items()]
+
+
+def _row(design: str, size: int, mode: str, outcomes: Sequence[dict[str, Any]]) -> Row:
+    sites = [(outcome, site) for outcome in outcomes for site in outcome["possible"]]
+    before, after = ([outcome[name][site] for outcome, site in sites] for name in ("before", "after"))
+    possible = sum(sum(outcome["possible"][site]) for outcome, site in sites)
+    eleven = [outcome["eleven"][site] for outcome, site in sites]
+    return Row(
+        design=design,
+        n=f"{min(NINE_SIZES)} to {max(NINE_SIZES)}" if design in _NINE else str(size or "as it is"),
+        mode=mode,
+        tables=len(outcomes),
+        sites=len(sites),
+        admitted_before=sum(map(is_admitted, before)),
+        kept_before=sum(map(sum, before)) / possible,
+        admitted=sum(map(is_admitted, after)),
+        kept=sum(map(sum, after)) / possible,
+        refused_now=sum(any(was) and not any(now) for was, now in zip(before, after, strict=True)),
+        with_eleven=sum(eleven),
+        eleven_send=sum(has and is_admitted(now) for has, now in zip(eleven, after, strict=True)),
+    )
+
+
+def find(outcomes: Sequence[tuple[Look, dict[str, Any]]]) -> Finding:
+    """Who may send, in a table and in sentences."""
+    rows = rows_of(outcomes)
+    return Finding(
+        title="Who may send",
+        shows=[*_explain(), *map(_sentence, rows), *_exceptions(rows)],
+        tables=[Table("disclosure-sites", rows)],
+    )
+
+
+def _explain() -> list[str]:
+    return [
+        "Admitted: something of the shared effects is left in at least half of the steps. Rank kept: the independent "
+        "directions that are sent, over those of the exact sums, over all sites and steps. Before: exact sums, all "
+        "rules on all columns, one failure refuses the message or withholds the step, as the study says. Simulated "
+        "worlds have the default rules, the demo, generated MIMIC-IV and the CLIF demo those of their own study.",
+    ]
+
+
+def _sentence(row: Row) -> str:
+    where = f"{row.design}, {row.mode}" + ("" if row.n == "as it is" else f", n = {row.n}")
+    eleven = ""
+    if row.mode == TOGETHER:
+        eleven = (
+            f" Of {row.with_eleven} sites with eleven patients at some action of each step {row.eleven_send} are "
+            "admitted."
+        )
+    return (
+        f"{where}: {row.admitted_before} of {row.sites} sites before (rank kept {row.kept_before:.2f}), "
+        f"{row.admitted} after ({row.kept:.2f}).{eleven}"
+    )
+
+
+def _exceptions(rows: Sequence[Row]) -> list[str]:
+    """Sites that sent before and send nothing now, and designs that keep less than before."""
+    refused = [row for row in rows if row.refused_now]
+    less = [row for row in rows if row.kept < row.kept_before - 0.005]
+    told = [f"{row.design}, {row.mode}, n = {row.n}: {row.refused_now} of {row.sites}" for row in refused]
+    lost = [f"{row.design}, {row.mode}, n = {row.n} ({row.kept_before:.2f} before, {row.kept:.2f} now)" for row in less]
+    return [
+        f"Sites that sent before and send nothing now: {'; '.join(told) if told else 'none'}.",
+        f"Designs that keep less of the rank than before: {'; '.join(lost) if lost else 'none'}.",
+    ]
