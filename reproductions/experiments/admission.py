@@ -7,9 +7,10 @@ rules hold for the total of the others.
 
 import tempfile
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,17 @@ from experiments.findings import Finding, Table
 from experiments.hospital_tables import NINE_SIZES, HospitalTable, clif_demo, generated_mimic, nine_sites
 from experiments.messages import (
     BEFORE,
+    exact_sums,
     has_enough,
     is_admitted,
-    possible_ranks,
     ranks,
+    ranks_of_total,
     sent_alone,
     sent_together,
     with_disclosure,
 )
 from experiments.replications import anew, seeds_of
-from fdtr import Study, read_trajectories, simulate
+from fdtr import read_trajectories, simulate
 from fdtr.simulation import DiscreteSpec, WorldSpec, make_discrete_world, make_world
 
 EXPERIMENT = 61
@@ -64,14 +66,15 @@ class Look:
     @property
     def key(self) -> str:
         """What its outcome is known by, where outcomes are kept."""
-        return f"admission {self.design} {self.size} {self.mode} {self.draw} {self.seed}"
+        return f"look {self.design} {self.size} {self.mode} {self.draw} {self.seed}"
 
 
 @dataclass(frozen=True)
 class Row:
     """One design: of `sites` in all tables, how many are `admitted`, and the share of rank `kept`, before and after.
 
-    Admitted: something is left in at least half of the steps. `refused_now` counts sites that sent before and send
+    Admitted: something is left in at least half of the steps. `kept_in_total` is the rank of the hub's total over that
+    of the total of exact sums, after. `refused_now` counts sites that sent before and send
     nothing now. `with_eleven` are sites that have eleven patients at some action of each step, `eleven_send` those of
     them that are admitted now.
     """
@@ -85,6 +88,7 @@ class Row:
     kept_before: float
     admitted: int
     kept: float
+    kept_in_total: float
     refused_now: int
     with_eleven: int
     eleven_send: int
@@ -140,24 +144,26 @@ def rules_of(look: Look, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def look_at(look: Look) -> dict[str, Any]:
-    """Ranks that each site could send without rules, `before` and `after`, by step; and who has eleven patients."""
+    """Ranks by step and site: `possible` without rules, sent `before` and `after`; those of the `total`, in a pair.
+
+    `eleven` says which sites have eleven patients at some action of each step; a site that sends nothing has no ranks.
+    """
     hospital = table_of(look)
     rules, together = rules_of(look, hospital.content), look.mode == TOGETHER
     before, after = (
         with_disclosure(hospital.content, {**rules, **changed}, together=together) for changed in (BEFORE, {})
     )
-    possible, eleven = {}, {}
-    for site, rows in read_trajectories(hospital.table, after).by_site().items():
-        possible[site], eleven[site] = possible_ranks(after, rows), has_enough(rows, after.disclosure.min_action)
-    sent = {}
-    for name, study, send in (("before", before, sent_alone), ("after", after, sent_together if together else sent_alone)):
-        messages = send(study, _sites(hospital.table, study))
-        sent[name] = {site: ranks(messages[site].sums) if site in messages else [] for site in possible}
-    return {"possible": possible, "eleven": eleven, **sent}
-
-
-def _sites(table: pa.Table, study: Study) -> Any:
-    return read_trajectories(table, study).by_site()
+    sites = read_trajectories(hospital.table, after).by_site()
+    exact = {site: exact_sums(after, rows) for site, rows in sites.items()}
+    was = sent_alone(before, read_trajectories(hospital.table, before).by_site())
+    now = (sent_together if together else sent_alone)(after, sites)
+    return {
+        "possible": {site: ranks(sums) for site, sums in exact.items()},
+        "eleven": {site: has_enough(rows, after.disclosure.min_action) for site, rows in sites.items()},
+        "before": {site: ranks(was[site].sums) if site in was else [] for site in sites},
+        "after": {site: ranks(now[site].sums) if site in now else [] for site in sites},
+        "total": [ranks_of_total(after, now), ranks(reduce(add, exact.values()))],
+    }
 
 
 def rows_of(outcomes: Sequence[tuple[Look, dict[str, Any]]]) -> list[Row]:
@@ -183,52 +189,66 @@ def _row(design: str, size: int, mode: str, outcomes: Sequence[dict[str, Any]]) 
         kept_before=sum(map(sum, before)) / possible,
         admitted=sum(map(is_admitted, after)),
         kept=sum(map(sum, after)) / possible,
+        kept_in_total=_ratio([outcome["total"] for outcome in outcomes]),
         refused_now=sum(any(was) and not any(now) for was, now in zip(before, after, strict=True)),
         with_eleven=sum(eleven),
         eleven_send=sum(has and is_admitted(now) for has, now in zip(eleven, after, strict=True)),
     )
 
 
+def _ratio(totals: Sequence[Sequence[Sequence[int]]]) -> float:
+    """Σ of the first ranks of each pair over Σ of the second."""
+    kept, possible = (sum(sum(pair[place]) for pair in totals) for place in (0, 1))
+    return kept / possible
+
+
 def find(outcomes: Sequence[tuple[Look, dict[str, Any]]]) -> Finding:
     """Who may send, in a table and in sentences."""
     rows = rows_of(outcomes)
+    places = dict.fromkeys((row.design, row.mode) for row in rows)
+    by_place = [[row for row in rows if (row.design, row.mode) == place] for place in places]
     return Finding(
         title="Who may send",
-        shows=[*_explain(), *map(_sentence, rows), *_exceptions(rows)],
+        shows=[EXPLAINED, *map(_sentence, by_place), *_less(rows)],
         tables=[Table("disclosure-sites", rows)],
     )
 
 
-def _explain() -> list[str]:
-    return [
-        "Admitted: something of the shared effects is left in at least half of the steps. Rank kept: the independent "
-        "directions that are sent, over those of the exact sums, over all sites and steps. Before: exact sums, all "
-        "rules on all columns, one failure refuses the message or withholds the step, as the study says. Simulated "
-        "worlds have the default rules, the demo, generated MIMIC-IV and the CLIF demo those of their own study.",
-    ]
+EXPLAINED = (
+    "Admitted: something of the shared effects is left in at least half of the steps. Rank kept: the independent "
+    "directions that are sent, over those of the exact sums, over all sites and steps; in the total, those of the "
+    "hub's total over those of all exact sums together. Before: exact sums, rules on all columns, one failure refuses "
+    "the message or withholds the step, as the study says. Simulated worlds have the default rules; the demo, "
+    "generated MIMIC-IV and the CLIF demo have those of their own study."
+)
 
 
-def _sentence(row: Row) -> str:
-    where = f"{row.design}, {row.mode}" + ("" if row.n == "as it is" else f", n = {row.n}")
+def _sentence(rows: Sequence[Row]) -> str:
+    """All sizes of one design in one mode."""
+    return f"{rows[0].design}, {rows[0].mode}: {'; '.join(map(_cell, rows))}."
+
+
+def _cell(row: Row) -> str:
+    where = "" if row.n == "as it is" else f"n = {row.n}: "
     eleven = ""
-    if row.mode == TOGETHER:
-        eleven = (
-            f" Of {row.with_eleven} sites with eleven patients at some action of each step {row.eleven_send} are "
-            "admitted."
-        )
+    if row.mode == TOGETHER and row.with_eleven < row.sites:
+        eleven = f"; of {row.with_eleven} with eleven patients at some action of each step, {row.eleven_send}"
     return (
-        f"{where}: {row.admitted_before} of {row.sites} sites before (rank kept {row.kept_before:.2f}), "
-        f"{row.admitted} after ({row.kept:.2f}).{eleven}"
+        f"{where}{row.admitted_before} of {row.sites} sites before, {row.admitted} now (rank kept "
+        f"{row.kept_before:.2f} before, {row.kept:.2f} now, {row.kept_in_total:.2f} in the total{eleven})"
     )
 
 
-def _exceptions(rows: Sequence[Row]) -> list[str]:
+def _less(rows: Sequence[Row]) -> list[str]:
     """Sites that sent before and send nothing now, and designs that keep less than before."""
+
+    def named(chosen: Sequence[Row], what: Callable[[Row], str]) -> str:
+        return "; ".join(f"{row.design}, {row.mode}, n = {row.n} ({what(row)})" for row in chosen) or "none"
+
     refused = [row for row in rows if row.refused_now]
     less = [row for row in rows if row.kept < row.kept_before - 0.005]
-    told = [f"{row.design}, {row.mode}, n = {row.n}: {row.refused_now} of {row.sites}" for row in refused]
-    lost = [f"{row.design}, {row.mode}, n = {row.n} ({row.kept_before:.2f} before, {row.kept:.2f} now)" for row in less]
+    lost = named(refused, lambda row: f"{row.refused_now} of {row.sites}")
     return [
-        f"Sites that sent before and send nothing now: {'; '.join(told) if told else 'none'}.",
-        f"Designs that keep less of the rank than before: {'; '.join(lost) if lost else 'none'}.",
+        f"Sites that sent before and send nothing now: {lost}.",
+        f"Designs that keep less of the rank than before: {named(less, lambda row: f'{row.kept:.2f}')}.",
     ]

@@ -20,7 +20,7 @@ from experiments.admission import Look
 from experiments.comparison import Case, Drawn, Plan, Trial, all_cases, draw, few_cases, hard_cases
 from experiments.findings import Figure, Finding, Table
 from experiments.intervals import mean
-from experiments.messages import possible_ranks, ranks, sent_alone, with_disclosure
+from experiments.messages import exact_sums, ranks, sent_alone, with_disclosure
 from experiments.replications import Kept, Progress, ignore_progress, replicate
 from fdtr import LocalFit, SiteSummary, Study, Trajectories, combine, fit_federated, fit_local, read_trajectories
 from fdtr.errors import DisclosureError, WrongSite
@@ -150,7 +150,7 @@ def _fit_and_value(drawn: Drawn, study: Study, sites: Mapping[str, Trajectories]
         together = fit_federated(study, rows, total, local[site].summary)
         values.append(drawn.values_at(place, [allowed[site], together.policy.act, local[site].policy.act]))
         of_site = sum(ranks(messages[site].sums)) if site in messages else 0
-        sent.append([of_site, sum(possible_ranks(study, rows))])
+        sent.append([of_site, sum(ranks(exact_sums(study, rows)))])
     return np.array(values), np.array(sent)
 
 
@@ -261,17 +261,14 @@ def _missed(rows: Sequence[Row], other: str) -> list[str]:
     if not rows:
         return []
     limit = f"{rows[0].most_lost:g}%"
-    sentences = [
-        f"It loses at most {limit} against {other} in {sum(row.holds for row in rows)} of {len(rows)} cells; in "
-        f"{sum(row.shown for row in rows)} its 95% interval lies within that."
-    ]
-    for row in rows:
-        if not row.holds:
-            sentences.append(f"Loses more than {limit} against {other}: {_cell(row)}.")
-    sentences += [
-        f"Not shown to lose at most {limit} against {other}: {_cell(row)}." for row in rows if row.holds and not row.shown
-    ]
-    return sentences
+    within, shown = (sum(getattr(row, name) for row in rows) for name in ("holds", "shown"))
+    summary = (
+        f"It loses at most {limit} against {other} in {within} of {len(rows)} cells; in {shown} its 95% interval lies "
+        "within that."
+    )
+    beyond = [f"Loses more than {limit} against {other}: {_cell(row)}." for row in rows if not row.holds]
+    unsure = [row for row in rows if row.holds and not row.shown]
+    return [summary, *beyond, *(f"Not shown to lose at most {limit} against {other}: {_cell(row)}." for row in unsure)]
 
 
 def _cell(row: Row) -> str:

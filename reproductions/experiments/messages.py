@@ -1,12 +1,14 @@
 """What the disclosure rules let out of each site of a table, open and in a secure sum, and how much of it is left."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fdtr import SiteSummary, Study, Trajectories
-from fdtr.errors import DisclosureError
+from fdtr import SiteSummary, Study, Trajectories, combine
+from fdtr.errors import DisclosureError, WrongSite
+from fdtr.hub import combine_messages
 from fdtr.learners import Sums, fit_local, sums_of
 from fdtr.site import combine_counts, count_message, message_settings, summarize
 
@@ -37,7 +39,7 @@ def sent_alone(study: Study, sites: Mapping[str, Trajectories]) -> dict[str, Sit
 def sent_together(study: Study, sites: Mapping[str, Trajectories]) -> dict[str, SiteSummary]:
     """The messages of the sites that may send to a secure sum, after all have taken out what their counts say.
 
-    Sites whose counts are refused receive only, as `site receive-only` lets them.
+    Sites whose counts are refused receive only.
     """
     counts = {}
     for site, rows in sites.items():
@@ -77,10 +79,21 @@ def ranks(sums: Sums) -> list[int]:
     return found
 
 
-def possible_ranks(study: Study, rows: Trajectories) -> list[int]:
-    """The ranks of a site's exact sums, by step: what it could tell without rules."""
-    fit = fit_local(rows, study.feature_map, message_settings(study))
-    return ranks(sums_of(fit, study.feature_map.n_shared))
+def exact_sums(study: Study, rows: Trajectories) -> Sums:
+    """The exact sums of a site: what it could tell without rules."""
+    return sums_of(fit_local(rows, study.feature_map, message_settings(study)), study.feature_map.n_shared)
+
+
+def ranks_of_total(study: Study, messages: Mapping[str, SiteSummary]) -> list[int]:
+    """The ranks of what the hub makes of some messages, by step; zeros where it may add nothing.
+
+    The hub takes out what fewer sites sent than rule SITES asks for; in a secure sum the sites have done so before.
+    """
+    try:
+        total = (combine if study.disclosure.secure_sum else partial(combine_messages, study))(list(messages.values()))
+    except (DisclosureError, WrongSite):  # too few sites sent something, or nobody did
+        return [0] * study.horizon
+    return ranks(total.sums)
 
 
 def is_admitted(sent: Sequence[int]) -> bool:
@@ -89,7 +102,7 @@ def is_admitted(sent: Sequence[int]) -> bool:
     >>> is_admitted([2, 0, 1, 0]), is_admitted([0, 0, 1])
     (True, False)
     """
-    return bool(sent) and 2 * np.count_nonzero(sent) >= len(sent)
+    return len(sent) > 0 and 2 * int(np.count_nonzero(sent)) >= len(sent)
 
 
 def has_enough(rows: Trajectories, least: int) -> bool:

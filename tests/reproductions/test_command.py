@@ -98,6 +98,7 @@ def test_panels_are_those_of_the_paper():
         ["theorems"],
         ["evaluation"],
         ["effects"],
+        ["disclosure"],
         ["world"],
         ["world", "authors"],
         ["world", "icu-sepsis"],
@@ -125,6 +126,7 @@ def test_recorded_pages_name_the_command_that_writes_them(page):
     numbers = {
         name: int(words.pop(words.index(f"--{name}") + 1)) for name in ("replications", "seed") if f"--{name}" in words
     }
-    icu_sepsis = "--icu-sepsis" in words
-    plain = tuple(word for word in words if word not in ("--replications", "--seed", "--icu-sepsis"))
-    assert recorded == Request(plain, **numbers, icu_sepsis=icu_sepsis).command
+    downloads = {name: f"--{name.replace('_', '-')}" in words for name in ("icu_sepsis", "clif_demo")}
+    options = ("--replications", "--seed", "--icu-sepsis", "--clif-demo")
+    plain = tuple(word for word in words if word not in options)
+    assert recorded == Request(plain, **numbers, **downloads).command
