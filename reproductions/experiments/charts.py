@@ -151,6 +151,37 @@ def _ratios(records: list[Any], sizes: Sequence[str], scale: alt.Scale, least: f
     ).properties(width=300, height=alt.Step(8), title=f"worlds for {title}")
 
 
+def losses_by_world(rows: Sequence[Any], limits: Mapping[str, float], lowest: float) -> alt.HConcatChart:
+    """A row for each world and shape, a chart for each rival, a colour for each size: intervals of the difference.
+
+    A dashed line marks what a method may lose against the rival; what lies beyond `lowest` is drawn there.
+    """
+    sizes = list(dict.fromkeys(row.n for row in sorted(rows, key=lambda row: int(row.n))))
+    records = [{**vars(row), "case": f"{row.world}, {row.shape}"} for row in rows]
+    return beside(_losses([r for r in records if r["against"] == a], sizes, a, -limits[a], lowest) for a in limits)
+
+
+def _losses(records: list[Any], sizes: Sequence[str], against: str, allowed: float, lowest: float) -> Any:
+    base = alt.Chart(alt.InlineData(values=records))
+    order = list(dict.fromkeys(record["case"] for record in records))
+    y = alt.Y("case:N", sort=order, title=None, axis=alt.Axis(labelLimit=260, grid=True, tickBand="extent"))
+    offset, styles = alt.YOffset("n:N", sort=list(sizes)), series("n:N", sizes, "patients at a site")
+    ends = max(lowest, min(record["low"] for record in records)), max(record["high"] for record in records)
+    scale = alt.Scale(domain=list(ends), clamp=True, nice=True)
+    x = alt.X("low:Q", scale=scale, title="difference, % of (optimum − behaviour)")
+    marks = [
+        alt.Chart(alt.InlineData(values=[{"at": at}])).mark_rule(strokeDash=dash).encode(alt.X("at:Q"))
+        for at, dash in ((0.0, [1, 0]), (allowed, [4, 3]))
+    ]
+    return alt.layer(
+        *marks,
+        base.mark_rule().encode(x, y, x2="high:Q", yOffset=offset, color=styles["color"]),
+        base.mark_point(filled=True, size=40, opacity=1).encode(
+            alt.X("difference:Q", scale=scale), y, yOffset=offset, **styles
+        ),
+    ).properties(width=330, height=alt.Step(9), title=f"less {against}")
+
+
 def lines(
     rows: Rows,
     x: alt.X,
