@@ -10,7 +10,7 @@ from fdtr import SiteSummary, Study, Trajectories, combine
 from fdtr.errors import DisclosureError, WrongSite
 from fdtr.hub import combine_messages
 from fdtr.learners import Sums, fit_local, sums_of
-from fdtr.site import combine_counts, count_message, message_settings, summarize
+from fdtr.site import count_message, message_settings, summarize
 
 BEFORE: dict[str, Any] = {"jitter": 0}
 """[disclosure] of the earlier rules: exact sums, judged by all columns of a site, and refused where one rule fails."""
@@ -49,7 +49,7 @@ def sent_together(study: Study, sites: Mapping[str, Trajectories]) -> dict[str, 
             continue
     if len(counts) < study.required_sites:
         return {}
-    common = combine_counts(study, list(counts.values()))
+    common = study.combine_counts(list(counts.values()))
     return _released(study, {site: sites[site] for site in counts}, common)
 
 

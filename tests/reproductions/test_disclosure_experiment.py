@@ -153,7 +153,7 @@ def test_policies_are_those_of_fdtr_run():
     acts = disclosure.as_allowed(study, sites, local, messages.sent_alone(study, sites))
     states = WORLD.arrive(0, 300, np.random.default_rng(0))
     columns = dict(zip(WORLD.covariates, states.T, strict=True))
-    expected = _as_disclosure_allows(study, sites, local)
+    expected = _as_disclosure_allows(study, sites, local, None)
     for site in sites:
         for step in range(3):
             np.testing.assert_array_equal(acts[site](states, step), expected[site].act(columns, step))

@@ -20,16 +20,16 @@ Settings(pessimism=0.0005, ridge=0.01, failure_probability=0.99, misspecificatio
 >>> fit_q_learning(study, rows)["Q-learn (H)"]
 <Policy Q-learn (H) of site 'site-1': 2 steps, 8 features>
 
-What the disclosure rules would let out, where the hub reads each message and in a secure sum. Nothing is written, and the
-weights come from the study's seed; `fdtr.exchange.release_message` releases a message.
+What the disclosure rules would let out, where the hub reads each message and in a secure sum. Nothing is written, and
+the weights come from the study's seed; `fdtr.exchange.release_message` releases a message.
 
->>> from fdtr.site import combine_counts, count_message, summarize
+>>> from fdtr.site import count_message, summarize
 >>> content = world.study() | {"disclosure": {}}  # the default rules
 >>> summarize(fdtr.Study.model_validate(content), rows).summary.mean_weight
 0.85
 >>> together = content | {"disclosure": {"secure_sum": True, "max_patients": 1000}}
 >>> study = fdtr.Study.model_validate(together)
->>> common = combine_counts(study, [count_message(study, each) for each in sites.values()])
+>>> common = study.combine_counts([count_message(study, each) for each in sites.values()])
 >>> common.steps
 ()
 >>> summarize(study, rows, common=common).summary.site

@@ -2,14 +2,13 @@ from .fitting import fit_q_learning, others_in
 from .settings_choice import message_settings, score_together
 from .site_check import SiteCheck
 from .site_evaluation import SiteEvaluation, Voters, evaluate_site
-from .site_message import combine_counts, count_message, summarize
+from .site_message import count_message, summarize
 from .site_table_one import summarize_table
 
 __all__ = [
     "SiteCheck",
     "SiteEvaluation",
     "Voters",
-    "combine_counts",
     "count_message",
     "evaluate_site",
     "fit_q_learning",
