@@ -307,6 +307,17 @@ def _reference_blocks(features: FeatureMap, columns: Sequence[int]) -> list[Bloc
     return [block for block in categorical if block.rows.start in columns and len(_functions(block)) > 1]
 
 
+def count_outcomes(step: Step, groups: NDArray[np.intp]) -> Counts:
+    """Patients of each group, (G,), whose reward is not the most common one of their group."""
+    apart = np.zeros(int(groups.max()) + 1, np.int64)
+    for whole in step.chunks(max(step.n, 1)):
+        members = groups[whole.actions]
+        for group in np.unique(members):
+            times = np.unique(whole.rewards[members == group], return_counts=True)[1]
+            apart[group] = times.sum() - times.max()
+    return apart
+
+
 def label_of(features: FeatureMap, function: int) -> str:
     """Name of a function of ψ."""
     return [label for block in features.blocks for label in block.labels][function]

@@ -4,8 +4,9 @@ The leverage of a row in its block is h = w φ̃ᵀS⁺φ̃, where φ̃ is what 
 may be 1.4/√n_a, or `max_leverage` where enough rows point where it does, and half as far or farther.
 
 Over the steps of a patient, evidence adds up. Against the spread of S over random patients, one row of leverage h
-moves S by n_a h²/2 (squared, in standard deviations). The sum of this over a patient's rows may be what rule NUMBERS
-allows to be told of a typical patient; rows among enough others alike count 1/`min_cell` at most.
+moves S by n_a h²/2 (squared, in standard deviations), or by more in a column of few values; outcomes tell of the row as
+well (`patient_evidence`). The sum over a patient's rows may be what rule NUMBERS allows to be told of a typical
+patient. Of rows among enough others alike n_a h²/2 counts 1/`min_cell` at most.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from fdtr.algebra.schur import as_own, leverage_map
 from fdtr.disclosure.blocks import directions_of
 from fdtr.disclosure.facts import measure_leverage
+from fdtr.disclosure.patient_evidence import column_evidence, outcome_evidence
 from fdtr.disclosure.rules import counted, membership
 from fdtr.disclosure.weighted_step import IN_PART, StepPlan
 
@@ -133,7 +135,7 @@ def _evidence(plan: StepPlan, largest: float) -> Array:
         much = np.flatnonzero(rows & (evidence > max(largest / plan.horizon, 1 / plan.rules.min_cell) / 2))
         hidden = _hidden_by_others(plan, much, rows, leverage, roots)
         evidence[much[hidden]] = np.minimum(evidence[much[hidden]], 1 / plan.rules.min_cell)
-    return evidence
+    return np.maximum(evidence, column_evidence(plan)) + outcome_evidence(plan, leverage)
 
 
 def _shrink(plan: StepPlan, start: Array, most_shrunk: float) -> list[int | None]:

@@ -33,7 +33,7 @@ Counts = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 ROUNDED_TO = 5
-_KINDS = ("patients", "cells", "references", "pairs")
+_KINDS = ("patients", "cells", "references", "pairs", "outcomes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,8 @@ class SiteCounts:
 
     `patients` (H, A); `sends` (H, A, F) says which shared functions its sums tell of; `cells` (H, A, F) counts patients
     in the rarer of two values, or apart from zero or the most common value; `references` (H, A, R) those at reference
-    levels; `pairs` (H, A, P, 4) those in the cells of two indicators that have two values each.
+    levels; `pairs` (H, A, P, 4) those in the cells of two indicators that have two values each; `outcomes` (H, A) those
+    whose reward is not the site's most common one.
     """
 
     patients: Counts
@@ -50,6 +51,7 @@ class SiteCounts:
     cells: Counts
     references: Counts
     pairs: Counts
+    outcomes: Counts
 
     @property
     def digest(self) -> str:
@@ -61,7 +63,7 @@ class SiteCounts:
 class TotalCounts:
     """Opened totals: how many sites `contribute` (H, A) and `send` (H, A, F); for each kind of count, T and M.
 
-    `present` says, for references and pairs, whether any site has such a patient.
+    `present` says, for references, pairs and outcomes, whether any site has such a patient.
     """
 
     contribute: Counts
@@ -115,7 +117,7 @@ class CountLayout:
     @property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         base = (self.horizon, self.features.n_actions)
-        inner = (), (len(self.functions),), (len(self.references),), (len(self.pairs), 4)
+        inner = (), (len(self.functions),), (len(self.references),), (len(self.pairs), 4), ()
         return {kind: (*base, *shape) for kind, shape in zip(_KINDS, inner, strict=True)}
 
     @cached_property
@@ -123,7 +125,7 @@ class CountLayout:
         """Levels at which a total tells whether any site reaches them; the last one caps the count."""
         patients = tuple(range(ROUNDED_TO, self.most_patients + 1, ROUNDED_TO))
         cells = tuple(range(ROUNDED_TO, _half(at_least(self.rules.min_cell)) + 1, ROUNDED_TO))
-        return {"patients": patients, "cells": cells, "references": (1, *cells), "pairs": (1, *cells)}
+        return {"patients": patients, "cells": cells} | dict.fromkeys(("references", "pairs", "outcomes"), (1, *cells))
 
     @property
     def most_patients(self) -> int:
@@ -218,6 +220,7 @@ def agree(layout: CountLayout, counts: TotalCounts, fewest: int, colluding: int)
     steps = [_StepCounts(layout, counts, h, fewest, 1 + colluding) for h in range(layout.horizon)]
     for step in steps:
         step.close_rare_blocks()
+        step.close_rare_outcomes()
         step.take_out_cells()
         step.take_out_directions()
     _hold_numbers(steps, layout.rules)
@@ -299,6 +302,14 @@ class _StepCounts:
             few = self.counts.contribute[self.number, action] < self.fewest
             if few or self.left("patients", action) < self.layout.rules.min_action:
                 self.closed.add(action)
+
+    def close_rare_outcomes(self) -> None:
+        """Close actions, or the step, where few patients have another reward than most of their site."""
+        enough = at_least(self.layout.rules.min_cell)
+        rare = [action for action in self.open if self._shows_few("outcomes", enough, action)]
+        if rare and not (self.design.by_action or self.design.separable):
+            self.withheld = True
+        self.closed.update(rare)
 
     def take_out_cells(self) -> None:
         """Take out what few sites send, and what shows few patients in a column, a reference level or a pair."""

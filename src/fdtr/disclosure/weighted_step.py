@@ -15,6 +15,7 @@ from fdtr.disclosure.facts import (
     Cells,
     Pair,
     count_cells,
+    count_outcomes,
     count_pairs,
     count_references,
     label_of,
@@ -31,7 +32,7 @@ from fdtr.disclosure.rules import (
     numbers_told,
     patients_for,
 )
-from fdtr.disclosure.total_counts import CommonRepairs, CountLayout
+from fdtr.disclosure.total_counts import CommonRepairs
 from fdtr.errors import RuleCode
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import WeightedProducts, accumulate_weighted
@@ -52,7 +53,8 @@ class StepPlan:
 
     Blocks are named by the position of an action, or None for the whole step; `groups` (A,) maps actions to blocks.
     `actions` and `weights` are those of the rows, (n,); `gram` is ΦᵀΦ of the exact sums. `absorbed` units and the rows
-    of actions in `left_out` are taken out. `broken` says how a rule was broken, and `repairs` what it took out.
+    of actions in `left_out` are taken out. `outcomes` (G,) counts the patients whose reward is not their group's most
+    common one. `broken` says how a rule was broken, and `repairs` what it took out.
     """
 
     number: int
@@ -67,6 +69,7 @@ class StepPlan:
     cells: Cells
     pairs: list[Pair]
     references: dict[tuple[int, tuple[int, ...]], int]
+    outcomes: Counts
     weights: Array
     gram: Array
     absorbed: list[Unit] = field(default_factory=list)
@@ -98,6 +101,7 @@ class StepPlan:
             cells=cells,
             pairs=count_pairs(step, features, groups, cells, design.functions, references=True),
             references=count_references(step, features, groups, design.functions),
+            outcomes=count_outcomes(step, groups),
             weights=weights[: step.n].copy(),
             gram=exact.gram,
         )
@@ -248,6 +252,21 @@ class StepPlan:
                 self.note("ACTION", f"{counted(n)}{self.at(action)}", f"none or at least {needed}", needed / n)
                 self.leave_out(action, "ACTION")
 
+    def leave_out_rare_outcomes(self) -> None:
+        """Leave out the rows of actions, or withhold the step, where few patients have another reward than the others.
+
+        With own intercepts s_r = Σ w φ̃ (r − r₀) is then a sum over those few, for any r₀: whoever knows all covariates
+        could see whose they are.
+        """
+        for group, block in self.groups_kept:
+            count = int(self.outcomes[group])
+            if 0 < count < self.rules.min_cell:
+                self._note_cell("NONZERO", count, f"apart from the most common reward{self._at_group(group)}")
+                if block is None and not self.design.separable:
+                    self._withhold("NONZERO")
+                else:
+                    self.leave_out(group, "NONZERO")
+
     def repair_cells(self) -> None:
         """Take out what would show few patients."""
         kinds: list[tuple[RuleCode, NDArray[np.int64], str]] = [
@@ -330,28 +349,6 @@ class StepPlan:
         if self.number in common.steps and not self.withheld:
             self._withhold("SITES")
         self.forget("products")
-
-    def counts(self, layout: CountLayout) -> tuple[Counts, Counts, Counts, Counts, Counts]:
-        """Patients (A,), functions that are told (A, F), cells (A, F), references (A, R) and pairs (A, P, 4)."""
-        n_actions, functions = self.features.n_actions, layout.functions
-        patients = np.zeros(n_actions, np.int64)
-        sends, cells = np.zeros((2, n_actions, len(functions)), np.int64)
-        references = np.zeros((n_actions, len(layout.references)), np.int64)
-        pairs = np.zeros((n_actions, len(layout.pairs), 4), np.int64)
-        schur = self.summarize().schur[0]
-        told = {(u.action, u.functions[0]) for u in self.design.units if present(u.directions, schur).shape[1]}
-        for action in self.kept_actions if self.blocks else []:
-            patients[action] = self.cells.n[action]
-            for f, function in enumerate(functions):
-                if (action, function) in told or (None, function) in told:
-                    varies = self.cells.rarer[action, function] + self.cells.apart[action, function]
-                    sends[action, f], cells[action, f] = 1, varies or patients[action]
-            for r, level in enumerate(layout.references):
-                references[action, r] = self.references.get((action, level), 0) * sends[action].any()
-        for pair in self.pairs:
-            if patients[pair.group]:
-                pairs[pair.group, layout.pairs.index((pair.first, pair.second))] = pair.cells
-        return patients, sends, cells, references, pairs
 
     # What is sent, and the verdicts.
 

@@ -6,7 +6,8 @@ patients and r independent directions, by p = r(r+5)/2 + 2 numbers that the bloc
 
     N        enough patients at the step
     ACTION   n_a is at least `min_action`, 10 r and r(r+1): against solving for rows, outcomes and weights
-    CELL, NONZERO, REF, PAIR   no few patients who differ in a shared column, in a reference level, in two columns
+    CELL, NONZERO, REF, PAIR   no few patients who differ in a shared column, in a reference level, in two columns, or
+             in their reward
     NUMBERS  Σ over steps of p/n_a is at most 2 Φ⁻¹(`max_membership`)²: against telling who is in the sums
     LEVERAGE one row's leverage is at most 1.4/√n_a and `max_leverage`, and over the steps of a patient Σ n_a h²/2 is at
              most what NUMBERS allows: against finding a patient who is far out
@@ -23,6 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.schur import present
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.disclosure.message import Kept, WeightedSums
 from fdtr.disclosure.rule_leverage import MOST_SHRUNK_TOGETHER, repair_leverage
@@ -36,6 +38,7 @@ from fdtr.summary import Sums, stack_steps, summarize_step
 from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 _ROUNDING = 1e-9
 
@@ -75,8 +78,31 @@ def count(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draw
     with one_blas_thread():
         plans = _planned(rows, features, fit, rules, draws)
         _repair_with_others(plans, rules, None)
-        patients, sends, *rest = (np.stack(arrays) for arrays in zip(*(p.counts(layout) for p in plans), strict=True))
+        patients, sends, *rest = (np.stack(arrays) for arrays in zip(*(_count(p, layout) for p in plans), strict=True))
     return SiteCounts(patients, sends.astype(bool), *rest)
+
+
+def _count(plan: StepPlan, layout: CountLayout) -> tuple[Counts, ...]:
+    """What a step has left, in the order of `SiteCounts`."""
+    n_actions, functions = plan.features.n_actions, layout.functions
+    patients, outcomes = np.zeros((2, n_actions), np.int64)
+    sends, cells = np.zeros((2, n_actions, len(functions)), np.int64)
+    references = np.zeros((n_actions, len(layout.references)), np.int64)
+    pairs = np.zeros((n_actions, len(layout.pairs), 4), np.int64)
+    schur = plan.summarize().schur[0]
+    told = {(u.action, u.functions[0]) for u in plan.design.units if present(u.directions, schur).shape[1]}
+    for action in plan.kept_actions if plan.blocks else []:
+        patients[action], outcomes[action] = plan.cells.n[action], plan.outcomes[action]
+        for f, function in enumerate(functions):
+            if (action, function) in told or (None, function) in told:
+                varies = plan.cells.rarer[action, function] + plan.cells.apart[action, function]
+                sends[action, f], cells[action, f] = 1, varies or patients[action]
+        for r, level in enumerate(layout.references):
+            references[action, r] = plan.references.get((action, level), 0) * sends[action].any()
+    for pair in plan.pairs:
+        if patients[pair.group]:
+            pairs[pair.group, layout.pairs.index((pair.first, pair.second))] = pair.cells
+    return patients, sends, cells, references, pairs, outcomes
 
 
 def _planned(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Array) -> list[StepPlan]:
@@ -88,6 +114,7 @@ def _repair_alone(plans: Sequence[StepPlan], rules: Rules) -> list[Verdict]:
     for plan in plans:
         plan.require_patients(rules.min_patients)
         plan.leave_out_rare_actions()
+        plan.leave_out_rare_outcomes()
         plan.repair_cells()
         plan.repair_directions()
         plan.leave_out_emptied("ACTION")

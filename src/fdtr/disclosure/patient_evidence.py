@@ -1,0 +1,117 @@
+"""Evidence that one patient is in the sums of a step, if the patient's row and the others' distribution are known.
+
+Every sum of a message is Σ w_j z_j over rows j. A row i moves it by w_i (z_i − z̄). Without that row, its variance over
+random patients and weights is about
+
+    Σ_{j≠i} w_j² [(z_j − z̄)² + c z_j²],  c = Var(w)/E(w)²,
+
+and the evidence is the square of the first over the second. It is taken for the square of every shared column, for the
+squared residual of the reward, and for the products of φ̃ with the residuals of r and Y. Unlike a row's leverage, it
+finds a third value in a column of two values, and an outcome that few patients have.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.algebra.schur import as_own, whiten
+from fdtr.disclosure.blocks import Unit, directions_of
+from fdtr.disclosure.weighted_step import StepPlan
+from fdtr.learners.accumulate import future_values
+
+Array = NDArray[np.float64]
+
+_ROUNDING = 1e-12
+
+
+def column_evidence(plan: StepPlan) -> Array:
+    """The most evidence that the square of one shared column gives of each row, within its block, (n,)."""
+    spread = _relative_variance(plan)
+    evidence = np.zeros(len(plan.weights))
+    units = [unit for unit in plan.design.units if unit not in plan.absorbed]
+    squares = _image(plan, _columns(plan, units)) ** 2
+    owners = [column for unit in units for column in [unit.action] * unit.directions.shape[1]]
+    for block in plan.blocks:
+        rows = plan.rows_of(block)
+        for square, action in zip(squares, owners, strict=True):
+            if block is None or action in (block, None):
+                evidence[rows] = np.maximum(evidence[rows], _evidence_in(square[rows], plan.weights[rows], spread))
+    return evidence
+
+
+def outcome_evidence(plan: StepPlan, leverage: Array) -> Array:
+    """Evidence of each row by its outcomes, (n,): σ̂², and what s_r and s tell beyond a typical outcome.
+
+    With residuals e of variance σ² the latter is h (w/E(w)) (e²/σ² − 1) for each, where it is positive.
+    """
+    weights, kept = plan.weights, np.isin(plan.actions, plan.kept_actions)
+    mean_weight = 1.0 - plan.rules.jitter / 2
+    residuals = _residuals(plan)
+    evidence = np.zeros(len(weights))
+    evidence[kept] = _evidence_in(residuals[0][kept] ** 2, weights[kept], _relative_variance(plan))
+    for residual in residuals[: 1 if plan.following is None else 2]:
+        variance = float(weights[kept] @ residual[kept] ** 2 / max(weights[kept].sum(), _ROUNDING))
+        if variance > _ROUNDING:
+            evidence += leverage * (weights / mean_weight) * np.maximum(residual**2 / variance - 1.0, 0.0)
+    return np.where(kept, evidence, 0.0)
+
+
+def _evidence_in(values: Array, weights: Array, spread: float) -> Array:
+    """Evidence of each of the rows in Σ w z, where `values` (n,) are z, and `spread` is c."""
+    scale = values.max(initial=0.0)
+    if not scale or len(values) < 2:
+        return np.zeros(len(values))
+    z, squares = values / scale, weights**2
+    mean = (weights @ z - weights * z) / np.maximum(weights.sum() - weights, _ROUNDING)
+    first, second = squares * z, squares * z * z
+    others = [np.maximum(part.sum() - part, 0.0) for part in (squares, first, second)]
+    # z is a square of residuals from an estimated mean, whose error adds about 4 z̄² to the sum of (z − z̄)².
+    between = others[2] - 2 * mean * others[1] + mean**2 * (others[0] - 4 * squares.mean())
+    variance = np.maximum(between, 0.0) + spread * others[2]
+    return np.asarray(squares * (z - mean) ** 2 / np.maximum(variance, _ROUNDING))
+
+
+def _relative_variance(plan: StepPlan) -> float:
+    """c, the variance of a weight beside its squared mean."""
+    jitter = plan.rules.jitter
+    return jitter**2 / 12 / (1.0 - jitter / 2) ** 2
+
+
+def _columns(plan: StepPlan, units: Sequence[Unit]) -> Array:
+    """C_a (A, k, m) with C_aψ what the site's own features, and what is taken out, leave of `units`."""
+    gram, d0 = plan.products.assembled(plan.kept_actions)[0], plan.features.n_shared
+    extend = as_own(gram, directions_of(plan.absorbed, d0))
+    extended = extend.T @ gram @ extend
+    own = whiten(extended[d0:, d0:]).matrix
+    residual = np.hstack([np.eye(d0), -(extended[:d0, d0:] @ own) @ own.T])
+    return np.asarray(directions_of(units, d0).T @ residual @ extend.T @ plan.features.embeddings)
+
+
+def _image(plan: StepPlan, maps: Array) -> Array:
+    """`maps` (A, k, m) of every row's action times its ψ, (k, n)."""
+    images = np.zeros((maps.shape[1], len(plan.weights)))
+    start = 0
+    for chunk in plan.step.chunks():
+        psi, stop = plan.features.psi(chunk.states), start + len(chunk.actions)
+        for action in np.unique(chunk.actions):
+            there = chunk.actions == action
+            images[:, start + np.flatnonzero(there)] = maps[action] @ psi[:, there]
+        start = stop
+    return images
+
+
+def _residuals(plan: StepPlan) -> Array:
+    """What all features leave of r and of Y, (2, n)."""
+    gram, moment, reward_moment, _ = plan.products.assembled(plan.kept_actions)
+    inverse = whiten(gram).matrix
+    theta = inverse @ (inverse.T @ np.column_stack([reward_moment, moment]))
+    fitted = _image(plan, theta.T @ plan.features.embeddings)
+    outcomes, start = np.zeros((2, len(plan.weights))), 0
+    for chunk in plan.step.chunks():
+        part = slice(start, start + len(chunk.actions))
+        outcomes[0, part] = chunk.rewards
+        following = future_values(chunk, plan.features, [plan.following], out=np.empty((1, len(chunk.actions))))
+        outcomes[1, part] = chunk.rewards + following[0]
+        start = part.stop
+    return outcomes - fitted
