@@ -32,7 +32,8 @@ MOST_SHRUNK = 0.2
 """Share of a block's patients whose weights may be made smaller; if more are far out, a function is taken out."""
 
 MOST_SHRUNK_TOGETHER = 0.5
-"""The same in a secure sum, where a function that few sites send is lost to all."""
+"""The same in a secure sum, where a function that few sites send is lost to all, and for evidence over all steps, for
+which most weights become smaller by little."""
 
 _SHRINKING_STEPS = 60
 _LEAST_WEIGHT = 1e-6  # a row that would count less than this share of its weight does not count at all
@@ -97,7 +98,7 @@ def _shrink_over_steps(
         totals[: len(part)] += part
         shrunk[: len(part)] |= plan.weights < before * (1 - _ROUNDING)
     over = totals > largest * (1 + _ROUNDING)
-    if np.sum(over | shrunk) > max(1, int(most_shrunk * len(totals))) and over.any():
+    if np.sum(over | shrunk) > max(1, int(max(most_shrunk, MOST_SHRUNK_TOGETHER) * len(totals))) and over.any():
         sums = {
             (number, block): float(part[plan.rows_of(block) & over[: len(part)]].sum())
             for number, (plan, part) in enumerate(zip(plans, by_step, strict=True))
@@ -107,13 +108,14 @@ def _shrink_over_steps(
         _note_evidence(plans[number], float(totals.max()), largest)
         _take_out_of(plans[number], block, start[number])
         return over
-    for plan, part in zip(plans, by_step, strict=True):
+    for plan, part, before in zip(plans, by_step, start, strict=True):
         rows = over[: len(part)] & (part > 0)
         if rows.any():
             _note_evidence(plan, float(totals.max()), largest)
             scale = np.sqrt(largest / totals[: len(part)][rows]) * (1 - _MARGIN)
             h = np.minimum(_leverage(plan)[0][rows], 1 - 1e-12)
             plan.weights[rows] *= scale * (1 - h) / (1 - scale * h)
+            plan.weights[plan.weights < _LEAST_WEIGHT * before] = 0.0
             plan.forget("products", "schur", "shares")
     return over
 
