@@ -139,7 +139,9 @@ def test_outcomes_are_not_solved_for_at_the_fewest_patients_that_the_rules_admit
     Measured with 11 to 16 patients and jitter .2 to .5: all outcomes right in 100% of exact messages and in 1% of
     weighted ones, which tell nothing of them: fewer than eleven have the rarer outcome.
     """
-    exact = np.array([recovered(EXACT | {"max_leverage": 0.3}, seed, 13)[0] for seed in range(12)])  # the fewest that exact sums may have
+    exact = np.array(
+        [recovered(EXACT | {"max_leverage": 0.3}, seed, 13)[0] for seed in range(12)]
+    )  # the fewest that exact sums may have
     assert np.mean(exact == 1.0) >= 0.9
     weighted = np.array([recovered({}, seed, 11) for seed in range(100)])
     assert np.mean(weighted[:, 0] == 1.0) <= 0.10

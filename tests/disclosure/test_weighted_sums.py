@@ -409,3 +409,62 @@ def test_odd_designs_give_finite_sums_or_a_refusal(seed):
     assert all(np.isfinite(array).all() for array in weighted.sums.packed().values())
     assert (np.linalg.eigvalsh(weighted.sums.schur[0]) > -1e-9).all()
     assert weighted.kept.rank[0] <= weighted.kept.possible_rank[0]
+
+
+def test_numbers_are_repaired_where_actions_and_main_effects_share_a_step():
+    """Effects of single actions go one by one once no main effect is left; this once never ended."""
+    covariates = [{"name": "m", "effect": "shared", "interacts": False}, *SHARED]
+    sections = {"features": {"intercept": "shared", "scale": "unit"}, "ends": {"home": 1.0}}
+    study = make_study(horizon=4, covariates=covariates, **sections)
+    table = make_table(study, {"a": 130}, seed=1, ragged=True)
+    actions = np.random.default_rng(1).choice(3, len(table), p=[0.7, 0.2, 0.1])
+    table = table.set_column(table.column_names.index("action"), "action", pa.array(actions))
+    weighted = weighed(study, read_trajectories(table, study).by_site()["a"], max_membership=0.6)
+    assert sum(weighted.kept.rank) < sum(weighted.kept.possible_rank)
+    assert broken(weighted)["NUMBERS"].repaired
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_sums_are_the_same_each_time_and_in_any_order_of_patients(seed):
+    rng = np.random.default_rng(seed)
+    study = make_study(horizon=3, covariates=SHARED)
+    n = 60 + 40 * seed
+    table = make_table(study, {"a": n}, seed=seed)
+    shuffled = table.take(pa.array(rng.permutation(len(table))))
+    first, other = (read_trajectories(part, study).by_site()["a"] for part in (table, shuffled))
+    assert first.patients.to_pylist() != other.patients.to_pylist()
+    weighted = weighed(study, first)
+    assert weighed(study, first).sums == weighted.sums
+    assert weighed(study, other).sums.close_to(weighted.sums, 1e-7)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_unusual_tables_give_finite_sums(seed):
+    """One patient and up, constant, doubled and nearly constant columns, rewards that are all the same or nearly so."""
+    rng = np.random.default_rng(seed)
+    horizon, n = int(rng.integers(1, 4)), int(rng.choice([1, 2, 12, 60, 150]))
+    mains = [{"name": "m", "effect": rng.choice(["shared", "specific"]), "interacts": False}]
+    study = make_study(horizon=horizon, covariates=[*SHARED, *mains * (seed % 2)], disclosure={"jitter": 0.5})
+    kinds = [
+        lambda: rng.random(n * horizon),
+        lambda: np.full(n * horizon, 0.5),
+        lambda: (rng.random(n * horizon) < 0.05) * 1.0,
+        lambda: 0.5 + 1e-9 * rng.random(n * horizon),
+        lambda: np.where(np.arange(n * horizon) < horizon, 1.0, 1e-7),
+    ]
+    columns = {c.name: rng.choice(kinds)() for c in study.covariates} | {"reward": rng.choice(kinds)()}
+    table = table_of(study, n, action=rng.choice(3, n * horizon, p=rng.dirichlet([0.5] * 3)), **columns)
+    weighted = weighed(study, read_trajectories(table, study).by_site()["a"])
+    assert all(np.isfinite(array).all() for array in weighted.sums.packed().values())
+    assert all(np.linalg.eigvalsh(schur)[0] > -1e-8 * max(1, np.abs(schur).max()) for schur in weighted.sums.schur)
+    assert all(rank <= most for rank, most in zip(weighted.kept.rank, weighted.kept.possible_rank, strict=True))
+
+
+def test_few_other_rewards_leave_their_action_out():
+    reward = np.where(np.arange(900) % 3 == 1, (np.arange(900) < 15) * 1.0, np.linspace(0, 1, 900))
+    weighted = weighed(*one_step(900, reward=reward))
+    verdict = broken(weighted)["NONZERO"]
+    assert verdict.measured == "5 patients apart from the most common reward at action 1"
+    assert verdict.advice == "Taken out of the sums: all patients at action 1."
+    assert weighted.sums.n.tolist() == [600]
+    assert not broken(weighed(*one_step(900, reward=np.full(900, 0.5)))).get("NONZERO")  # nobody differs

@@ -212,6 +212,12 @@ def counted(count: int) -> str:
     return f"{count} patient{'s' * (count != 1)}"
 
 
+def listed(items: Sequence[str], most: int = 4) -> str:
+    """The first of some items, and how many more there are."""
+    shown = ", ".join(items[:most])
+    return shown if len(items) <= most else f"{shown} and {len(items) - most} more"
+
+
 def judge_bounds(step: int, bounds: Bounds, n: int, rules: Rules, cap: int) -> Verdict:
     """Rule BOUND for a step of `n` patients; `cap` is the largest possible Y."""
     bounded = rules.norm_bound is not None and bounds.largest_norm <= rules.norm_bound * (1 + _ROUNDING)

@@ -29,6 +29,7 @@ from fdtr.disclosure.rules import (
     counted,
     judge_bounds,
     judge_collinear,
+    listed,
     numbers_told,
     patients_for,
 )
@@ -201,10 +202,14 @@ class StepPlan:
                 self.repairs.setdefault(rule, []).append(describe(self.features, unit))
 
     def take_out_last(self, block: int | None, rule: RuleCode) -> bool:
-        """Take out the last function that is left in a block; whether there was one."""
+        """Take out the last function that is left in a block; whether there was one.
+
+        With None it is one whose effect is the same at every action, if there is any.
+        """
         left = [unit for unit in self.design.within(block) if unit not in self.absorbed]
         if left:
-            self.take_out(block, left[-1].functions, rule)
+            unit = next((unit for unit in reversed(left) if unit.action == block), left[-1])
+            self.take_out(unit.action, unit.functions, rule)
         return bool(left)
 
     def leave_out(self, action: int, rule: RuleCode) -> None:
@@ -262,10 +267,8 @@ class StepPlan:
             count = int(self.outcomes[group])
             if 0 < count < self.rules.min_cell:
                 self._note_cell("NONZERO", count, f"apart from the most common reward{self._at_group(group)}")
-                if block is None and not self.design.separable:
-                    self._withhold("NONZERO")
-                else:
-                    self.leave_out(group, "NONZERO")
+                by_action = block is not None or self.design.separable
+                self.leave_out(group, "NONZERO") if by_action else self._withhold("NONZERO")
 
     def repair_cells(self) -> None:
         """Take out what would show few patients."""
@@ -438,9 +441,3 @@ class StepPlan:
     @property
     def _at_least_patients(self) -> str:
         return f"at least {self.rules.min_patients}"
-
-
-def listed(items: Sequence[str], most: int = 4) -> str:
-    """The first of some items, and how many more there are."""
-    shown = ", ".join(items[:most])
-    return shown if len(items) <= most else f"{shown} and {len(items) - most} more"

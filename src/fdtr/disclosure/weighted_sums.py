@@ -28,9 +28,9 @@ from fdtr.algebra.schur import present
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.disclosure.message import Kept, WeightedSums
 from fdtr.disclosure.rule_leverage import MOST_SHRUNK_TOGETHER, repair_leverage
-from fdtr.disclosure.rules import Rules, Verdict, largest_share, membership
+from fdtr.disclosure.rules import Rules, Verdict, largest_share, listed, membership
 from fdtr.disclosure.total_counts import CommonRepairs, CountLayout, SiteCounts, taken_out
-from fdtr.disclosure.weighted_step import StepPlan, listed
+from fdtr.disclosure.weighted_step import StepPlan
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import accumulate_weighted
 from fdtr.learners.backward import Fit
