@@ -10,6 +10,7 @@ from fdtr.algebra.schur import eliminate
 from fdtr.disclosure.blocks import Design, describe, directions_of
 from fdtr.disclosure.rule_once import drawn
 from fdtr.disclosure.rules import largest_share, membership
+from fdtr.disclosure.total_counts import CommonRepairs
 from fdtr.disclosure.weighted_sums import weigh, weigh_alone
 from fdtr.errors import NotRepeatable
 from fdtr.exchange.site_state.ledger import Ledger
@@ -468,3 +469,20 @@ def test_few_other_rewards_leave_their_action_out():
     assert verdict.advice == "Taken out of the sums: all patients at action 1."
     assert weighted.sums.n.tolist() == [600]
     assert not broken(weighed(*one_step(900, reward=np.full(900, 0.5)))).get("NONZERO")  # nobody differs
+
+
+def test_a_secure_sum_closes_an_action_where_few_of_all_sites_have_another_reward():
+    """Five patients at each of three sites: ten for each of them to see, at the second action. Eight are enough."""
+    study = make_study(horizon=1, covariates=SHARED, disclosure={"secure_sum": True, "max_patients": 5000})
+
+    def common(few):
+        counts = []
+        for k, site in enumerate("abc"):
+            reward = np.where(np.arange(900) % 3 == 1, (np.arange(900) < 3 * few) * 1.0, np.linspace(0, 1, 900))
+            table = table_of(study, 900, seed=k, action=np.arange(900) % 3, reward=reward)
+            table = table.set_column(table.column_names.index("site"), "site", pa.array([site] * 900))
+            counts.append(count_message(study, read_trajectories(table, study)))
+        return study.combine_counts(counts)
+
+    assert common(5).blocks == ((0, 1),)
+    assert common(0) == common(10) == CommonRepairs()
