@@ -325,11 +325,13 @@ def test_an_outcome_that_all_steps_share_is_told_by_exact_sums_and_hardly_by_wei
     assert explained({}) <= 0.20
 
 
-def test_a_rare_outcome_names_its_patient_and_is_not_told():
+def test_a_rare_outcome_names_its_patient_and_is_not_told(monkeypatch):
     """Known: all covariates and actions. Two patients of a block have a reward of 1, all others 0.
 
     With own intercepts s_r is a sum over the two, whose direction tells who they are, whatever their weights. Measured:
     right in 93 to 100% of messages with one to three such patients among 20 to 100, before the rewards were counted.
+    With r numbers in s_r and n_a of 11 to 100, R² of who they are is .84 to 1.00 for k < r, .05 to .84 for k = r, at
+    most .23 for k = r + 1, and at most .14 for the k = r + 2 that the rule asks for.
     """
     rng, n = np.random.default_rng(5), 180
     states, rewards = rng.random((1, n, 6)), rng.random((1, n))
@@ -349,9 +351,9 @@ def test_a_rare_outcome_names_its_patient_and_is_not_told():
             fits[pair] = np.linalg.norm(left[list(pair)].T @ np.clip(weights, 0.7, 1.0) - reward)
         return min(fits, key=fits.get)
 
-    lenient = weigh(rows, study.feature_map, fit_message(study, rows).fit, replace(study.rules, min_cell=1),
-                    drawn(b"key", rows.patients.to_pylist(), 1))  # fmt: skip
-    assert guess(lenient) == (10, 30)
+    with monkeypatch.context() as patched:
+        patched.setattr("fdtr.disclosure.weighted_step.outcomes_for", lambda _: 0)  # without the rule
+        assert guess(summarize(study, rows).summary) == (10, 30)
     message = summarize(study, rows)
     assert np.abs(message_numbers(study, message.summary)[:20]).max() < 1e-9
     assert any("2 patients apart from the most common reward at action 0" in v.measured for v in message.verdicts)

@@ -461,18 +461,25 @@ def test_unusual_tables_give_finite_sums(seed):
     assert all(rank <= most for rank, most in zip(weighted.kept.rank, weighted.kept.possible_rank, strict=True))
 
 
-def test_few_other_rewards_leave_their_action_out():
-    reward = np.where(np.arange(900) % 3 == 1, (np.arange(900) < 15) * 1.0, np.linspace(0, 1, 900))
-    weighted = weighed(*one_step(900, reward=reward))
-    verdict = broken(weighted)["NONZERO"]
-    assert verdict.measured == "5 patients apart from the most common reward at action 1"
-    assert verdict.advice == "Taken out of the sums: all patients at action 1."
-    assert weighted.sums.n.tolist() == [600]
+def test_few_other_rewards_leave_less_of_their_action():
+    """s_r has two numbers there: two patients with another reward would be known by it, and four are hidden."""
+
+    def with_others(count):
+        reward = np.where(np.arange(900) % 3 == 1, (np.arange(900) < 3 * count) * 1.0, np.linspace(0, 1, 900))
+        return weighed(*one_step(900, reward=reward))
+
+    verdict = broken(with_others(3))["NONZERO"]
+    where = "at action 1, for 2 independent features"
+    assert verdict.measured == f"3 patients apart from the most common reward {where}"
+    assert verdict.asked == "none or at least 4"
+    assert verdict.advice == "Taken out of the sums: v at action 1."
+    assert [with_others(count).kept.rank for count in (2, 3, 4)] == [(4,), (5,), (6,)]
+    assert with_others(2).sums.n.tolist() == [600]
     assert not broken(weighed(*one_step(900, reward=np.full(900, 0.5)))).get("NONZERO")  # nobody differs
 
 
 def test_a_secure_sum_closes_an_action_where_few_of_all_sites_have_another_reward():
-    """Five patients at each of three sites: ten for each of them to see, at the second action. Eight are enough."""
+    """Three patients at each of three sites count as none; five at each are ten for each of them to see."""
     study = make_study(horizon=1, covariates=SHARED, disclosure={"secure_sum": True, "max_patients": 5000})
 
     def common(few):
@@ -484,5 +491,5 @@ def test_a_secure_sum_closes_an_action_where_few_of_all_sites_have_another_rewar
             counts.append(count_message(study, read_trajectories(table, study)))
         return study.combine_counts(counts)
 
-    assert common(5).blocks == ((0, 1),)
-    assert common(0) == common(10) == CommonRepairs()
+    assert common(3).blocks == ((0, 1),)
+    assert common(0) == common(5) == common(10) == CommonRepairs()

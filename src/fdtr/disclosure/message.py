@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fdtr.disclosure.rules import Rules, StepFacts, Verdict, judge, up_to_tens, withheld_steps
+from fdtr.disclosure.total_counts import SiteCounts
 from fdtr.errors import DisclosureError
 from fdtr.summary import SiteSummary, Sums
 
@@ -34,13 +35,15 @@ class Kept:
 class WeightedSums:
     """Weighted sums that the rules of every block let out, as `disclosure.weighted_sums` makes them; counts are true.
 
-    `verdicts` are on the sums before they were repaired; `leverage` is the largest of one row in what is left.
+    `verdicts` are on the sums before they were repaired; `leverage` is the largest of one row in what is left; `counts`
+    are those of a secure sum, None where they are not due.
     """
 
     sums: Sums
     verdicts: tuple[Verdict, ...]
     leverage: float
     kept: Kept
+    counts: SiteCounts | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class Message:
     """A site's summary that passed the rules. Only `release` makes one, and only `summary` may be sent.
 
     `verdicts` and the largest `leverage` of one patient must not leave the site. `kept` says how much repairs left of
-    what the sums could have told; None for a message without weights, which is not repaired.
+    what the sums could have told; None for a message without weights, which is not repaired. `counts` are what a
+    secure sum is judged on, before it is known what all sites take out; None for any other message.
     """
 
     summary: SiteSummary
@@ -56,6 +60,7 @@ class Message:
     leverage: float = field(repr=False)
     maker: object = field(repr=False)
     kept: Kept | None = None
+    counts: SiteCounts | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.maker is not _MADE_HERE:
@@ -144,7 +149,7 @@ def release_weighted(
     broken = [v for v in verdicts if v.refuses or (nothing and (v.withholds or v.repaired))]
     if broken:
         raise DisclosureError(broken[0].rule, refusal(summary.site, broken))
-    return Message(sent, tuple(verdicts), weighted.leverage, _MADE_HERE, weighted.kept)
+    return Message(sent, tuple(verdicts), weighted.leverage, _MADE_HERE, weighted.kept, weighted.counts)
 
 
 def refusal(site: str, broken: Sequence[Verdict], what: str = "sums") -> str:

@@ -48,6 +48,7 @@ def repair_leverage(plans: Sequence[StepPlan], largest: float, most_shrunk: floa
     """
     for plan in plans:
         plan.weights[~np.isin(plan.actions, plan.kept_actions)] = 0.0
+        plan.forget("products", "schur", "shares")
     start = [plan.weights.copy() for plan in plans]
     for _ in range(_SHRINKING_STEPS):
         for number, plan in enumerate(plans):
@@ -68,11 +69,9 @@ def repair_leverage(plans: Sequence[StepPlan], largest: float, most_shrunk: floa
 
 def _repair_step(plan: StepPlan, start: Array, most_shrunk: float) -> None:
     """Hold the rule at one step; `start` are the weights before any was made smaller."""
-    while not plan.withheld:
-        plan.forget("products", "schur", "shares")
+    while not (plan.withheld or plan.remembered.get("held")):
         crowded = _shrink(plan, start, most_shrunk)
-        if not crowded:
-            break
+        plan.remembered["held"] = not crowded
         for block in crowded:
             _take_out_of(plan, block, start)
 
@@ -129,6 +128,13 @@ def _evidence(plan: StepPlan, largest: float) -> Array:
     """n_a h²/2 of every row, (n,); of rows among others alike at most 1/`min_cell`, where it matters."""
     if not plan.blocks:
         return np.zeros(len(plan.weights))
+    if "evidence" not in plan.remembered:
+        plan.remembered["evidence"] = _compute_evidence(plan, largest)
+    known: Array = plan.remembered["evidence"]
+    return known
+
+
+def _compute_evidence(plan: StepPlan, largest: float) -> Array:
     leverage, roots = _leverage(plan)
     evidence = np.zeros(len(leverage))
     for block in plan.blocks:
@@ -175,10 +181,13 @@ def _shrink(plan: StepPlan, start: Array, most_shrunk: float) -> list[int | None
 
 def _leverage(plan: StepPlan) -> tuple[Array, Array]:
     """Leverage of every row in what is left, (n,), and R_a (A, r, m) with leverage w ‖R_a ψ‖²."""
-    gram = plan.products.assembled(plan.kept_actions)[0]
-    extend = as_own(gram, directions_of(plan.absorbed, plan.features.n_shared))
-    roots = leverage_map(extend.T @ gram @ extend, plan.features.n_shared) @ extend.T @ plan.features.embeddings
-    return plan.weights * measure_leverage(plan.step, plan.features, roots), roots
+    if "leverage" not in plan.remembered:
+        gram = plan.products.assembled(plan.kept_actions)[0]
+        extend = as_own(gram, directions_of(plan.absorbed, plan.features.n_shared))
+        roots = leverage_map(extend.T @ gram @ extend, plan.features.n_shared) @ extend.T @ plan.features.embeddings
+        plan.remembered["leverage"] = plan.weights * measure_leverage(plan.step, plan.features, roots), roots
+    known: tuple[Array, Array] = plan.remembered["leverage"]
+    return known
 
 
 def _hidden_by_others(

@@ -299,6 +299,18 @@ def patients_for(rank: int) -> int:
     return max(PATIENTS_PER_DIRECTION * rank, rank * (rank + 1))
 
 
+def outcomes_for(rank: int) -> int:
+    """Patients with another reward than the most common one that rule NONZERO asks of a block, unless there are none.
+
+    Beside own intercepts s_r = Σ w φ̃ (r − r₀) is a sum over these few, for any r₀. While they are no more than the
+    `rank` numbers of s_r, whoever knows all covariates sees whose they are; two more hide them.
+
+    >>> outcomes_for(3)
+    5
+    """
+    return rank + 2
+
+
 def numbers_told(rank: int, last: bool) -> float:
     """p, the independent numbers that a block with `rank` directions tells: S, s, s_r, σ̂² and u.
 

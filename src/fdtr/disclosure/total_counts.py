@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from fdtr import container
 from fdtr.disclosure.blocks import Design, Unit, describe
-from fdtr.disclosure.rules import Rules, largest_share, numbers_told, patients_for
+from fdtr.disclosure.rules import Rules, largest_share, numbers_told, outcomes_for, patients_for
 from fdtr.errors import ProtocolViolation
 from fdtr.features import FeatureMap
 
@@ -125,17 +125,22 @@ class CountLayout:
         """Levels at which a total tells whether any site reaches them; the last one caps the count."""
         patients = tuple(range(ROUNDED_TO, self.most_patients + 1, ROUNDED_TO))
         cells = tuple(range(ROUNDED_TO, _half(at_least(self.rules.min_cell)) + 1, ROUNDED_TO))
-        return {"patients": patients, "cells": cells} | dict.fromkeys(("references", "pairs", "outcomes"), (1, *cells))
+        outcomes = tuple(range(ROUNDED_TO, _half(outcomes_for(self._most_functions)) + 1, ROUNDED_TO))
+        few = {"references": (1, *cells), "pairs": (1, *cells), "outcomes": (1, *outcomes)}
+        return {"patients": patients, "cells": cells, **few}
 
     @property
     def most_patients(self) -> int:
         """The cap of patients in a block: with three sites at it, two of them suffice for every rule."""
-        functions = len(self.functions)
-        if not self.design.by_action:
-            functions = self.features.n_shared
+        functions = self._most_functions
         limit = largest_share(self.rules.max_membership)
         told = ceil(self.horizon * numbers_told(functions, last=False) / limit) if np.isfinite(limit) else 0
         return _half(max(patients_for(functions), told, self.rules.min_patients, self.rules.min_action))
+
+    @property
+    def _most_functions(self) -> int:
+        """The most independent directions that a block can have."""
+        return len(self.functions) if self.design.by_action else self.features.n_shared
 
     @property
     def length(self) -> int:
@@ -220,7 +225,6 @@ def agree(layout: CountLayout, counts: TotalCounts, fewest: int, colluding: int)
     steps = [_StepCounts(layout, counts, h, fewest, 1 + colluding) for h in range(layout.horizon)]
     for step in steps:
         step.close_rare_blocks()
-        step.close_rare_outcomes()
         step.take_out_cells()
         step.take_out_directions()
     _hold_numbers(steps, layout.rules)
@@ -288,10 +292,9 @@ class _StepCounts:
         return sum(unit.directions.shape[1] for unit in self.units(block))
 
     def _senders(self, unit: Unit) -> int:
-        """The fewest sites that contribute to a unit at an action where any does."""
+        """The fewest sites that contribute to a unit in a group of actions where any does."""
         column = self.layout.functions.index(unit.functions[0])
-        actions = self.open if unit.action is None else [unit.action]
-        counts = [int(self.counts.send[self.number, action, column]) for action in actions]
+        counts = [int(self.counts.send[self.number, group, column].max(initial=0)) for group in self._at(unit)]
         return min((count for count in counts if count), default=0)
 
     def close_rare_blocks(self) -> None:
@@ -303,41 +306,52 @@ class _StepCounts:
             if few or self.left("patients", action) < self.layout.rules.min_action:
                 self.closed.add(action)
 
-    def close_rare_outcomes(self) -> None:
-        """Close actions, or the step, where few patients have another reward than most of their site."""
-        enough = at_least(self.layout.rules.min_cell)
-        rare = [action for action in self.open if self._shows_few("outcomes", enough, action)]
-        if rare and not (self.design.by_action or self.design.separable):
-            self.withheld = True
-        self.closed.update(rare)
+    def _few_outcomes(self, block: int | None) -> bool:
+        """Whether few patients whom nobody can subtract have another reward than most, for what a block tells."""
+        actions, rank = self.open if block is None else [block], self.rank(block)
+        present = any(self.counts.present["outcomes"][self.number, action] for action in actions)
+        return bool(rank) and present and self._left_in("outcomes", actions) < outcomes_for(rank)
+
+    @property
+    def _groups(self) -> list[list[int]]:
+        """Open actions whose sums can be told apart, each by itself, or all together."""
+        return [[action] for action in self.open] if self.design.by_action or self.design.separable else [self.open]
 
     def take_out_cells(self) -> None:
         """Take out what few sites send, and what shows few patients in a column, a reference level or a pair."""
         enough = at_least(self.layout.rules.min_cell)
         for unit in self.design.units:
+            column = self.layout.functions.index(unit.functions[0])
             if self._senders(unit) < self.fewest or any(
-                self.counts.send[self.number, action, self.layout.functions.index(unit.functions[0])]
-                and self.left("cells", action, self.layout.functions.index(unit.functions[0])) < enough
-                for action in self._at(unit)
+                self.counts.send[self.number, group, column].any() and self._left_in("cells", group, column) < enough
+                for group in self._at(unit)
             ):
                 self._absorb(unit)
         for unit in self.design.references:
             position = self.layout.references.index(unit.functions)
-            if any(self._shows_few("references", enough, action, position) for action in self._at(unit)):
+            if any(self._shows_few("references", enough, group, position) for group in self._at(unit)):
                 self._absorb(unit)
         for position, (first, second) in enumerate(self.layout.pairs):
             for block in self.blocks:
-                actions = self.open if block is None else [block]
-                few = any(self._shows_few("pairs", enough, a, position, cell) for a in actions for cell in range(4))
+                groups = self._groups if block is None else [[block]]
+                few = any(
+                    self._shows_few("pairs", enough, group, position, cell) for group in groups for cell in range(4)
+                )
                 if few and self._is_left(block, first) and self._is_left(block, second):
                     for unit in self._units_of(block, second):
                         self._absorb(unit)
 
-    def _shows_few(self, kind: str, enough: int, *place: int) -> bool:
-        return bool(self.counts.present[kind][(self.number, *place)]) and self.left(kind, *place) < enough
+    def _left_in(self, kind: str, group: list[int], *place: int) -> int:
+        """T − (1 + t) M of a count, over the actions of a group."""
+        return sum(max(self.left(kind, action, *place), 0) for action in group)
 
-    def _at(self, unit: Unit) -> list[int]:
-        return self.open if unit.action is None else [a for a in self.open if a == unit.action]
+    def _shows_few(self, kind: str, enough: int, group: list[int], *place: int) -> bool:
+        present = any(self.counts.present[kind][(self.number, action, *place)] for action in group)
+        return present and self._left_in(kind, group, *place) < enough
+
+    def _at(self, unit: Unit) -> list[list[int]]:
+        """Groups of actions in which a unit shows."""
+        return self._groups if unit.action is None else [[a] for a in self.open if a == unit.action]
 
     def _units_of(self, block: int | None, functions: tuple[int, ...]) -> list[Unit]:
         everything = (*self.design.units, *self.design.references)
@@ -352,12 +366,12 @@ class _StepCounts:
             self.absorbed.append((unit.action, unit.functions))
 
     def take_out_directions(self) -> None:
-        """Take functions out of blocks with few patients for what is shared."""
+        """Take functions out of blocks with few patients, or few other rewards, for what is shared."""
         for block in self.blocks:
-            while self.patients(block) < patients_for(self.rank(block)):
+            while self.patients(block) < patients_for(self.rank(block)) or self._few_outcomes(block):
                 self.take_out_last(block)
         if self.design.partly:
-            while self.patients(None) < patients_for(self.rank(None)):
+            while self.patients(None) < patients_for(self.rank(None)) or self._few_outcomes(None):
                 self.take_out_last(None)
 
     def take_out_last(self, block: int | None) -> bool:

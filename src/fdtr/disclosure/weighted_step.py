@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from fdtr.disclosure.rules import (
     judge_collinear,
     listed,
     numbers_told,
+    outcomes_for,
     patients_for,
 )
 from fdtr.disclosure.total_counts import CommonRepairs
@@ -55,7 +56,8 @@ class StepPlan:
     Blocks are named by the position of an action, or None for the whole step; `groups` (A,) maps actions to blocks.
     `actions` and `weights` are those of the rows, (n,); `gram` is ΦᵀΦ of the exact sums. `absorbed` units and the rows
     of actions in `left_out` are taken out. `outcomes` (G,) counts the patients whose reward is not their group's most
-    common one. `broken` says how a rule was broken, and `repairs` what it took out.
+    common one. `broken` says how a rule was broken, and `repairs` what it took out. `remembered` is what was
+    computed for the present rows, weights and functions.
     """
 
     number: int
@@ -79,6 +81,7 @@ class StepPlan:
     largest_leverage: float = 0.0
     broken: dict[RuleCode, Verdict] = field(default_factory=dict)
     repairs: dict[RuleCode, list[str]] = field(default_factory=dict)
+    remembered: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Trajectories, features: FeatureMap, fit: Fit, h: int, rules: Rules, weights: Array) -> "StepPlan":
@@ -257,19 +260,6 @@ class StepPlan:
                 self.note("ACTION", f"{counted(n)}{self.at(action)}", f"none or at least {needed}", needed / n)
                 self.leave_out(action, "ACTION")
 
-    def leave_out_rare_outcomes(self) -> None:
-        """Leave out the rows of actions, or withhold the step, where few patients have another reward than the others.
-
-        With own intercepts s_r = Σ w φ̃ (r − r₀) is then a sum over those few, for any r₀: whoever knows all covariates
-        could see whose they are.
-        """
-        for group, block in self.groups_kept:
-            count = int(self.outcomes[group])
-            if 0 < count < self.rules.min_cell:
-                self._note_cell("NONZERO", count, f"apart from the most common reward{self._at_group(group)}")
-                by_action = block is not None or self.design.separable
-                self.leave_out(group, "NONZERO") if by_action else self._withhold("NONZERO")
-
     def repair_cells(self) -> None:
         """Take out what would show few patients."""
         kinds: list[tuple[RuleCode, NDArray[np.int64], str]] = [
@@ -325,6 +315,23 @@ class StepPlan:
             while self.n < patients_for(self.rank_left()):
                 self.take_out_last(None, "ACTION")
 
+    def repair_outcomes(self) -> None:
+        """Take functions out of blocks where few patients have another reward than the most common one."""
+        for group, block in self.groups_kept:
+            self._repair_outcomes(int(self.outcomes[group]), block, self._at_group(group))
+        if self.design.partly:
+            self._repair_outcomes(int(self.outcomes[self.kept_actions].sum()), None, "")
+
+    def _repair_outcomes(self, count: int, block: int | None, where: str) -> None:
+        rank = self.rank(block) if block is not None else self.rank_left()
+        if rank and 0 < count < outcomes_for(rank):
+            needed = outcomes_for(rank)
+            measured = f"{counted(count)} apart from the most common reward{where}, for {rank} independent features"
+            self.note("NONZERO", measured, f"none or at least {needed}", needed / count)
+        while rank and 0 < count < outcomes_for(rank):
+            self.take_out_last(block, "NONZERO")
+            rank = self.rank(block) if block is not None else self.rank_left()
+
     def rows_of(self, block: int | None) -> NDArray[np.bool_]:
         """Which rows are those of a block, (n,)."""
         kept: NDArray[np.bool_] = np.isin(self.actions, self.kept_actions) if block is None else self.actions == block
@@ -332,6 +339,7 @@ class StepPlan:
 
     def forget(self, *names: str) -> None:
         """Forget what was computed from rows, weights or functions that changed."""
+        self.remembered.clear()
         for name in names:
             self.__dict__.pop(name, None)
 

@@ -54,12 +54,13 @@ def weigh(
     """The weighted sums of the local fit `fit` of `rows`, repaired; `draws` (H, n) in [0, 1) make the weights.
 
     Where no repair helps, a step is withheld, and its sums are zeros. In a secure sum `common` is what all sites take
-    out; without it only the site's own repairs are made.
+    out; without it only the site's own repairs are made, and what is left is counted.
     """
     with one_blas_thread():
         plans = _planned(rows, features, fit, rules, draws)
         overall = _repair_alone(plans, rules) if rules.alone else _repair_with_others(plans, rules, common)
         steps = [plan.summarize() for plan in plans]
+        counting = not rules.alone and common is None
     return WeightedSums(
         sums=stack_steps(steps),
         verdicts=(*(verdict for plan in plans for verdict in plan.verdicts()), *overall),
@@ -69,20 +70,18 @@ def weigh(
             possible_rank=tuple(plan.possible_rank for plan in plans),
             efficiency=tuple(plan.efficiency(step) for plan, step in zip(plans, steps, strict=True)),
         ),
+        counts=_count(plans, CountLayout(features, rules, rows.horizon)) if counting else None,
     )
 
 
-def count(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Array) -> SiteCounts:
+def _count(plans: Sequence[StepPlan], layout: CountLayout) -> SiteCounts:
     """What a site has left after its own repairs: what it counts for the rules of a secure sum."""
-    layout = CountLayout(features, rules, rows.horizon)
-    with one_blas_thread():
-        plans = _planned(rows, features, fit, rules, draws)
-        _repair_with_others(plans, rules, None)
-        patients, sends, *rest = (np.stack(arrays) for arrays in zip(*(_count(p, layout) for p in plans), strict=True))
+    by_step = zip(*(_count_step(plan, layout) for plan in plans), strict=True)
+    patients, sends, *rest = (np.stack(arrays) for arrays in by_step)
     return SiteCounts(patients, sends.astype(bool), *rest)
 
 
-def _count(plan: StepPlan, layout: CountLayout) -> tuple[Counts, ...]:
+def _count_step(plan: StepPlan, layout: CountLayout) -> tuple[Counts, ...]:
     """What a step has left, in the order of `SiteCounts`."""
     n_actions, functions = plan.features.n_actions, layout.functions
     patients, outcomes = np.zeros((2, n_actions), np.int64)
@@ -114,9 +113,9 @@ def _repair_alone(plans: Sequence[StepPlan], rules: Rules) -> list[Verdict]:
     for plan in plans:
         plan.require_patients(rules.min_patients)
         plan.leave_out_rare_actions()
-        plan.leave_out_rare_outcomes()
         plan.repair_cells()
         plan.repair_directions()
+        plan.repair_outcomes()
         plan.leave_out_emptied("ACTION")
     numbers = _repair_numbers(plans, rules)
     for plan in plans:

@@ -22,7 +22,7 @@ from fdtr.disclosure import (
 from fdtr.disclosure.facts import measure
 from fdtr.disclosure.message import WeightedSums
 from fdtr.disclosure.total_counts import CommonRepairs, SiteCounts
-from fdtr.disclosure.weighted_sums import count, weigh, weigh_alone
+from fdtr.disclosure.weighted_sums import weigh, weigh_alone
 from fdtr.errors import DisclosureError
 from fdtr.site.fitting import MessageFit, fit_message
 from fdtr.study import Study
@@ -88,10 +88,14 @@ def count_message(
     study: Study, rows: Trajectories, ledger: EarlierReleases | None = None, fitted: MessageFit | None = None
 ) -> SiteCounts:
     """What a site counts before a secure sum, after its own repairs; refuses where these leave nothing."""
-    fitted = fitted or fit_message(study, rows)
-    summarize(study, rows, ledger, fitted, counting=True)
-    draws = _draws(study, rows, ledger, make=True)
-    return count(rows, study.feature_map, fitted.fit, study.rules, draws)
+    return counts_of(summarize(study, rows, ledger, fitted, counting=True))
+
+
+def counts_of(message: Message) -> SiteCounts:
+    """The counts beside a message of a secure sum, before it is known what all sites take out."""
+    if message.counts is None:
+        raise ValueError("Only a study whose secure sums are judged on totals of counts has counts.")
+    return message.counts
 
 
 def _draws(study: Study, rows: Trajectories, ledger: EarlierReleases | None, *, make: bool) -> NDArray[np.float64]:

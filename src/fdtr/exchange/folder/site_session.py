@@ -21,7 +21,7 @@ from fdtr.signing import Key, Round, check_site_name, numbered_round, require_ow
 from fdtr.site.fitting import MessageFit, fit_federated, fit_message
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_check import check_total
-from fdtr.site.site_message import count_message, is_made_from, release_of, summarize
+from fdtr.site.site_message import counts_of, is_made_from, release_of, summarize
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
@@ -118,7 +118,7 @@ class SiteSession:
     @cached_property
     def counts(self) -> SiteCounts:
         """What the site counts, on whose total the rules are judged."""
-        return count_message(self.study, self.rows, site_ledger(), self.fitted)
+        return counts_of(self.own_message)
 
     def agree_to_counts(self) -> None:
         """Ask, before counts of patients leave under masks."""
