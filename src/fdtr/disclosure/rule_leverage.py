@@ -70,19 +70,36 @@ def repair_leverage(plans: Sequence[StepPlan], largest: float, most_shrunk: floa
 def _repair_step(plan: StepPlan, start: Array, most_shrunk: float) -> None:
     """Hold the rule at one step; `start` are the weights before any was made smaller."""
     while not (plan.withheld or plan.remembered.get("held")):
-        crowded = _shrink(plan, start, most_shrunk)
+        crowded = _too_many_directions(plan) or _shrink(plan, start, most_shrunk)
         plan.remembered["held"] = not crowded
         for block in crowded:
             _take_out_of(plan, block, start)
 
 
+def _too_many_directions(plan: StepPlan) -> list[int | None]:
+    """Blocks whose leverages, which add up to r, cannot all be `max_leverage` or less, whatever the weights."""
+    crowded = []
+    for block in plan.blocks:
+        rank, n = plan.rank(block), plan.patients(block)
+        if rank > plan.rules.max_leverage * n:
+            measured = f"the leverages of {counted(n)} add up to {rank}{plan.at(block)}"
+            plan.note(
+                "LEVERAGE", measured, f"at most {plan.rules.max_leverage:g} each", rank / plan.rules.max_leverage / n
+            )
+            crowded.append(block)
+    return crowded
+
+
 def _take_out_of(plan: StepPlan, block: int | None, start: Array) -> None:
-    """Take the last function out of a block, or out of the step; weights begin anew."""
+    """Take the last function out of a block, or out of the step; weights begin anew where its sums are told apart."""
+    rows = plan.rows_of(None if plan.design.partly else block)
     if not plan.take_out_last(block, "LEVERAGE"):
         plan.take_out_last(None, "LEVERAGE")
+        rows = plan.rows_of(None)
     plan.leave_out_emptied("LEVERAGE")
-    start[~np.isin(plan.actions, plan.kept_actions)] = 0.0
-    plan.weights = start.copy()
+    plan.weights[rows] = start[rows]
+    for weights in (plan.weights, start):
+        weights[~np.isin(plan.actions, plan.kept_actions)] = 0.0
     plan.forget("products", "schur", "shares")
 
 
