@@ -1,6 +1,6 @@
 """The weighted sums of a message, judged by what they show, and repaired until every rule holds.
 
-Every patient's rows count with a weight in [1 − jitter, 1] that nobody else knows, so that the sums of a message are
+Every row counts with a weight in [1 − jitter, 1] that nobody else knows, so that the sums of a message are
 not exact, and attacks that solve for whole numbers fail. What is left to see is judged in each block (`Design`) of n_a
 patients and r independent directions, by p = r(r+5)/2 + 2 numbers that the block tells: S, s, s_r, σ̂² and u.
 
