@@ -17,6 +17,7 @@ from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.exchange.site_state.sent_copies import find_kept
 from fdtr.masking import SiteRound, SurvivorList
 from fdtr.masking.mask_streams import add_pair_mask, stream
+from fdtr.pipeline.run import ALLOWED, run
 from fdtr.policy import Policy
 from fdtr.signing import HUB
 from fdtr.site.fitting import fit_federated
@@ -25,6 +26,7 @@ from fdtr.site.site_message import summarize
 from fdtr.study import set_roster
 from folder_parties import Parties, key_of, study_of
 from folder_releases import shorter, standing, taken_back
+from random_tables import make_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("weights_of_the_seed")]
 
@@ -69,6 +71,18 @@ def test_small_sites_that_may_send_nothing_alone_send_together_what_the_total_hi
         np.testing.assert_array_equal(parties.policy(site).theta, fit_federated(board.study, rows, total, own).theta)
 
 
+def test_a_secure_sum_gives_the_policies_that_run_shows_as_disclosure_allows(tmp_path):
+    parties = ready(tmp_path, "abcde", n=40, horizon=2, covariates=INTERACTING, learning={"ridge": 1e-3})
+    parties.play()
+    study = parties.snapshot.study
+    rows = read_trajectories(make_table(study, dict.fromkeys("abcde", 40)), study)
+    allowed = run(study, rows).methods[ALLOWED]
+    assert parties.snapshot.checked_total().sums.schur.any()
+    for site in "abcde":
+        expected = allowed[site].theta
+        assert np.abs(parties.policy(site).theta - expected).max() <= 1e-7 * np.abs(expected).max()
+
+
 def test_what_the_totals_show_of_few_patients_is_taken_out_by_all_alike(tmp_path):
     """Of four sites one has all ten patients with u at an action: their cell of the total would be its own."""
     covariates = [*INTERACTING, {"name": "v", "effect": "shared"}]
@@ -110,11 +124,10 @@ def test_counts_that_leave_nothing_for_anybody_end_the_round_with_a_sentence(tmp
 def test_a_site_lost_after_the_counts_makes_the_next_round_with_one_fewer(tmp_path):
     """Two of the others masked their sums already: nobody can read these, and they make other ones then.
 
-    With three sites fewer patients are left after one is subtracted, and NUMBERS lets less be told.
+    With three sites fewer patients are left after one is subtracted than ACTION asks for three shared columns.
     """
-    covariates = [*INTERACTING, {"name": "v", "effect": "shared"}]
-    asked = {"max_membership": 0.624}
-    parties = ready(tmp_path, n=60, horizon=1, covariates=covariates, disclosure=asked).count()
+    covariates = [*INTERACTING, *({"name": name, "effect": "shared"} for name in "vw")]
+    parties = ready(tmp_path, n=45, horizon=1, covariates=covariates).count()
     parties.all("a", "b", "c")  # c opens last, and masks
     parties.all("a")
     [first], [kept] = standing(parties, "a"), standing(parties, "c")
