@@ -7,6 +7,10 @@ Over the steps of a patient, evidence adds up. Against the spread of S over rand
 moves S by n_a h²/2 (squared, in standard deviations), or by more in a column of few values; outcomes tell of the row as
 well (`patient_evidence`). The sum over a patient's rows may be what rule NUMBERS allows to be told of a typical
 patient. Of rows among enough others alike n_a h²/2 counts 1/`min_cell` at most.
+
+In a secure sum a row's leverage in its site's own sums is at least that in the total, and is held before counts are
+opened. Evidence is held afterwards: beside N patients of all sites in a block it is n_a/N of that in the site's own
+sums, if sites are alike.
 """
 
 from collections.abc import Sequence
@@ -41,10 +45,16 @@ _ROUNDING = 1e-9
 _MARGIN = 1e-3  # weights are made smaller by this more than needed: other rows' leverage grows a little
 
 
-def repair_leverage(plans: Sequence[StepPlan], largest: float, most_shrunk: float = MOST_SHRUNK) -> None:
+def repair_leverage(
+    plans: Sequence[StepPlan],
+    largest: float,
+    most_shrunk: float = MOST_SHRUNK,
+    among: Sequence[Sequence[int]] | None = None,
+) -> None:
     """Let rows that are far out count less, at one step or over all; nobody's evidence exceeds `largest` then.
 
-    If these are more than a share `most_shrunk` of the patients, functions are taken out instead.
+    If these are more than a share `most_shrunk` of the patients, functions are taken out instead; never if it is 1.
+    `among` counts the patients of a secure sum by step and action, None where a site is judged by itself.
     """
     for plan in plans:
         plan.weights[~np.isin(plan.actions, plan.kept_actions)] = 0.0
@@ -53,7 +63,7 @@ def repair_leverage(plans: Sequence[StepPlan], largest: float, most_shrunk: floa
     for _ in range(_SHRINKING_STEPS):
         for number, plan in enumerate(plans):
             _repair_step(plan, start[number], most_shrunk)
-        over = _shrink_over_steps(plans, start, largest, most_shrunk)
+        over = _shrink_over_steps(plans, start, largest, most_shrunk, among)
         if not over.any():
             break
     else:  # weights that do not settle
@@ -70,7 +80,7 @@ def repair_leverage(plans: Sequence[StepPlan], largest: float, most_shrunk: floa
 def _repair_step(plan: StepPlan, start: Array, most_shrunk: float) -> None:
     """Hold the rule at one step; `start` are the weights before any was made smaller."""
     while not (plan.withheld or plan.remembered.get("held")):
-        crowded = _too_many_directions(plan) or _shrink(plan, start, most_shrunk)
+        crowded = (_too_many_directions(plan) if most_shrunk < 1 else []) or _shrink(plan, start, most_shrunk)
         plan.remembered["held"] = not crowded
         for block in crowded:
             _take_out_of(plan, block, start)
@@ -104,10 +114,16 @@ def _take_out_of(plan: StepPlan, block: int | None, start: Array) -> None:
 
 
 def _shrink_over_steps(
-    plans: Sequence[StepPlan], start: Sequence[Array], largest: float, most_shrunk: float
+    plans: Sequence[StepPlan],
+    start: Sequence[Array],
+    largest: float,
+    most_shrunk: float,
+    among: Sequence[Sequence[int]] | None,
 ) -> NDArray[np.bool_]:
     """One pass over the patients whose evidence over all steps exceeds `largest`; returns who they were, (n,)."""
     by_step = [_evidence(plan, largest) for plan in plans]
+    if among is not None:
+        by_step = [part * _own_share(plan, among[plan.number]) for plan, part in zip(plans, by_step, strict=True)]
     totals = np.zeros(max((len(part) for part in by_step), default=0))
     shrunk = np.zeros(len(totals), bool)
     for plan, part, before in zip(plans, by_step, start, strict=True):
@@ -134,6 +150,15 @@ def _shrink_over_steps(
             plan.weights[plan.weights < _LEAST_WEIGHT * before] = 0.0
             plan.forget("products", "schur", "shares")
     return over
+
+
+def _own_share(plan: StepPlan, among: Sequence[int]) -> Array:
+    """n_a/N of each row's block, (n,): patients of the site beside those of a secure sum."""
+    shares = np.ones(len(plan.weights))
+    for block in plan.blocks:
+        n, others = plan.patients(block), sum(among) if block is None else among[block]
+        shares[plan.rows_of(block)] = n / max(others, n)
+    return shares
 
 
 def _note_evidence(plan: StepPlan, worst: float, largest: float) -> None:

@@ -75,11 +75,15 @@ class TotalCounts:
 
 @dataclass(frozen=True)
 class CommonRepairs:
-    """What all sites of a secure sum take out: functions (step, action or None, functions), blocks and steps."""
+    """What all sites of a secure sum take out: functions (step, action or None, functions), blocks and steps.
+
+    `left` counts, by step and action, the patients whom nobody can subtract from the total.
+    """
 
     functions: tuple[tuple[int, int | None, tuple[int, ...]], ...] = ()
     blocks: tuple[tuple[int, int], ...] = ()
     steps: tuple[int, ...] = ()
+    left: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -234,6 +238,10 @@ def agree(layout: CountLayout, counts: TotalCounts, fewest: int, colluding: int)
         functions=tuple((step.number, *place) for step in steps for place in step.absorbed),
         blocks=tuple((step.number, action) for step in steps for action in sorted(step.closed)),
         steps=tuple(step.number for step in steps if step.withheld),
+        left=tuple(
+            tuple(max(step.left("patients", action), 0) for action in range(layout.features.n_actions))
+            for step in steps
+        ),
     )
 
 

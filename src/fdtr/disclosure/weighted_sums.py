@@ -20,6 +20,7 @@ on the total (`total_counts`).
 """
 
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,18 +131,17 @@ def _repair_with_others(plans: Sequence[StepPlan], rules: Rules, common: CommonR
     A row's leverage in the site's own sums is at least that in the total. Once all have agreed on what is taken out,
     the site makes only weights smaller: the others rely on its counts.
     """
-    largest = largest_share(rules.max_membership)
     for plan in plans:
         plan.require_patients(rules.min_action)
         plan.leave_out_rare_actions()
-    repair_leverage(plans, largest, MOST_SHRUNK_TOGETHER)
+    repair_leverage(plans, inf, MOST_SHRUNK_TOGETHER)
     for plan in plans:
         plan.leave_out_emptied("LEVERAGE")
     if common is None:
         return []
     for plan in plans:
         plan.apply(common)
-    repair_leverage(plans, largest, most_shrunk=1.0)
+    repair_leverage(plans, largest_share(rules.max_membership), most_shrunk=1.0, among=common.left)
     out = list(taken_out(plans[0].features, common))
     measured = f"{len(out)} part{'s' * (len(out) != 1)} of the sums of all sites together fall short of a rule"
     advice = f"Taken out of every site's sums: {listed(out)}." if out else ""
