@@ -201,7 +201,7 @@ def test_meds_events_become_a_study_that_runs(tmp_path):
     (tmp_path / "map.toml").write_text(tomli_w.dumps(settings()))
     done = fdtr("extract", "meds", "meds", "--map", "map.toml", "--out", "data", "--teaching", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    done = fdtr("check", "data/study.toml", "data/table.parquet", cwd=tmp_path)
+    done = fdtr("check", "data/study.toml", "data/table.parquet", "--all", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "site-2" in done.stdout
 

@@ -225,7 +225,7 @@ def test_almost_the_same_patients_are_not_released_twice(place):
         "Do not forward this message.",
     )
     assert sorted(place.rglob("*")) == before
-    checked = fdtr("check", "study.toml", "fewer.csv", cwd=place)
+    checked = fdtr("check", "study.toml", "fewer.csv", "--all", cwd=place)
     assert "rule ONCE: 1 patient differs" in checked.stdout
     # Written nowhere: no record, and the copy of the earlier message stays.
     refused(fdtr(*summarize, "table.csv", *options, "no/folder.fdtr", cwd=place), "could not be written")
@@ -243,7 +243,7 @@ def test_withheld_steps_are_told_at_home(tmp_path):
     study = make_study(ends={"death": 0.0}, disclosure=asked)
     study.save(tmp_path / "study.toml")
     pa.csv.write_csv(make_table(study, {"a": 240}, ragged=True), tmp_path / "table.csv")
-    checked = fdtr("check", "study.toml", "table.csv", cwd=tmp_path)
+    checked = fdtr("check", "study.toml", "table.csv", "--all", cwd=tmp_path)
     assert "Disclosure would withhold the step" in checked.stdout
     done = fdtr("site", "summarize", "study.toml", "table.csv", "--out", "a.fdtr", "--yes", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

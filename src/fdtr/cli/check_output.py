@@ -39,6 +39,7 @@ def show_checks(study: Study, checks: Sequence[SiteCheck], machine: bool, *, eve
     if everything:
         show.line()
         _show_tables(study, checks)
+    privacy_costs(checks)
 
 
 def in_short(study: Study, checks: Sequence[SiteCheck]) -> list[str]:
@@ -151,7 +152,6 @@ def _show_tables(study: Study, checks: Sequence[SiteCheck]) -> None:
     _identified(study, checks)
     _transitions(checks)
     _disclosure(checks)
-    privacy_costs(checks)
 
 
 def _disclosure(checks: Sequence[SiteCheck]) -> None:
