@@ -318,6 +318,9 @@ def describe_message(study: Study, message: Message, cost: Cost | None = None) -
     if summary.grams is not None:
         n_features = summary.grams.n_features
         lines.append(f"  They are those of all {n_features} features, the site's own included: an audit message.")
+    if message.kept is not None and any(verdict.repaired for verdict in message.verdicts):
+        left = f"{message.kept.share:.0%} of the independent directions"
+        lines.append(f"  The rules leave {left} of the shared features; `fdtr check --all` says what they took out.")
     private = [f"  {sentence}" for sentence in (cost.sentences if cost else ())]
     private += [
         f"  {'Withheld' if verdict.withholds else 'Note'}: {verdict.sentence}"
