@@ -111,6 +111,21 @@ def test_values_are_held_to_the_rule_among_themselves(ledger, changes, holds):
     assert len(ledger.recorded()) == 1 + holds
 
 
+def test_a_site_that_receives_only_tells_values_and_no_sums(ledger):
+    ledger.receive_only("study-1", "north")
+    values = replace(FIRST, feature_map=VALUES)
+    record(ledger, values)
+    ledger.receive_only("study-1", "north")  # once more does no harm
+    for act in (ledger.require, lambda release: record(ledger, release)):
+        with refuses("ONCE", match="this site only receives in this study"):
+            act(FIRST)
+    record(ledger, replace(FIRST, study="study-2", message="f" * 16))
+    with pytest.raises(NotWithdrawable, match="released sums for this study"):
+        ledger.receive_only("study-2", "north")
+    ledger.withdraw("f" * 16)
+    ledger.receive_only("study-2", "north")
+
+
 def test_values_may_follow_sums_of_almost_the_same_patients(ledger):
     record(ledger, FIRST)
     ledger.require(replace(FIRST, feature_map=VALUES, patients=IDS[1:]))

@@ -146,15 +146,19 @@ class Ledger:
 
         This is for good: a total without the site, taken from a later one with it, would show its sums.
         """
-        sent = [entry for entry in self.recorded() if entry.study == study and not entry.withdrawn]
-        if sent:
-            raise NotWithdrawable(
-                f"Site {site!r} released sums for this study on {sent[-1].time[:10]}, so that it cannot receive only. "
-                "Nothing was written. If nobody ever had them, strike them first: `fdtr site withdraw "
-                f"{sent[-1].message[:12]}`."
-            )
         self._make()
         with self._connected() as ledger:
+            sent = ledger.execute(
+                "SELECT time, message FROM releases WHERE state = 'released' AND study = ? AND feature_map <> ? "
+                "ORDER BY id DESC",
+                (study, VALUES),
+            ).fetchone()
+            if sent is not None:
+                raise NotWithdrawable(
+                    f"Site {site!r} released sums for this study on {sent[0][:10]}, so that it cannot receive only. "
+                    "Nothing was written. If nobody ever had them, strike them first: `fdtr site withdraw "
+                    f"{sent[1][:12]}`."
+                )
             now = datetime.now(UTC).isoformat(timespec="seconds")
             ledger.execute("INSERT OR IGNORE INTO receiving VALUES (?, ?, ?)", (study, site, now))
 
