@@ -355,7 +355,7 @@ def disclosure_rules() -> list[Figure]:
     alone, judged = paired(
         lambda: fit_alone(rows, features, settings), lambda: judge(measure(rows, features, fit, asked), asked), 25
     )
-    draws = np.random.default_rng(1).random(30_000)
+    draws = np.random.default_rng(1).random((5, 30_000))
     fitted, weighed = paired(
         lambda: fit_alone(rows, features, settings), lambda: weigh(rows, features, fit, asked, draws), 25
     )
