@@ -10,7 +10,7 @@ from fdtr.algebra.schur import eliminate
 from fdtr.disclosure.blocks import Design, describe, directions_of
 from fdtr.disclosure.rule_once import drawn
 from fdtr.disclosure.rules import largest_share, membership
-from fdtr.disclosure.total_counts import CommonRepairs
+from fdtr.disclosure.total_counts import CommonRepairs, SiteCounts
 from fdtr.disclosure.weighted_sums import weigh, weigh_alone
 from fdtr.errors import NotRepeatable
 from fdtr.exchange.site_state.ledger import Ledger
@@ -493,3 +493,65 @@ def test_a_secure_sum_closes_an_action_where_few_of_all_sites_have_another_rewar
 
     assert common(3).blocks == ((0, 1),)
     assert common(0) == common(5) == common(10) == CommonRepairs()
+
+
+@pytest.mark.parametrize("interacts", [True, False])
+@pytest.mark.parametrize("degree", [1, 2])
+@pytest.mark.parametrize("n_shared", [1, 5])
+@pytest.mark.parametrize("horizon", [1, 5])
+def test_three_large_sites_pass_every_rule_on_their_counts(interacts, degree, n_shared, horizon):
+    """Whatever the design, counts are capped at a number with which two sites suffice."""
+    covariates = [
+        *({"name": f"u{i}", "effect": "shared"} for i in range(n_shared)),
+        {"name": "x", "interacts": interacts},
+    ]
+    actions = {"levels": [0, 1, 2], "degree": degree}
+    study = make_study(
+        horizon=horizon, covariates=covariates, actions=actions, disclosure={"secure_sum": True, "max_patients": 10**6}
+    )
+    layout, base = study.count_layout, (horizon, 3)
+    large = SiteCounts(
+        patients=np.full(base, 10**5),
+        sends=np.ones((*base, n_shared), bool),
+        cells=np.full((*base, n_shared), 10**5),
+        references=np.zeros((*base, len(layout.references)), np.int64),
+        pairs=np.zeros((*base, len(layout.pairs), 4), np.int64),
+        outcomes=np.full(base, 10**5),
+    )
+    assert study.combine_counts([large] * 3) == CommonRepairs()
+
+
+def test_a_separable_step_of_a_secure_sum_is_judged_by_action_as_in_the_open():
+    """Three actions in two terms: twenty patients are left at the third, and five shared columns ask for fifty."""
+    covariates = [*({"name": f"u{i}", "effect": "shared"} for i in range(5)), {"name": "x"}]
+    secure = {"secure_sum": True, "max_patients": 5000}
+    study = make_study(horizon=1, covariates=covariates, actions={"levels": [0, 1, 2], "degree": 1}, disclosure=secure)
+    counts = SiteCounts(
+        patients=np.array([[60, 60, 11]]),
+        sends=np.ones((1, 3, 5), bool),
+        cells=np.full((1, 3, 5), 11),
+        references=np.zeros((1, 3, 0), np.int64),
+        pairs=np.zeros((1, 3, 10, 4), np.int64),
+        outcomes=np.array([[60, 60, 11]]),
+    )
+    assert study.combine_counts([counts] * 3).blocks == ((0, 2),)
+
+
+def test_a_site_where_a_column_hardly_varies_does_not_count_as_telling_of_it():
+    secure = {"secure_sum": True, "max_patients": 5000}
+    rng = np.random.default_rng(0)
+    hardly = one_step(180, disclosure=secure, u=0.5 + 1e-4 * rng.random(180))
+    assert not count_message(*hardly).sends[0, :, 0].any()
+    assert count_message(*one_step(180, disclosure=secure)).sends.all()
+
+
+def test_cells_of_a_column_that_is_constant_at_a_site_count_nobody():
+    """Beside a shared intercept a constant column is told; its patients hide no cell of another site."""
+    study = make_study(
+        horizon=1,
+        covariates=SHARED,
+        features={"intercept": "shared"},
+        disclosure={"secure_sum": True, "max_patients": 5000},
+    )
+    rows = read_trajectories(table_of(study, 180, action=np.arange(180) % 3, u=np.ones(180)), study)
+    assert not count_message(study, rows).cells[0, :, study.count_layout.functions.index(1)].any()

@@ -72,6 +72,11 @@ def _wrapped(text: str, indent: int = 0) -> list[str]:
 def _who_sends(study: Study, checks: Sequence[SiteCheck]) -> str:
     """How many sites may send everything, a part, or nothing."""
     how = " in a secure sum" if study.disclosure.secure_sum else ""
+    if len(checks) == 1 and study.counts_first and checks[0].steps_sent:
+        return (
+            f"{checks[0].site} could contribute {may_send(checks[0])} to a secure sum; how much is added is decided on "
+            "the totals of all sites"
+        )
     if len(checks) == 1:
         return f"{checks[0].site} may send {may_send(checks[0])}{how}"
     whole = sum(check.sends_all for check in checks)
@@ -79,7 +84,9 @@ def _who_sends(study: Study, checks: Sequence[SiteCheck]) -> str:
     part = len(checks) - whole - len(silent)
     parts = [f"all at {whole}", f"in part at {part}", f"nothing at {len(silent)}"]
     text = f"of {len(checks)} sites{how}: {', '.join(parts)}"
-    if silent:
+    if len(silent) == len(checks):
+        text += "; there is nothing to receive"
+    elif silent:
         more = f" and {len(silent) - _MOST_NAMED} more" if len(silent) > _MOST_NAMED else ""
         text += f", which may only receive ({', '.join(silent[:_MOST_NAMED])}{more})"
     if 0 < len(checks) - len(silent) < study.required_sites:

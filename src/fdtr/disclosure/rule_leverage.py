@@ -24,6 +24,7 @@ from fdtr.disclosure.blocks import directions_of
 from fdtr.disclosure.facts import measure_leverage
 from fdtr.disclosure.patient_evidence import column_evidence, outcome_evidence
 from fdtr.disclosure.rules import counted, membership
+from fdtr.disclosure.total_counts import CommonRepairs
 from fdtr.disclosure.weighted_step import IN_PART, StepPlan
 
 Array = NDArray[np.float64]
@@ -49,12 +50,12 @@ def repair_leverage(
     plans: Sequence[StepPlan],
     largest: float,
     most_shrunk: float = MOST_SHRUNK,
-    among: Sequence[Sequence[int]] | None = None,
+    together: CommonRepairs | None = None,
 ) -> None:
     """Let rows that are far out count less, at one step or over all; nobody's evidence exceeds `largest` then.
 
     If these are more than a share `most_shrunk` of the patients, functions are taken out instead; never if it is 1.
-    `among` counts the patients of a secure sum by step and action, None where a site is judged by itself.
+    `together` is what a secure sum knows of all sites' patients, None where a site is judged by itself.
     """
     for plan in plans:
         plan.weights[~np.isin(plan.actions, plan.kept_actions)] = 0.0
@@ -63,7 +64,7 @@ def repair_leverage(
     for _ in range(_SHRINKING_STEPS):
         for number, plan in enumerate(plans):
             _repair_step(plan, start[number], most_shrunk)
-        over = _shrink_over_steps(plans, start, largest, most_shrunk, among)
+        over = _shrink_over_steps(plans, start, largest, most_shrunk, together)
         if not over.any():
             break
     else:  # weights that do not settle
@@ -83,7 +84,12 @@ def _repair_step(plan: StepPlan, start: Array, most_shrunk: float) -> None:
         crowded = (_too_many_directions(plan) if most_shrunk < 1 else []) or _shrink(plan, start, most_shrunk)
         plan.remembered["held"] = not crowded
         for block in crowded:
-            _take_out_of(plan, block, start)
+            if most_shrunk < 1:
+                _take_out_of(plan, block, start)
+            else:  # weights that do not settle
+                far = _leverage(plan)[0] > LEVERAGE_FACTOR / sqrt(plan.patients(block)) * (1 + _ROUNDING)
+                plan.weights[far & plan.rows_of(block)] = 0.0
+                plan.forget("products", "schur", "shares")
 
 
 def _too_many_directions(plan: StepPlan) -> list[int | None]:
@@ -118,12 +124,12 @@ def _shrink_over_steps(
     start: Sequence[Array],
     largest: float,
     most_shrunk: float,
-    among: Sequence[Sequence[int]] | None,
+    together: CommonRepairs | None,
 ) -> NDArray[np.bool_]:
     """One pass over the patients whose evidence over all steps exceeds `largest`; returns who they were, (n,)."""
     by_step = [_evidence(plan, largest) for plan in plans]
-    if among is not None:
-        by_step = [part * _own_share(plan, among[plan.number]) for plan, part in zip(plans, by_step, strict=True)]
+    if together is not None:
+        by_step = [part * _own_share(plan, together) for plan, part in zip(plans, by_step, strict=True)]
     totals = np.zeros(max((len(part) for part in by_step), default=0))
     shrunk = np.zeros(len(totals), bool)
     for plan, part, before in zip(plans, by_step, start, strict=True):
@@ -152,12 +158,13 @@ def _shrink_over_steps(
     return over
 
 
-def _own_share(plan: StepPlan, among: Sequence[int]) -> Array:
-    """n_a/N of each row's block, (n,): patients of the site beside those of a secure sum."""
-    shares = np.ones(len(plan.weights))
+def _own_share(plan: StepPlan, together: CommonRepairs) -> Array:
+    """n_a/N of each row's block, (n,): patients of the site beside those of a secure sum, both as they are counted."""
+    shares, everybody = np.ones(len(plan.weights)), together.left[plan.number]
     for block in plan.blocks:
-        n, others = plan.patients(block), sum(among) if block is None else among[block]
-        shares[plan.rows_of(block)] = n / max(others, n)
+        actions = plan.kept_actions if block is None else [block]
+        n = sum(min(plan.patients(action), together.most) for action in actions)
+        shares[plan.rows_of(block)] = n / max(sum(everybody[action] for action in actions), n, 1)
     return shares
 
 

@@ -40,10 +40,10 @@ _KINDS = ("patients", "cells", "references", "pairs", "outcomes")
 class SiteCounts:
     """What one site has left after its own repairs, by step and action.
 
-    `patients` (H, A); `sends` (H, A, F) says which shared functions its sums tell of; `cells` (H, A, F) counts patients
-    in the rarer of two values, or apart from zero or the most common value; `references` (H, A, R) those at reference
-    levels; `pairs` (H, A, P, 4) those in the cells of two indicators that have two values each; `outcomes` (H, A) those
-    whose reward is not the site's most common one.
+    Rows that count less than half of the least weight are not counted. `patients` (H, A); `sends` (H, A, F) says which
+    shared functions its sums tell of; `cells` (H, A, F) counts patients in the rarer of two values, or apart from zero
+    or the most common value; `references` (H, A, R) those at reference levels; `pairs` (H, A, P, 4) those in the cells
+    of two indicators that have two values each; `outcomes` (H, A) those whose reward is not the site's most common one.
     """
 
     patients: Counts
@@ -77,13 +77,15 @@ class TotalCounts:
 class CommonRepairs:
     """What all sites of a secure sum take out: functions (step, action or None, functions), blocks and steps.
 
-    `left` counts, by step and action, the patients whom nobody can subtract from the total.
+    `left` counts, by step and action, the patients whom nobody can subtract from the total; of one site no more than
+    `most` count.
     """
 
     functions: tuple[tuple[int, int | None, tuple[int, ...]], ...] = ()
     blocks: tuple[tuple[int, int], ...] = ()
     steps: tuple[int, ...] = ()
     left: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
+    most: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -136,10 +138,11 @@ class CountLayout:
     @property
     def most_patients(self) -> int:
         """The cap of patients in a block: with three sites at it, two of them suffice for every rule."""
-        functions = self._most_functions
+        ranks = [self._most_functions, *([self.features.n_shared] if self.design.partly else [])]
         limit = largest_share(self.rules.max_membership)
-        told = ceil(self.horizon * numbers_told(functions, last=False) / limit) if np.isfinite(limit) else 0
-        return _half(max(patients_for(functions), told, self.rules.min_patients, self.rules.min_action))
+        numbers = sum(numbers_told(rank, last=False) for rank in ranks)
+        told = ceil(self.horizon * numbers / limit) if np.isfinite(limit) else 0
+        return _half(max(*map(patients_for, ranks), told, self.rules.min_patients, self.rules.min_action))
 
     @property
     def _most_functions(self) -> int:
@@ -242,6 +245,7 @@ def agree(layout: CountLayout, counts: TotalCounts, fewest: int, colluding: int)
             tuple(max(step.left("patients", action), 0) for action in range(layout.features.n_actions))
             for step in steps
         ),
+        most=layout.most_patients,
     )
 
 
@@ -309,16 +313,25 @@ class _StepCounts:
         """Close actions of too few sites or too few patients."""
         if not (self.design.by_action or self.design.separable):
             return
+        needed = self.layout.rules.min_action
+        if self.design.separable:
+            needed = max(needed, patients_for(self._functions_left()))
         for action in self.open:
             few = self.counts.contribute[self.number, action] < self.fewest
-            if few or self.left("patients", action) < self.layout.rules.min_action:
+            if few or self.left("patients", action) < needed:
                 self.closed.add(action)
 
     def _few_outcomes(self, block: int | None) -> bool:
         """Whether few patients whom nobody can subtract have another reward than most, for what a block tells."""
-        actions, rank = self.open if block is None else [block], self.rank(block)
-        present = any(self.counts.present["outcomes"][self.number, action] for action in actions)
-        return bool(rank) and present and self._left_in("outcomes", actions) < outcomes_for(rank)
+        rank = self.rank(block)
+        groups = [[block]] if block is not None else [self.open]
+        if block is None and self.design.separable:
+            groups, rank = self._groups, self._functions_left()
+        return bool(rank) and any(self._shows_few("outcomes", outcomes_for(rank), group) for group in groups)
+
+    def _functions_left(self) -> int:
+        """Shared functions that are told of a step with one block; at most its rank."""
+        return min(len(self.units(None)), self.rank(None))
 
     @property
     def _groups(self) -> list[list[int]]:
@@ -395,6 +408,9 @@ class _StepCounts:
         told = numbers_told(self.rank(block), last) / max(self.patients(block), 1)
         if self.design.partly:
             told += numbers_told(self.rank(None), last) / max(self.patients(None), 1)
+        if self.design.separable:  # what can be told of one action, where it is more
+            apart = numbers_told(self._functions_left(), last)
+            told = max([told, *(apart / max(self.left("patients", action), 1) for action in self.open)])
         return told
 
     def close_emptied(self) -> None:

@@ -95,14 +95,22 @@ def _count_step(plan: StepPlan, layout: CountLayout) -> tuple[Counts, ...]:
         patients[action], outcomes[action] = plan.cells.n[action], plan.outcomes[action]
         for f, function in enumerate(functions):
             if (action, function) in told or (None, function) in told:
-                varies = plan.cells.rarer[action, function] + plan.cells.apart[action, function]
-                sends[action, f], cells[action, f] = 1, varies or patients[action]
+                sends[action, f] = 1
+                cells[action, f] = plan.cells.rarer[action, function] + plan.cells.apart[action, function]
         for r, level in enumerate(layout.references):
             references[action, r] = plan.references.get((action, level), 0) * sends[action].any()
     for pair in plan.pairs:
         if patients[pair.group]:
             pairs[pair.group, layout.pairs.index((pair.first, pair.second))] = pair.cells
-    return patients, sends, cells, references, pairs, outcomes
+    light = np.bincount(plan.actions[plan.weights < (1.0 - plan.rules.jitter) / 2], minlength=n_actions)
+    rest = [_less(counts, light) for counts in (cells, references, pairs, outcomes)]
+    return _less(patients, light), sends, *rest
+
+
+def _less(counts: Counts, light: Counts) -> Counts:
+    """Counts (A, …) without the `light` rows (A,) of each action, which may be any of them."""
+    less: Counts = np.maximum(counts - light.reshape(-1, *[1] * (counts.ndim - 1)), 0)
+    return less
 
 
 def _planned(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Array) -> list[StepPlan]:
@@ -136,12 +144,13 @@ def _repair_with_others(plans: Sequence[StepPlan], rules: Rules, common: CommonR
         plan.leave_out_rare_actions()
     repair_leverage(plans, inf, MOST_SHRUNK_TOGETHER)
     for plan in plans:
+        plan.take_out_constant()
         plan.leave_out_emptied("LEVERAGE")
     if common is None:
         return []
     for plan in plans:
         plan.apply(common)
-    repair_leverage(plans, largest_share(rules.max_membership), most_shrunk=1.0, among=common.left)
+    repair_leverage(plans, largest_share(rules.max_membership), most_shrunk=1.0, together=common)
     out = list(taken_out(plans[0].features, common))
     measured = f"{len(out)} part{'s' * (len(out) != 1)} of the sums of all sites together fall short of a rule"
     advice = f"Taken out of every site's sums: {listed(out)}." if out else ""

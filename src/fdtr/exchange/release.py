@@ -298,9 +298,11 @@ def describe_counts(study: Study, site: str) -> tuple[str, ...]:
     """What leaves before the sums of a secure sum, line by line."""
     return (
         f"The counts of site {site} for the study {study.name}, before its sums:",
-        f"  {study.count_layout.length:,} numbers under masks. Everybody will read their totals over all sites: of",
-        "  patients by step and action, rounded down to fives and capped; and the largest part of one site, without",
-        "  its name. The rules are judged on these totals. Before the sums leave, you are asked again.",
+        f"  {study.count_layout.length:,} numbers under masks. Everybody will read their totals over all sites, by",
+        "  step and action: of patients; of those in the rarer value of each shared column, at each reference level,",
+        "  in the cells of each pair of columns, and with another reward than most; each rounded down to fives and",
+        "  capped. Of each, also the largest part of one site, without its name; of the last three, whether anybody",
+        "  has one to four. The rules are judged on these totals. Before the sums leave, you are asked again.",
     )
 
 
@@ -320,7 +322,8 @@ def describe_message(study: Study, message: Message, cost: Cost | None = None) -
         lines.append(f"  They are those of all {n_features} features, the site's own included: an audit message.")
     if message.kept is not None and any(verdict.repaired for verdict in message.verdicts):
         left = f"{message.kept.share:.0%} of the independent directions"
-        lines.append(f"  The rules leave {left} of the shared features; `fdtr check --all` says what they took out.")
+        lines.append(f"  The rules leave {left} of the shared features.")
+    lines += [f"  {verdict.advice}" for verdict in message.verdicts if verdict.step is None and verdict.repaired]
     private = [f"  {sentence}" for sentence in (cost.sentences if cost else ())]
     private += [
         f"  {'Withheld' if verdict.withholds else 'Note'}: {verdict.sentence}"

@@ -9,10 +9,20 @@ import pytest
 
 from fdtr.disclosure.blocks import directions_of
 from fdtr.disclosure.total_counts import CommonRepairs
-from fdtr.errors import ChangedSummary, DisclosureError, FdtrError, NotWithdrawable, OtherRound, ProtocolViolation
+from fdtr.errors import (
+    ChangedSummary,
+    DisclosureError,
+    FdtrError,
+    NotJoined,
+    NotWithdrawable,
+    OtherRound,
+    ProtocolViolation,
+    TooFewSurvivors,
+)
 from fdtr.exchange.folder.round_files import seal_part
+from fdtr.exchange.folder.round_snapshot import MaskedPhase
 from fdtr.exchange.folder.site_session import join
-from fdtr.exchange.folder_layout import COUNTS, KEYS, MASKED, OPENED, SURVIVORS
+from fdtr.exchange.folder_layout import COUNTED, COUNTS, COUNTS_OPENED, KEYS, MASKED, OPENED, SURVIVORS
 from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.exchange.site_state.sent_copies import find_kept
 from fdtr.masking import SiteRound, SurvivorList
@@ -83,30 +93,55 @@ def test_a_secure_sum_gives_the_policies_that_run_shows_as_disclosure_allows(tmp
         assert np.abs(parties.policy(site).theta - expected).max() <= 1e-7 * np.abs(expected).max()
 
 
-def test_what_the_totals_show_of_few_patients_is_taken_out_by_all_alike(tmp_path):
+def few_at_one_site(root: Path) -> Parties:
     """Of four sites one has all ten patients with u at an action: their cell of the total would be its own."""
     covariates = [*INTERACTING, {"name": "v", "effect": "shared"}]
-    parties = Parties(tmp_path, tuple("abcd")).set_up(
-        study_of(tuple("abcd"), masked=True, horizon=1, covariates=covariates), 150
-    )
+    study = study_of(tuple("abcd"), masked=True, horizon=1, covariates=covariates)
+    parties = Parties(root, tuple("abcd")).set_up(study, 150)
     for site in "abcd":
-        header, *rows = [line.split(",") for line in (tmp_path / f"{site}.csv").read_text().splitlines()]
+        header, *rows = [line.split(",") for line in (root / f"{site}.csv").read_text().splitlines()]
         u, action = header.index('"u"'), header.index('"action"')
         at_first = [row for row in rows if float(row[action]) == 0]
         for i, row in enumerate(rows):
             row[u] = str(float(i % 2)) if float(row[action]) else "0.0"
         for row in at_first[: 10 if site == "a" else 0]:
             row[u] = "1.0"
-        (tmp_path / f"{site}.csv").write_text("\n".join(",".join(row) for row in [header, *rows]) + "\n")
+        (root / f"{site}.csv").write_text("\n".join(",".join(row) for row in [header, *rows]) + "\n")
     parties.open()
-    parties.join_all().play()
+    return parties.join_all()
+
+
+def told_of_u(parties: Parties) -> float:
+    """What the total tells of u at the first action."""
+    board = parties.snapshot
+    design, n_shared = board.study.count_layout.design, board.study.feature_map.n_shared
+    v = directions_of([unit for unit in design.within(0) if unit.functions == (0,)], n_shared)
+    return float(np.abs(board.checked_total().sums.schur[0] @ v).max())
+
+
+def test_what_the_totals_show_of_few_patients_is_taken_out_by_all_alike(tmp_path):
+    parties = few_at_one_site(tmp_path)
+    parties.play()
     board = parties.snapshot
     assert (0, 0, (0,)) in board.common.functions
-    design = board.study.count_layout.design
-    v = directions_of([unit for unit in design.within(0) if unit.functions == (0,)], board.study.feature_map.n_shared)
-    assert np.abs(board.checked_total().sums.schur[0] @ v).max() < 1e-9
-    others = directions_of([unit for unit in design.units if unit.action == 1], board.study.feature_map.n_shared)
+    assert told_of_u(parties) < 1e-9
+    design, n_shared = board.study.count_layout.design, board.study.feature_map.n_shared
+    others = directions_of([unit for unit in design.units if unit.action == 1], n_shared)
     assert np.linalg.matrix_rank(others.T @ board.total.sums.schur[0] @ others, tol=1e-6) == 2
+
+
+def test_a_list_of_counted_sites_that_vanishes_for_a_while_changes_nothing(tmp_path):
+    """A synced folder may lag, or the hub may hide it: sites go on with the list that they signed."""
+    parties = few_at_one_site(tmp_path).count()
+    parties.all()
+    listed = parties.snapshot.path(COUNTED, HUB)
+    content = listed.read_bytes()
+    listed.unlink()
+    parties.all()
+    assert parties.snapshot.counting.survivors is None
+    listed.write_bytes(content)
+    parties.play()
+    assert told_of_u(parties) < 1e-9
 
 
 def test_counts_that_leave_nothing_for_anybody_end_the_round_with_a_sentence(tmp_path):
@@ -127,7 +162,7 @@ def test_a_site_lost_after_the_counts_makes_the_next_round_with_one_fewer(tmp_pa
     With three sites fewer patients are left after one is subtracted than ACTION asks for three shared columns.
     """
     covariates = [*INTERACTING, *({"name": name, "effect": "shared"} for name in "vw")]
-    parties = ready(tmp_path, n=45, horizon=1, covariates=covariates).count()
+    parties = ready(tmp_path, n=50, horizon=1, covariates=covariates).count()
     parties.all("a", "b", "c")  # c opens last, and masks
     parties.all("a")
     [first], [kept] = standing(parties, "a"), standing(parties, "c")
@@ -181,19 +216,29 @@ def test_a_masked_message_without_its_own_mask_is_noise_whatever_the_others_open
     assert np.abs(sums).max() < 1e6  # with a's own mask they are sums; nothing else lacks
 
 
-def test_a_hub_cannot_add_the_sums_of_other_sites_than_were_counted(tmp_path):
+@pytest.mark.parametrize("hides", [False, True], ids=["shows them", "hides whose counts were opened"])
+def test_a_hub_cannot_add_the_sums_of_other_sites_than_were_counted(tmp_path, hides):
     parties = ready(tmp_path, "abcde").count()
     parties.all()
     parties.all()
     board = parties.snapshot
-    listed = SurvivorList(tuple((site, board.summing.masked[site].digest(board.summing.round)) for site in "abcd"))
-    path = board.path(SURVIVORS, HUB)
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(seal_part(SURVIVORS, HUB, listed, board.within, key_of(HUB)))
-    for site in "abcd":
-        with pytest.raises(ProtocolViolation, match="other sites than those whose counts were opened"):
-            parties.site(site)
-    assert parties.snapshot.summing.confirmed == {}
+
+    def show(part: str, phase: MaskedPhase) -> None:
+        listed = SurvivorList(tuple((site, phase.masked[site].digest(phase.round)) for site in "abc"))
+        path = board.path(part, HUB)
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(seal_part(part, HUB, listed, board.within, key_of(HUB)))
+
+    show(SURVIVORS, board.summing)
+    if hides:
+        show(COUNTED, board.counting)
+        board.path(COUNTS_OPENED, "e").unlink()
+    for _ in range(2):
+        for site in "abc":
+            with pytest.raises(ProtocolViolation, match="other sites than those whose counts were opened"):
+                parties.site(site)
+    assert parties.snapshot.summing.confirmed == parties.snapshot.summing.opened == {}
 
 
 def test_a_table_that_changed_after_it_was_counted_is_not_sent(tmp_path):
@@ -275,10 +320,31 @@ def test_a_site_that_only_receives_finishes_a_policy_and_never_sends(tmp_path, m
     others = read_trajectories(tmp_path / "a.csv", board.study)
     with parties.at_home("d"), pytest.raises(DisclosureError, match="this site only receives in this study"):
         summarize(board.study, others, site_ledger())  # the ledger holds it to its word, in a file too
-    parties.join("d")  # as a sender
-    parties.new_round()
-    with pytest.raises((DisclosureError, OtherRound), match="only receives"):
+    with pytest.raises(NotJoined, match="only receives in this study"):
+        parties.join("d")
+
+
+def test_too_few_senders_beside_receivers_are_told_at_once(tmp_path):
+    parties = Parties(tmp_path, tuple("abcd")).set_up(study_of(tuple("abcd"), masked=True))
+    parties.open()
+    parties.join("a")
+    parties.join("b")
+    for site in "cd":
+        receiving(parties, site)
+        parties.site(site)
+    with pytest.raises(TooFewSurvivors, match="c and d only receive, and 2 sites are left to send"):
+        parties.hub()
+
+
+def test_who_sent_a_key_does_not_turn_into_a_receiver_within_the_round(tmp_path):
+    parties = ready(tmp_path)
+    parties.site("d")
+    receiving(parties, "d")
+    with pytest.raises(OtherRound, match="counts site 'd' as a sender"):
         parties.site("d")
+    parties.new_round()
+    parties.play()
+    assert parties.snapshot.receivers == ("d",)
 
 
 def test_a_site_that_sent_sums_cannot_receive_only_in_the_same_study(tmp_path):

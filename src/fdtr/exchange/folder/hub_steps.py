@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from fdtr.disclosure.total_counts import taken_out
-from fdtr.errors import NoStudyFolder, OtherRound, OtherStudy, ProtocolViolation, WrongSite
+from fdtr.errors import NoStudyFolder, OtherRound, OtherStudy, ProtocolViolation, TooFewSurvivors, WrongSite
 from fdtr.exchange.atomic_files import clean_up, locked, post
 from fdtr.exchange.folder.round_files import seal_begun, seal_part
 from fdtr.exchange.folder.round_snapshot import (
@@ -31,7 +31,7 @@ from fdtr.exchange.folder_layout import (
 from fdtr.exchange.site_state.joined_folders import hub_lock
 from fdtr.exchange.wire import encode_total
 from fdtr.hub import doubtful_messages, missing_columns
-from fdtr.masking import list_survivors
+from fdtr.masking import FEWEST_HONEST, list_survivors
 from fdtr.signing import HUB, Key, check_site_name, numbered_round, require_own
 from fdtr.study import Study, read_study_bytes
 
@@ -145,6 +145,12 @@ def _advance_open(snapshot: RoundSnapshot, key: Key | None, close: bool, without
 
 
 def _advance_masked(snapshot: RoundSnapshot, key: Key | None, close: bool, without: Collection[str]) -> Step:
+    fewest = max(snapshot.study.required_sites, FEWEST_HONEST + snapshot.study.disclosure.colluding)
+    if len(snapshot.sites) < fewest:
+        raise TooFewSurvivors(
+            f"{names(snapshot.receivers)} only receive, and {len(snapshot.sites)} sites are left to send; a secure sum "
+            f"here needs {fewest}. Nothing was posted. Wait until more sites are on the roster, then begin a new round."
+        )
     silent = snapshot.lacking(snapshot.keys)
     if silent:
         return Step(
@@ -229,7 +235,7 @@ def _untouched(folder: Path, study: Study) -> int:
         snapshot = read_round(folder, study)
     except NoStudyFolder:
         return 0
-    posted = (snapshot.sums, snapshot.keys, snapshot.total)
+    posted = (snapshot.sums, snapshot.keys, snapshot.receivers, snapshot.total)
     return 0 if any(posted) else snapshot.number
 
 

@@ -198,12 +198,16 @@ class MaskedPhase:
         public = self.study.roster.get(site)
         return public is not None and is_signed(public, content, signature.hex())
 
-    def open_total(self) -> tuple[SurvivorList, NDArray[np.uint64]]:
-        """The survivors, and the sum of their numbers. Anybody can compute it from what is posted."""
-        if self.survivors is None:
-            raise NoStudyFolder(f"{self.within.name} has no list of survivors yet.")
-        numbers = unmask(self.round, self.survivors, self.masked.values(), self.opened.values(), self.verify)
-        return self.survivors, numbers
+    def open_total(self, survivors: SurvivorList | None = None) -> tuple[SurvivorList, NDArray[np.uint64]]:
+        """The survivors, by default those of the hub's list, and the sum of their numbers.
+
+        Anybody can compute it from what is posted.
+        """
+        survivors = survivors or self.survivors
+        if survivors is None:
+            raise NoStudyFolder(f"Round {self.within.name} has no list of survivors yet.")
+        numbers = unmask(self.round, survivors, self.masked.values(), self.opened.values(), self.verify)
+        return survivors, numbers
 
 
 @dataclass(frozen=True)
@@ -265,10 +269,17 @@ class RoundSnapshot:
 
     @cached_property
     def common(self) -> CommonRepairs | None:
-        """What all sites take out of their sums; None where no counts are opened, or not all are yet."""
-        if self.counting is None or not self.counting.is_open:
-            return None
-        survivors, numbers = self.counting.open_total()
+        """What all sites take out of their sums, by the hub's list; None until all counts are open."""
+        return self.common_of(None) if self.counting is not None and self.counting.is_open else None
+
+    def common_of(self, signed: SurvivorList | None) -> CommonRepairs:
+        """What all sites take out of their sums, by the list of counted sites that a site `signed`; None: the hub's.
+
+        Refuses if counts or openings are missing, and if nothing would be left.
+        """
+        if self.counting is None:
+            raise ValueError("No counts are opened in this study.")
+        survivors, numbers = self.counting.open_total(signed)
         common = self.study.common_repairs(numbers, len(survivors.sites))
         if len(common.steps) == self.study.horizon:
             raise DisclosureError(
@@ -295,9 +306,14 @@ class RoundSnapshot:
         self.require_counted(survivors)
         return masked_total(survivors, numbers, self.scale, self.study.fingerprint, self.study.mean_weight)
 
-    def require_counted(self, survivors: SurvivorList) -> None:
-        """Refuse a list of sites whose sums are added that is not the one on whose counts the rules were judged."""
-        counted = self.counting.survivors if self.counting is not None else survivors
+    def require_counted(self, survivors: SurvivorList, signed: SurvivorList | None = None) -> None:
+        """Refuse a list of sites whose sums are added that is not the one on whose counts the rules were judged.
+
+        `signed` is the list of counted sites that a site signed; without it the hub's is compared.
+        """
+        if self.counting is None:
+            return
+        counted = signed or self.counting.survivors
         if counted is None or counted.sites != survivors.sites:
             raise ProtocolViolation(
                 f"Round {self.number} would add the sums of other sites than those whose counts were opened, and the "

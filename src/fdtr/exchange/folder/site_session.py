@@ -1,5 +1,6 @@
 """A site in one round: its patients, its key, what it keeps, and how its message is released and posted."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 from fdtr.container import fingerprint
 from fdtr.disclosure import Message
 from fdtr.disclosure.total_counts import CommonRepairs, SiteCounts
-from fdtr.errors import ChangedSummary, OtherStudy, ProtocolViolation
+from fdtr.errors import ChangedSummary, NotJoined, OtherStudy, ProtocolViolation
 from fdtr.exchange.atomic_files import clean_up, post, remove, save
 from fdtr.exchange.folder.round_snapshot import RoundSnapshot, masked_round, read_round, read_study
 from fdtr.exchange.folder_layout import MASKED, SITE_PARTS, SUMS, require_apart
@@ -66,6 +67,11 @@ def join(
     read_trajectories(data, study, site)  # what is wrong with the table is better known now
     if receive_only:
         site_ledger().receive_only(study.fingerprint, site)
+    elif site_ledger().receives_only(study.fingerprint):
+        raise NotJoined(
+            f"Site {site!r} only receives in this study, as it said before, and its ledger holds it to that. Nothing "
+            "was written. Join with --receive-only."
+        )
     key_file, place = key and key.absolute(), joined_place(study, site)
     joined = JoinedFolder(place, folder.absolute(), site, data.absolute(), key_file, study, receive_only)
     joined.save()
@@ -171,13 +177,15 @@ class SiteSession:
             self.state.save_outgoing(SUMS, encode_message(self.message, self.within, self.key))
         return read_message(self.state.path(SUMS), self.study)
 
-    def release(self, common: CommonRepairs | None = None) -> None:
+    def release(self, common: Callable[[], CommonRepairs | None] = lambda: None) -> None:
         """Release the saved message: judge, ask and record it, unless its record stands.
 
-        A failure leaves the message as it is: the next attempt goes on with the very same bytes. `common` is what all
-        sites of a secure sum take out.
+        A failure leaves the message as it is: the next attempt goes on with the very same bytes. `common` says what
+        all sites of a secure sum take out.
         """
-        self.common = common or self.common
+        self.common = self.common or common()
+        if self.study.counts_first and self.common is None:
+            raise ProtocolViolation("Nobody knows yet what all sites take out of their sums. Nothing was posted.")
         before, saved = self.state.sent, self.saved()
         if before is not None and before.message == saved.digest and site_ledger().stands(saved.digest):
             return
@@ -227,14 +235,14 @@ class SiteSession:
             return False
         if part not in (SUMS, MASKED):
             return post(snapshot.path(part, self.site), content)
-        self.release()
+        self.release(lambda: self.state.common)
         return post(snapshot.path(part, self.site), content, self._begin_posting)
 
     def finish(self, snapshot: RoundSnapshot, own: SiteSummary | None) -> str:
         """Check the total, fit from it, and write the policy. `own` is None where the site only receives."""
         total = snapshot.checked_total()
         others = len([site for site in total.sites if site != self.site])
-        self.common = self.common or snapshot.common
+        self.common = self.common or self.state.common
         fitted = fit_federated(self.study, self.rows, total, own, receive_only=own is None)
         self._compare(own, total)
         private = self.state.place / f"round-{self.number}.policy"

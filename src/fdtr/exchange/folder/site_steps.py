@@ -16,6 +16,7 @@ from pathlib import Path
 from secrets import token_bytes
 
 from fdtr.container import is_container
+from fdtr.disclosure.total_counts import CommonRepairs
 from fdtr.errors import BadSignature, ChangedSummary, OtherRound, OutputExists, ProtocolViolation
 from fdtr.exchange.atomic_files import clean_up, clean_up_folder
 from fdtr.exchange.folder.round_files import seal_masked, seal_part, seal_receives
@@ -43,7 +44,18 @@ from fdtr.exchange.site_state.release_guard import (
     save_history,
 )
 from fdtr.exchange.site_state.sent_copies import find_kept, keep_rounded
-from fdtr.masking import Announcements, History, Sign, SiteRound, accept_survivors, allow_opening, as_sent, mask, start
+from fdtr.masking import (
+    Announcements,
+    History,
+    Sign,
+    SiteRound,
+    SurvivorList,
+    accept_survivors,
+    allow_opening,
+    as_sent,
+    mask,
+    start,
+)
 from fdtr.signing import Key
 
 
@@ -132,7 +144,7 @@ def _advance_masked(session: SiteSession, snapshot: RoundSnapshot) -> Step:
         return step if step.done or step.waits else _mask(session, snapshot, masks)
     if not masks.opened:
         _require_message(session)
-        session.release(snapshot.common)
+        session.release(lambda: _common(session, snapshot))
     if masks.survivors is None:
         return _confirm_sums(session, snapshot, masks)
     if not masks.opened:
@@ -214,7 +226,7 @@ def _mask(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> St
     phase = snapshot.summing
     if session.state.outgoing(SUMS) is None:
         session.require_counted()
-    session.release(snapshot.common)
+    session.release(lambda: _common(session, snapshot))
     own = session.saved()
     require_never_told(own.content)
     vector = snapshot.scale.encode(own.sums)
@@ -228,8 +240,7 @@ def _mask(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> St
 
 
 def _confirm_sums(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> Step:
-    if snapshot.summing.survivors is not None:
-        snapshot.require_counted(snapshot.summing.survivors)
+    _require_counted(session, snapshot, snapshot.summing.survivors)
     history = _alike(session, read_history())
     return _confirm(session, snapshot, snapshot.summing, masks, history, session.state.save_masks)
 
@@ -279,6 +290,7 @@ def _await_signatures(session: SiteSession, phase: MaskedPhase, masks: SiteRound
 
 def _open_sums(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> Step:
     phase = snapshot.summing
+    _require_counted(session, snapshot, masks.survivors)
     waits = _await_signatures(session, phase, masks)
     if waits is not None or masks.survivors is None:
         return waits or Step()
@@ -327,15 +339,48 @@ def _finish(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> 
             f"What the secure sum has of site {session.site!r} is no longer among the copies in the state folder, "
             "`sent`. Nothing was fitted. Restore it from a copy."
         )
+    _require_counted(session, snapshot, masks.survivors)
     done = session.finish(snapshot, own)
     session.state.destroy()
     return Step(done)
+
+
+def _common(session: SiteSession, snapshot: RoundSnapshot) -> CommonRepairs | None:
+    """What all sites take out, by the list of counted sites that this site signed; None in a study without counts."""
+    if snapshot.counting is None:
+        return None
+    saved = session.state.common
+    if saved is None:
+        saved = snapshot.common_of(_signed_counts(session))
+        session.state.save_common(saved)
+    return saved
+
+
+def _require_counted(session: SiteSession, snapshot: RoundSnapshot, survivors: SurvivorList | None) -> None:
+    if snapshot.counting is not None and survivors is not None:
+        snapshot.require_counted(survivors, _signed_counts(session))
+
+
+def _signed_counts(session: SiteSession) -> SurvivorList:
+    """The list of counted sites that this site signed. The hub's file may be missing, or another one by now."""
+    masks = session.state.count_masks
+    if masks is None or masks.survivors is None:
+        raise ProtocolViolation(
+            f"Site {session.site!r} no longer knows whose counts it opened in round {session.number}. Nothing was "
+            "posted. Wait for a new round: `fdtr hub new-round`."
+        )
+    return masks.survivors
 
 
 def _advance_receiving(session: SiteSession, snapshot: RoundSnapshot) -> Step:
     """One step of a site that sends nothing: say so, then learn from the others' total."""
     if session.state.policy is not None and session.out is None:
         return Step()
+    if session.site in snapshot.keys or session.site in snapshot.sums:
+        raise OtherRound(
+            f"Round {snapshot.number} counts site {session.site!r} as a sender: it posted its key or its message "
+            "before it joined to receive only. Nothing was posted. Ask the hub for a new round: `fdtr hub new-round`."
+        )
     if snapshot.study.roster and session.state.outgoing(RECEIVES) is None:
         session.state.save_outgoing(RECEIVES, seal_receives(session.site, session.within, session.key))
     if session.post(snapshot, RECEIVES):

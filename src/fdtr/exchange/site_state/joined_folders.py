@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from fdtr.disclosure.total_counts import CommonRepairs
 from fdtr.errors import DamagedFile, MalformedPart, NotJoined, OtherRoster, OtherStudy
 from fdtr.exchange.atomic_files import locked, remove, save
 from fdtr.exchange.folder_layout import COUNTS_OPENED, MASKED, OPENED, SUFFIX, SUMS, file_name
@@ -21,6 +22,7 @@ _DRAWN = "drawn.json"
 _MASKS = "state.json"
 _COUNT_MASKS = "counting.json"
 _COUNTED = "counted.txt"
+_COMMON = "common.json"
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,19 @@ class RoundState:
         """Digest of the counts that the site masked in this round; "" where it did not."""
         path = self.place / _COUNTED
         return path.read_text(encoding="ascii") if path.exists() else ""
+
+    @property
+    def common(self) -> CommonRepairs | None:
+        """What all sites take out of their sums in this round, as this site computed it; None before it did."""
+        path = self.place / _COMMON
+        try:
+            return _REPAIRS.validate_json(path.read_bytes()) if path.exists() else None
+        except ValueError:
+            raise DamagedFile(f"{path} cannot be read. Nothing was posted. Wait for a new round.") from None
+
+    def save_common(self, common: CommonRepairs) -> None:
+        """Save it before the site's sums are made."""
+        save(self.place / _COMMON, _REPAIRS.dump_json(common))
 
     def save_counted(self, digest: str) -> None:
         """Save the digest of the counts, before these are masked."""
@@ -250,6 +265,7 @@ class JoinedFolder:
 
 
 _ADAPTER = TypeAdapter(JoinedFolder)
+_REPAIRS = TypeAdapter(CommonRepairs)
 
 
 def all_joined() -> list[JoinedFolder]:

@@ -162,6 +162,11 @@ class Ledger:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             ledger.execute("INSERT OR IGNORE INTO receiving VALUES (?, ?, ?)", (study, site, now))
 
+    def receives_only(self, study: str) -> bool:
+        """Whether the site said that it only receives in a study."""
+        with self._open() as ledger:
+            return ledger is not None and _receiving_since(ledger, study) is not None
+
     @contextmanager
     def recording(self, release: Release) -> Iterator[None]:
         """Record a release before the body writes it, and take the record back where the body surely wrote nothing.
@@ -333,10 +338,9 @@ class Ledger:
 
 def _judge(ledger: sqlite3.Connection, release: Release, patients: Patients) -> Verdict:
     """Judge against every standing release of the same kind; the stricter of two margins counts."""
-    if _format(ledger) > 2 and release.feature_map != VALUES:
-        row = ledger.execute("SELECT time FROM receiving WHERE study = ?", (release.study,)).fetchone()
-        if row is not None:
-            return receives_only(str(row[0]))
+    since = None if release.feature_map == VALUES else _receiving_since(ledger, release.study)
+    if since is not None:
+        return receives_only(since)
     by_step = "steps, released" if _format(ledger) > 1 else "NULL, NULL"
     standing = ledger.execute(
         f"SELECT patients, {by_step}, time, study, feature_map, site, content, MAX(margin, ?1) FROM releases "  # noqa: S608
@@ -345,6 +349,14 @@ def _judge(ledger: sqlite3.Connection, release: Release, patients: Patients) -> 
     )
     earlier = (Earlier(_patients(hashes, steps, released), *rest) for hashes, steps, released, *rest in standing)
     return judge_once(release, patients, earlier)
+
+
+def _receiving_since(ledger: sqlite3.Connection, study: str) -> str | None:
+    """When the site said that it only receives in a study; None where it did not."""
+    if _format(ledger) < 3:
+        return None
+    row = ledger.execute("SELECT time FROM receiving WHERE study = ?", (study,)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def _patients(hashes: bytes, steps: bytes | None, released: str | None) -> Patients:
