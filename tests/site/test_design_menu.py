@@ -77,3 +77,14 @@ def test_bands_hold_no_counts_and_show_which_design_helps():
     assert {band for bands in found.values() for band in bands.values()} <= set(BANDS)
     again, _ = try_designs(study, rows)
     assert [one.bands for one in again] == [one.bands for one in tried]
+
+
+def test_one_hospital_may_see_what_a_secure_sum_with_others_like_it_would_let_out():
+    rows = rows_of(STUDY, make_table(STUDY, {"a": 40}, ragged=True))
+    alone, notes = try_designs(STUDY, rows)
+    assert "a secure sum" not in {tried.design.name for tried in alone}
+    assert "--sites K" in notes[0]
+    together, notes = try_designs(STUDY, rows, n_alike=9)
+    assert notes == []
+    bands = {tried.design.name: tried.bands["a"] for tried in together}
+    assert BANDS.index(bands["a secure sum"]) > BANDS.index(bands["as it is"]) == 0

@@ -23,7 +23,11 @@ RoundNumber = Annotated[
 ]
 LikeSites = Annotated[
     int | None,
-    typer.Option("--sites", min=1, help="Tell the cost of differential privacy at so many sites like this one."),
+    typer.Option(
+        "--sites",
+        min=1,
+        help="Judge a secure sum, or tell the cost of differential privacy, for so many sites like this one.",
+    ),
 ]
 ReceiveOnly = Annotated[
     bool, typer.Option("--receive-only", help="Send nothing in this study, and learn from the others' total.")

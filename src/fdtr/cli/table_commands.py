@@ -68,7 +68,7 @@ def check(
     rows = read_trajectories(data, loaded, site)
     if suggest:
         with show.progress() as progress:
-            tried, notes = try_designs(loaded, rows, progress)
+            tried, notes = try_designs(loaded, rows, progress, sites)
         check_output.show_designs(tried, notes, json)
         return
     checks = check_sites(loaded, rows.by_site(), site_ledger(), sites)

@@ -160,7 +160,8 @@ def _shrink_over_steps(
 
 def _own_share(plan: StepPlan, together: CommonRepairs) -> Array:
     """n_a/N of each row's block, (n,): patients of the site beside those of a secure sum, both as they are counted."""
-    shares, everybody = np.ones(len(plan.weights)), together.left[plan.number]
+    shares = np.ones(len(plan.weights))
+    everybody = together.left[plan.number] if together.left else (0,) * plan.features.n_actions
     for block in plan.blocks:
         actions = plan.kept_actions if block is None else [block]
         n = sum(min(plan.patients(action), together.most) for action in actions)

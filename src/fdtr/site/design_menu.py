@@ -58,22 +58,25 @@ def band(share: float) -> str:
 
 
 def try_designs(
-    study: Study, rows: Trajectories, progress: Progress = ignore_progress
+    study: Study, rows: Trajectories, progress: Progress = ignore_progress, n_alike: int | None = None
 ) -> tuple[list[Tried], list[str]]:
-    """What the sites of a table could send under every design of the menu, and a sentence on what was not tried."""
-    designs, notes = menu(study, len(rows.sites))
+    """What the sites of a table could send under every design of the menu, and a sentence on what was not tried.
+
+    In a secure sum one site alone stands for `n_alike` like it.
+    """
+    designs, notes = menu(study, len(rows.sites) if len(rows.sites) > 1 else n_alike or 1)
     tried = []
     for number, design in enumerate(designs):
         progress(design.name, number, len(designs))
-        tried.append(_tried(design, rows))
+        tried.append(_tried(design, rows, n_alike))
     progress("done", len(designs), len(designs))
     return tried, notes
 
 
-def _tried(design: Design, rows: Trajectories) -> Tried:
+def _tried(design: Design, rows: Trajectories, n_alike: int | None) -> Tried:
     changed = design.study
     sites = rows.recast(changed.table_layout, design.levels).by_site()
-    bands = {check.site: band(check.share_sent) for check in check_sites(changed, sites)}
+    bands = {check.site: band(check.share_sent) for check in check_sites(changed, sites, n_sites=n_alike)}
     if 0 < sum(one != BANDS[0] for one in bands.values()) < changed.required_sites and len(sites) > 1:
         bands = dict.fromkeys(bands, BANDS[0])  # too few senders: rule SITES leaves nothing
     return Tried(design, changed.horizon * changed.feature_map.n_shared, bands)
@@ -170,7 +173,10 @@ def _other_sum(study: Study, n_sites: int) -> tuple[list[_Entry], list[str]]:
         needed = f'payload = "schur", no epsilon, and jitter from {BLOCK_JITTER:g}'
         return [], [f"A secure sum is not tried: it needs {needed}."]
     if n_sites < fewest:
-        return [], [f"A secure sum is not tried: it is judged on the total of {fewest} sites or more, in one table."]
+        total = f"it is judged on the total of {fewest} sites or more"
+        return [], [
+            f"A secure sum is not tried: {total}. With one table, --sites K judges it for K sites like this one."
+        ]
     most = section["max_patients"] or _MOST_PATIENTS
     fields = {**section, "secure_sum": True, "max_patients": most, "small_step": "refuse"}
     changes = f"[disclosure] secure_sum = true, max_patients = {most}"

@@ -143,26 +143,31 @@ def check_sites(
     ledger: EarlierReleases | None = None,
     n_sites: int | None = None,
 ) -> list[SiteCheck]:
-    """Check every site of a table. A secure sum is judged on the total of them all."""
+    """Check every site of a table. A secure sum is judged on the total of them all.
+
+    With one site alone, it is judged as if there were `n_sites` like it; not at all without that number.
+    """
     fitted = {site: fit_message(study, rows) for site, rows in sites.items()}
-    common = agree_on_repairs(study, sites, fitted)
+    common = agree_on_repairs(study, sites, fitted, n_sites)
     return [check(study, rows, fitted[site], ledger, n_sites, common) for site, rows in sites.items()]
 
 
 def agree_on_repairs(
-    study: Study, sites: Mapping[str, Trajectories], fitted: Mapping[str, MessageFit]
+    study: Study, sites: Mapping[str, Trajectories], fitted: Mapping[str, MessageFit], n_alike: int | None = None
 ) -> CommonRepairs | None:
     """What all sites of a table would take out of a secure sum; None where none opens counts, or one site is alone.
 
-    A site whose message is refused does not count: it may only receive.
+    One site alone stands for `n_alike`, if that is given. A site whose message is refused does not count: it may only
+    receive.
     """
-    if not study.counts_first or len(sites) < 2 or not study.feature_map.n_shared:
+    times = n_alike or 1 if len(sites) == 1 else 1
+    if not study.counts_first or len(sites) * times < 2 or not study.feature_map.n_shared:
         return None
     counts: list[SiteCounts] = []
     for site, rows in sites.items():
         with suppress(DisclosureError):
             counts.append(count_message(study, rows, fitted=fitted[site]))
-    return study.combine_counts(counts) if counts else CommonRepairs(steps=tuple(range(study.horizon)))
+    return study.combine_counts(counts * times) if counts else CommonRepairs(steps=tuple(range(study.horizon)))
 
 
 def _kept_whole(fit: Fit, n_shared: int, verdicts: Sequence[Verdict]) -> Kept:
