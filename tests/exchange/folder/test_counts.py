@@ -279,6 +279,30 @@ def test_another_round_with_the_same_sites_gives_the_same_message(tmp_path):
     assert set(standing(parties, "a")) == set(before)
 
 
+def test_a_later_round_of_more_sites_says_why_the_first_ones_cannot_take_part(tmp_path):
+    """With three sites few patients are left and less is told; with six all of it would be."""
+    covariates = [*INTERACTING, *({"name": name, "effect": "shared"} for name in "vw")]
+    parties = Parties(tmp_path, tuple("abcdef")).set_up(
+        study_of(tuple("abcdef"), masked=True, horizon=1, covariates=covariates), 50
+    )
+    everybody = (
+        parties.snapshot.study.roster if parties.folder.exists() else study_of(tuple("abcdef"), masked=True).roster
+    )
+    study = study_of(tuple("abc"), masked=True, horizon=1, covariates=covariates)
+    study.save(tmp_path / "study.toml")
+    parties.sites = tuple("abc")
+    parties.open()
+    parties.join_all().play()
+    assert parties.snapshot.common.functions
+    set_roster(parties.folder / "study.toml", dict(everybody))
+    parties.new_round()
+    parties.sites = tuple("abcdef")
+    parties.join_all().count()
+    parties.all("a", "b", "d", "e", "f")
+    with pytest.raises(DisclosureError, match="left before in a round of this study"):
+        parties.site("c")
+
+
 def test_keys_counts_and_sums_of_a_round_have_masks_of_their_own(tmp_path):
     parties = ready(tmp_path)
     parties.count()

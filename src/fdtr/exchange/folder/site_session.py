@@ -8,7 +8,7 @@ from pathlib import Path
 from fdtr.container import fingerprint
 from fdtr.disclosure import Message
 from fdtr.disclosure.total_counts import CommonRepairs, SiteCounts
-from fdtr.errors import ChangedSummary, NotJoined, OtherStudy, ProtocolViolation
+from fdtr.errors import ChangedSummary, DisclosureError, NotJoined, OtherStudy, ProtocolViolation
 from fdtr.exchange.atomic_files import clean_up, post, remove, save
 from fdtr.exchange.folder.round_snapshot import RoundSnapshot, masked_round, read_round, read_study
 from fdtr.exchange.folder_layout import MASKED, SITE_PARTS, SUMS, require_apart
@@ -26,6 +26,12 @@ from fdtr.site.site_message import counts_of, is_made_from, release_of, summariz
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
+
+_OTHER_REPAIRS = (
+    "The sums of these patients of site {site!r} left before in a round of this study. By the counts of this round's "
+    "sites, or by a changed table, they would leave with other numbers, and the difference could be told. Nothing was "
+    "posted. Begin a round with the same sites and tables as then, or another study. Do not forward this message."
+)
 
 
 def join(
@@ -150,11 +156,20 @@ class SiteSession:
         """
         drawn = self._drawn_before() if self._noised else None
         fitted = self.fitted if drawn is None else MessageFit(self.fitted.fit, lambda: drawn)
-        message = summarize(self.study, self.rows, site_ledger(), fitted, self.common)
+        try:
+            message = summarize(self.study, self.rows, site_ledger(), fitted, self.common)
+        except DisclosureError as error:
+            if error.rule == "ONCE" and self.common is not None and self._summed_before():
+                raise DisclosureError("ONCE", _OTHER_REPAIRS.format(site=self.site)) from None
+            raise
         if self._noised and drawn is None:
             clean_up(keep(message, self.within, self.key), ending="")
             self.joined.save_drawn(_patients_digest(self.rows), message.summary.digest)
         return message
+
+    def _summed_before(self) -> bool:
+        """Whether the sums of these very patients left before for this study."""
+        return site_ledger().repeated(release_of(self.study, self.rows, None)) is not None
 
     def _drawn_before(self) -> SiteSummary | None:
         """What the ledger says was released of these very patients, or was drawn for them and not recorded yet."""
