@@ -77,8 +77,7 @@ class TotalCounts:
 class CommonRepairs:
     """What all sites of a secure sum take out: functions (step, action or None, functions), blocks and steps.
 
-    `left` counts, by step and action, the patients whom nobody can subtract from the total; of one site no more than
-    `most` count.
+    `left` counts patients whom nobody can subtract from the total, by step and action; of a site at most `most` count.
     """
 
     functions: tuple[tuple[int, int | None, tuple[int, ...]], ...] = ()
@@ -114,9 +113,8 @@ class CountLayout:
     @cached_property
     def pairs(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
         """P, the pairs of indicators, functions or reference levels, of two different covariates."""
-        covariate = {
-            row: number for number, block in enumerate(self.features.blocks) for row in range(*_bounds(block.rows))
-        }
+        rows = [(block.rows.start, block.rows.stop) for block in self.features.blocks]
+        covariate = {row: number for number, bounds in enumerate(rows) for row in range(*bounds)}
         indicators = sorted([*((function,) for function in self.functions), *self.references])
         return tuple((a, b) for a, b in combinations(indicators, 2) if covariate[a[0]] != covariate[b[0]])
 
@@ -221,10 +219,6 @@ def at_least(needed: int) -> int:
 def _half(needed: int) -> int:
     """What each of two sites needs so that they have `needed` patients together, in fives."""
     return at_least(-(-needed // 2))
-
-
-def _bounds(rows: slice) -> tuple[int, int]:
-    return rows.start, rows.stop
 
 
 def agree(layout: CountLayout, counts: TotalCounts, fewest: int, colluding: int) -> CommonRepairs:

@@ -45,11 +45,7 @@ from fdtr.trajectories import Step, Trajectories
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-LEAST_VARIANCE = 1e-4
-"""In a secure sum a site tells of a column only if the column's variance is this share of its squared range."""
-
-IN_PART = " in part"
-"""Ends the words for rows that count less."""
+IN_PART = " in part"  # ends the words for rows that count less
 
 
 @dataclass(eq=False)
@@ -334,17 +330,6 @@ class StepPlan:
         while rank and 0 < count < outcomes_for(rank):
             self.take_out_last(block, "NONZERO")
             rank = self.rank(block) if block is not None else self.rank_left()
-
-    def take_out_constant(self) -> None:
-        """Take out functions that hardly vary here: the site would count as one that tells of them."""
-        schur = self.summarize().schur[0]
-        for unit in self.design.units:
-            n = self.patients(unit.action) if unit.action in (None, *self.kept_actions) else 0
-            told = float(np.max(np.diagonal(unit.directions.T @ schur @ unit.directions), initial=0.0))
-            if n and unit not in self.absorbed and 0 < told < min(LEAST_VARIANCE * n, 1.0):
-                name = describe(self.features, unit)
-                self.note("SITES", f"{name} hardly varies", f"a variance of {LEAST_VARIANCE:g} of its range", 1.0)
-                self.take_out(unit.action, unit.functions, "SITES")
 
     def rows_of(self, block: int | None) -> NDArray[np.bool_]:
         """Which rows are those of a block, (n,)."""

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.schur import present
 from fdtr.algebra.threads import one_blas_thread
+from fdtr.disclosure.blocks import describe
 from fdtr.disclosure.message import Kept, WeightedSums
 from fdtr.disclosure.rule_leverage import MOST_SHRUNK_TOGETHER, repair_leverage
 from fdtr.disclosure.rules import Rules, Verdict, largest_share, listed, membership
@@ -42,6 +43,8 @@ Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 _ROUNDING = 1e-9
+LEAST_VARIANCE = 1e-4
+"""In a secure sum a site tells of a column only if the column's variance is this share of its squared range."""
 
 
 def weigh(
@@ -144,7 +147,7 @@ def _repair_with_others(plans: Sequence[StepPlan], rules: Rules, common: CommonR
         plan.leave_out_rare_actions()
     repair_leverage(plans, inf, MOST_SHRUNK_TOGETHER)
     for plan in plans:
-        plan.take_out_constant()
+        _take_out_constant(plan)
         plan.leave_out_emptied("LEVERAGE")
     if common is None:
         return []
@@ -155,6 +158,18 @@ def _repair_with_others(plans: Sequence[StepPlan], rules: Rules, common: CommonR
     measured = f"{len(out)} part{'s' * (len(out) != 1)} of the sums of all sites together fall short of a rule"
     advice = f"Taken out of every site's sums: {listed(out)}." if out else ""
     return [Verdict("SITES", None, not out, measured, "rules that hold for all sites but one", "repair", advice)]
+
+
+def _take_out_constant(plan: StepPlan) -> None:
+    """Take out functions that hardly vary at a site: it would count as one that tells of them."""
+    schur = plan.summarize().schur[0]
+    for unit in plan.design.units:
+        n = plan.patients(unit.action) if unit.action in (None, *plan.kept_actions) else 0
+        told = float(np.max(np.diagonal(unit.directions.T @ schur @ unit.directions), initial=0.0))
+        if n and unit not in plan.absorbed and 0 < told < min(LEAST_VARIANCE * n, 1.0):
+            name = describe(plan.features, unit)
+            plan.note("SITES", f"{name} hardly varies", f"a variance of {LEAST_VARIANCE:g} of its range", 1.0)
+            plan.take_out(unit.action, unit.functions, "SITES")
 
 
 def weigh_alone(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Array) -> Sums:

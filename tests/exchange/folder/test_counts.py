@@ -19,8 +19,8 @@ from fdtr.errors import (
     ProtocolViolation,
     TooFewSurvivors,
 )
+from fdtr.exchange.folder.masked_phase import MaskedPhase
 from fdtr.exchange.folder.round_files import seal_part
-from fdtr.exchange.folder.round_snapshot import MaskedPhase
 from fdtr.exchange.folder.site_session import join
 from fdtr.exchange.folder_layout import COUNTED, COUNTS, COUNTS_OPENED, KEYS, MASKED, OPENED, SURVIVORS
 from fdtr.exchange.site_state.ledger import site_ledger
@@ -285,9 +285,7 @@ def test_a_later_round_of_more_sites_says_why_the_first_ones_cannot_take_part(tm
     parties = Parties(tmp_path, tuple("abcdef")).set_up(
         study_of(tuple("abcdef"), masked=True, horizon=1, covariates=covariates), 50
     )
-    everybody = (
-        parties.snapshot.study.roster if parties.folder.exists() else study_of(tuple("abcdef"), masked=True).roster
-    )
+    everybody = study_of(tuple("abcdef"), masked=True).roster
     study = study_of(tuple("abc"), masked=True, horizon=1, covariates=covariates)
     study.save(tmp_path / "study.toml")
     parties.sites = tuple("abc")

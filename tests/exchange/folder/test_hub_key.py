@@ -9,8 +9,9 @@ import pytest
 from fdtr.errors import NoStudyFolder
 from fdtr.exchange.atomic_files import post
 from fdtr.exchange.folder import round_snapshot
+from fdtr.exchange.folder.masked_phase import MaskedPhase
 from fdtr.exchange.folder.round_files import seal_part
-from fdtr.exchange.folder.round_snapshot import MaskedPhase, RoundSnapshot
+from fdtr.exchange.folder.round_snapshot import RoundSnapshot
 from fdtr.masking import SurvivorList
 from fdtr.signing import HUB
 from fdtr.study import Study

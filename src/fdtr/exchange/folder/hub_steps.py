@@ -8,12 +8,11 @@ from pathlib import Path
 from fdtr.disclosure.total_counts import taken_out
 from fdtr.errors import NoStudyFolder, OtherRound, OtherStudy, ProtocolViolation, TooFewSurvivors, WrongSite
 from fdtr.exchange.atomic_files import clean_up, locked, post
+from fdtr.exchange.folder.masked_phase import MaskedPhase, masked_round
 from fdtr.exchange.folder.round_files import seal_begun, seal_part
 from fdtr.exchange.folder.round_snapshot import (
-    MaskedPhase,
     RoundSnapshot,
     cautions,
-    masked_round,
     read_round,
     read_study,
     require_keys,

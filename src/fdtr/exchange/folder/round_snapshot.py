@@ -5,13 +5,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fdtr.container import OpenFile, opened, opened_folder
 from fdtr.disclosure.total_counts import CommonRepairs
@@ -24,7 +20,8 @@ from fdtr.errors import (
     ProtocolViolation,
     UnreadableFile,
 )
-from fdtr.exchange.folder.round_files import masked_length, read_part, scale_of
+from fdtr.exchange.folder.masked_phase import MaskedPhase
+from fdtr.exchange.folder.round_files import read_part, scale_of
 from fdtr.exchange.folder_layout import (
     BEGUN,
     COUNT_PHASE,
@@ -48,16 +45,11 @@ from fdtr.hub import combine_messages
 from fdtr.masking import (
     Announcement,
     Announcements,
-    Confirmation,
     FixedPoint,
-    MaskedMessage,
-    Opening,
     SurvivorList,
     masked_total,
-    unmask,
 )
-from fdtr.masking import Round as MaskedRound
-from fdtr.signing import HUB, Round, is_signed, numbered_round
+from fdtr.signing import HUB, Round, numbered_round
 from fdtr.study import Study, read_study_bytes
 from fdtr.summary import SiteSummary, Total
 
@@ -153,61 +145,6 @@ class PostedFiles:
         strangers = (name for name in self.names(place) if name not in expected)
         for name in sorted(islice(strangers, _MOST_COUNTED)):
             self.note(f"{place / name} is under no name of this study's sites.")
-
-
-@dataclass(frozen=True)
-class MaskedPhase:
-    """One masked phase of a round among `senders`, of counts or of sums: what everybody posted of it, verified."""
-
-    study: Study
-    within: Round
-    senders: tuple[str, ...]
-    names: PhaseNames
-    keys: dict[str, Announcement]
-    masked: dict[str, MaskedMessage]
-    confirmed: dict[str, Confirmation]
-    opened: dict[str, Opening]
-    survivors: SurvivorList | None
-
-    @cached_property
-    def round(self) -> MaskedRound:
-        """The round in which the masks of this phase are agreed."""
-        return masked_round(self.study, self.within, self.senders, self.names)
-
-    @property
-    def parts(self) -> dict[str, Mapping[str, object]]:
-        """What the sites posted, by the name of the part."""
-        names = self.names
-        return {names.masked: self.masked, names.confirmed: self.confirmed, names.opened: self.opened}
-
-    @cached_property
-    def dissenters(self) -> list[str]:
-        """Sites that signed another list of survivors than the hub's."""
-        if self.survivors is None:
-            return []
-        expected = self.survivors.digest(self.round)
-        return [site for site, signed in self.confirmed.items() if signed.list_digest != expected]
-
-    @property
-    def is_open(self) -> bool:
-        """Whether every survivor opened its masks, so that everybody can compute the total."""
-        return self.survivors is not None and all(site in self.opened for site in self.survivors.sites)
-
-    def verify(self, site: str, content: bytes, signature: bytes) -> bool:
-        """Whether a site of the roster signed the content."""
-        public = self.study.roster.get(site)
-        return public is not None and is_signed(public, content, signature.hex())
-
-    def open_total(self, survivors: SurvivorList | None = None) -> tuple[SurvivorList, NDArray[np.uint64]]:
-        """The survivors, by default those of the hub's list, and the sum of their numbers.
-
-        Anybody can compute it from what is posted.
-        """
-        survivors = survivors or self.survivors
-        if survivors is None:
-            raise NoStudyFolder(f"Round {self.within.name} has no list of survivors yet.")
-        numbers = unmask(self.round, survivors, self.masked.values(), self.opened.values(), self.verify)
-        return survivors, numbers
 
 
 @dataclass(frozen=True)
@@ -340,20 +277,6 @@ class RoundSnapshot:
                 "the hub; nothing was fitted."
             )
         return computed
-
-
-def masked_round(
-    study: Study, within: Round, senders: tuple[str, ...] | None = None, names: PhaseNames = SUM_PHASE
-) -> MaskedRound:
-    """A masked phase among `senders`, by default the whole roster, with as many survivors as rule SITES asks for.
-
-    Counts have a context of their own, so that their masks are others than those of sums.
-    """
-    context = bytes.fromhex(within.context)
-    context = context if names == SUM_PHASE else sha256(names.masked.encode() + context).digest()
-    sites = sites_of(study.roster) if senders is None else senders
-    length = masked_length(names.masked, study)
-    return MaskedRound(context, sites, length, study.required_sites, study.disclosure.colluding)
 
 
 def _senders(study: Study, receivers: Iterable[str]) -> tuple[str, ...]:

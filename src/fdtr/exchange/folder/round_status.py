@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fdtr.exchange.folder.round_snapshot import MaskedPhase, RoundSnapshot
+from fdtr.exchange.folder.masked_phase import MaskedPhase
+from fdtr.exchange.folder.round_snapshot import RoundSnapshot
 from fdtr.exchange.folder_layout import COUNT_PHASE, SUM_PHASE, SUMS
 
 WHAT = {COUNT_PHASE: "counts", SUM_PHASE: "sums"}

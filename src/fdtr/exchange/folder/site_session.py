@@ -10,7 +10,8 @@ from fdtr.disclosure import Message
 from fdtr.disclosure.total_counts import CommonRepairs, SiteCounts
 from fdtr.errors import ChangedSummary, DisclosureError, NotJoined, OtherStudy, ProtocolViolation
 from fdtr.exchange.atomic_files import clean_up, post, remove, save
-from fdtr.exchange.folder.round_snapshot import RoundSnapshot, masked_round, read_round, read_study
+from fdtr.exchange.folder.masked_phase import masked_round
+from fdtr.exchange.folder.round_snapshot import RoundSnapshot, read_round, read_study
 from fdtr.exchange.folder_layout import MASKED, SITE_PARTS, SUMS, require_apart
 from fdtr.exchange.release import AGREED_BEFOREHAND, Confirm, Proposal, carry_out, require_agreed
 from fdtr.exchange.site_state import state_folder

@@ -19,8 +19,9 @@ from fdtr.container import is_container
 from fdtr.disclosure.total_counts import CommonRepairs
 from fdtr.errors import BadSignature, ChangedSummary, OtherRound, OutputExists, ProtocolViolation
 from fdtr.exchange.atomic_files import clean_up, clean_up_folder
+from fdtr.exchange.folder.masked_phase import MaskedPhase
 from fdtr.exchange.folder.round_files import seal_masked, seal_part, seal_receives
-from fdtr.exchange.folder.round_snapshot import MaskedPhase, RoundSnapshot, read_round, read_study
+from fdtr.exchange.folder.round_snapshot import RoundSnapshot, read_round, read_study
 from fdtr.exchange.folder.round_status import WHAT, Step, StepsTaken, names
 from fdtr.exchange.folder.site_session import SiteSession
 from fdtr.exchange.folder_layout import (
