@@ -133,10 +133,10 @@ def without_directions(schur: Array, moments: Array, directions: Array) -> Proje
            [0., 3.]])
     """
     diagonal = np.diagonal(schur)
-    told = diagonal > 0
-    if not told.any():
+    known = diagonal > 0
+    if not known.any():
         return project(schur, moments, schur)
-    lengths = np.sqrt(np.where(told, diagonal, np.median(diagonal[told])))
+    lengths = np.sqrt(np.where(known, diagonal, np.median(diagonal[known])))
     scaled, wanted = schur / np.outer(lengths, lengths), directions * lengths[:, None]
     sizes = np.linalg.norm(wanted, axis=0)
     basis, spread, _ = np.linalg.svd(wanted[:, sizes > 0] / sizes[sizes > 0], full_matrices=False)

@@ -170,12 +170,12 @@ def _told_by_few(schurs: Sequence[Array], needed: int) -> Array:
     largest = np.array([np.linalg.eigvalsh(part)[-1] if len(part) else 0.0 for part in parts])
     alone = 1.0 - _ALONE
     candidates = np.flatnonzero(largest >= alone - np.sort(largest)[::-1][: needed - 2].sum())
-    found = [np.zeros((len(schurs[0]), 0))]
+    directions = [np.zeros((len(schurs[0]), 0))]
     for few in combinations(candidates.tolist(), min(needed - 1, len(candidates))):
         if few and largest[list(few)].sum() >= alone:
             values, vectors = np.linalg.eigh(np.sum([parts[j] for j in few], axis=0))
-            found.append(whitener @ vectors[:, values >= alone])
-    return np.hstack(found)
+            directions.append(whitener @ vectors[:, values >= alone])
+    return np.hstack(directions)
 
 
 def absent(features: FeatureMap, total: Sums) -> tuple[Removed, ...]:

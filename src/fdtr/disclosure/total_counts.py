@@ -139,8 +139,8 @@ class CountLayout:
         ranks = [self._most_functions, *([self.features.n_shared] if self.design.partly else [])]
         limit = largest_share(self.rules.max_membership)
         numbers = sum(numbers_told(rank, last=False) for rank in ranks)
-        told = ceil(self.horizon * numbers / limit) if np.isfinite(limit) else 0
-        return _half(max(*map(patients_for, ranks), told, self.rules.min_patients, self.rules.min_action))
+        needed = ceil(self.horizon * numbers / limit) if np.isfinite(limit) else 0
+        return _half(max(*map(patients_for, ranks), needed, self.rules.min_patients, self.rules.min_action))
 
     @property
     def _most_functions(self) -> int:
@@ -399,13 +399,13 @@ class _StepCounts:
     def share(self, block: int | None) -> float:
         """p/n_a of a block, n_a being patients whom nobody can subtract."""
         last = self.number == self.layout.horizon - 1
-        told = numbers_told(self.rank(block), last) / max(self.patients(block), 1)
+        share = numbers_told(self.rank(block), last) / max(self.patients(block), 1)
         if self.design.partly:
-            told += numbers_told(self.rank(None), last) / max(self.patients(None), 1)
+            share += numbers_told(self.rank(None), last) / max(self.patients(None), 1)
         if self.design.separable:  # what can be told of one action, where it is more
             apart = numbers_told(self._functions_left(), last)
-            told = max([told, *(apart / max(self.left("patients", action), 1) for action in self.open)])
-        return told
+            share = max([share, *(apart / max(self.left("patients", action), 1) for action in self.open)])
+        return share
 
     def close_emptied(self) -> None:
         """Close blocks of which nothing is left, and withhold a step of too few patients or sites."""

@@ -93,11 +93,11 @@ def _count_step(plan: StepPlan, layout: CountLayout) -> tuple[Counts, ...]:
     references = np.zeros((n_actions, len(layout.references)), np.int64)
     pairs = np.zeros((n_actions, len(layout.pairs), 4), np.int64)
     schur = plan.summarize().schur[0]
-    told = {(u.action, u.functions[0]) for u in plan.design.units if present(u.directions, schur).shape[1]}
+    sent = {(u.action, u.functions[0]) for u in plan.design.units if present(u.directions, schur).shape[1]}
     for action in plan.kept_actions if plan.blocks else []:
         patients[action], outcomes[action] = plan.cells.n[action], plan.outcomes[action]
         for f, function in enumerate(functions):
-            if (action, function) in told or (None, function) in told:
+            if (action, function) in sent or (None, function) in sent:
                 sends[action, f] = 1
                 cells[action, f] = plan.cells.rarer[action, function] + plan.cells.apart[action, function]
         for r, level in enumerate(layout.references):
@@ -165,8 +165,8 @@ def _take_out_constant(plan: StepPlan) -> None:
     schur = plan.summarize().schur[0]
     for unit in plan.design.units:
         n = plan.patients(unit.action) if unit.action in (None, *plan.kept_actions) else 0
-        told = float(np.max(np.diagonal(unit.directions.T @ schur @ unit.directions), initial=0.0))
-        if n and unit not in plan.absorbed and 0 < told < min(LEAST_VARIANCE * n, 1.0):
+        variance = float(np.max(np.diagonal(unit.directions.T @ schur @ unit.directions), initial=0.0))
+        if n and unit not in plan.absorbed and 0 < variance < min(LEAST_VARIANCE * n, 1.0):
             name = describe(plan.features, unit)
             plan.note("SITES", f"{name} hardly varies", f"a variance of {LEAST_VARIANCE:g} of its range", 1.0)
             plan.take_out(unit.action, unit.functions, "SITES")

@@ -202,16 +202,16 @@ class _Federation:
         snapshot = self.read()
         phase = snapshot.phases[index]
         if phase.survivors is None:
-            asked = Phase(phase.names.masked)
-            if index and not self._collect_from_all(index, asked):  # whoever was counted has to send
+            phase_due = Phase(phase.names.masked)
+            if index and not self._collect_from_all(index, phase_due):  # whoever was counted has to send
                 return False
             if not index:
-                self._collect(snapshot, asked, snapshot.lacking(phase.masked))
+                self._collect(snapshot, phase_due, snapshot.lacking(phase.masked))
                 self._require_enough(len(self.read().phases[index].masked))
             self._take_steps()
         return all(self._collect_from_all(index, Phase(part)) for part in (phase.names.confirmed, phase.names.opened))
 
-    def _collect_from_all(self, index: int, asked: Phase) -> bool:
+    def _collect_from_all(self, index: int, phase_due: Phase) -> bool:
         """Ask every site of a list, and those that are missing once more. Returns whether the round can continue.
 
         Without one of them a round has no total. If all answer and one cannot continue, a new round may succeed:
@@ -221,10 +221,10 @@ class _Federation:
             snapshot = self.read()
             phase = snapshot.phases[index]
             listed = phase.survivors.sites if phase.survivors else snapshot.expected
-            lacking = snapshot.lacking(phase.parts[asked.value], listed)
+            lacking = snapshot.lacking(phase.parts[phase_due.value], listed)
             if not lacking and not phase.dissenters:
                 return True
-            collected = self._collect(snapshot, asked, lacking)
+            collected = self._collect(snapshot, phase_due, lacking)
         if not collected.absent and not self.read().phases[index].dissenters:
             return True
         if set(collected.absent.values()) <= _NEW_ROUND_MAY_HELP:
