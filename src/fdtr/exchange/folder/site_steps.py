@@ -225,9 +225,11 @@ def _mask(session: SiteSession, snapshot: RoundSnapshot, masks: SiteRound) -> St
     if waits is not None:
         return waits
     phase = snapshot.summing
+    session.common = _common(session, snapshot)
     if session.state.outgoing(SUMS) is None:
         session.require_counted()
-    session.release(lambda: _common(session, snapshot))
+        require_never_told(session.message.summary.content)  # before anybody is asked
+    session.release()
     own = session.saved()
     require_never_told(own.content)
     vector = snapshot.scale.encode(own.sums)
