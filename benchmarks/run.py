@@ -241,7 +241,7 @@ def choosing() -> Figure:
     fits = {site: fit_message(study, rows) for site, rows in sites.items()}
     total = combine(fit.summary for fit in fits.values())
     site, rows = next(iter(sites.items()))
-    others = others_in(total, fits[site].summary)
+    others = others_in(study, total, fits[site].summary)
     chosen, fit = paired(
         lambda: choose_together(study, rows, others),
         lambda: fit_alone(rows, study.feature_map, message_settings(study)),

@@ -2,7 +2,8 @@
 
 Values: FDTR as disclosure allows is fitted as `fdtr run` does, from messages with secret weights and repairs; sites
 that may send nothing receive only, and where nothing may be added every site stays alone. It is compared with FDTR from
-all sums and with LDTR, on the same patients, all with a study's default settings and rules.
+all sums and with LDTR, on the same patients, all with a study's default settings and rules. A secure sum, where all
+sites take out what their counts say, is valued at the sizes that it is for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +21,9 @@ from experiments.admission import Look
 from experiments.comparison import Case, Drawn, Plan, Trial, all_cases, draw, few_cases, hard_cases
 from experiments.findings import Figure, Finding, Table
 from experiments.intervals import mean
-from experiments.messages import exact_sums, ranks, sent_alone, with_disclosure
+from experiments.messages import exact_sums, ranks, sent_alone, sent_together, total_of, with_disclosure
 from experiments.replications import Kept, Progress, ignore_progress, replicate
 from fdtr import LocalFit, SiteSummary, Study, Trajectories, combine, fit_federated, fit_local, read_trajectories
-from fdtr.errors import DisclosureError, WrongSite
-from fdtr.hub import combine_messages
 from fdtr.simulation import Act
 
 if TYPE_CHECKING:
@@ -46,8 +45,17 @@ NAMES = (
     "deviating effects",
     "static covariates",
     "ward",
+    "ward, 10 sites",
+    "ward, habits",
+    "ward, confounded",
+    "crossed",
 )
 SIZES = (100, 200, 500, 1000)
+WIDE_SIZES = (200, 500, 2000)
+"""Patients a site in the worlds of eight treatments, "ward" apart."""
+
+SECURE_NAMES = NAMES[:5]
+SECURE_SIZES = (50, 100, 200)
 EXPERIMENT = 6
 """Tells its seeds from those of other experiments."""
 
@@ -57,13 +65,34 @@ LOWEST_DRAWN = -15.0
 
 def plan_of(seed: int = 0) -> Plan:
     """Worlds in which the model holds, is broken, or has eight treatments; 20 replications."""
-    sizes = {"ward": (*SIZES, 2000)}
+    sizes = dict.fromkeys(NAMES[5:], WIDE_SIZES) | {"ward": (*SIZES, 2000)}
     cases = [
         replace(case, sizes=sizes.get(case.called))
         for case in (*all_cases(), *hard_cases())
         if case.called in NAMES or (case.called, case.shape) == ("authors' generator", "(20,2,5,5)")
     ]
     return Plan(EXPERIMENT, replications=20, fresh=500, sizes=SIZES, seed=seed, cases=cases)
+
+
+def secure_plan_of(plan: Plan) -> Plan:
+    """The same worlds and seeds with a secure sum, at small sizes."""
+    cases = [
+        replace(case, called=f"{case.called}, secure sum", sizes=(SECURE_SIZES[-1],) if case.called == "ward" else None)
+        for case in plan.cases
+        if case.called in SECURE_NAMES
+    ]
+    sizes = SECURE_SIZES if plan.sizes == SIZES else plan.sizes
+    return replace(plan, sizes=sizes, cases=cases)
+
+
+@dataclass(frozen=True)
+class SecureTrial(Trial):
+    """A replication in which the sites send in a secure sum."""
+
+    @property
+    def key(self) -> str:
+        """What its outcome is known by, where outcomes are kept."""
+        return f"secure sum {super().key}"
 
 
 def quick_plan(seed: int = 0) -> Plan:
@@ -113,14 +142,18 @@ def run_all(
 ) -> tuple[list[tuple[Look, dict[str, Any]]], list[tuple[Case, Sequence[Outcome]]]]:
     """Who may send, and the outcomes of every case. They are kept in the file `keep` and not computed again."""
     kept = Kept[Look | Trial, dict[str, Any]](keep, lambda job: job.key, dict, dict) if keep else None
-    looks, trials = admission.looks(plan.seed, quick, clif), plan.trials()
+    secure = secure_plan_of(plan)
+    looks, secure_trials = admission.looks(plan.seed, quick, clif), [SecureTrial(**vars(t)) for t in secure.trials()]
+    trials = [*plan.trials(), *secure_trials]
     # One replication of every case before the second of any: an interrupted run has some of each.
     by_replication = [trial for r in range(plan.replications) for trial in trials[r :: plan.replications]]
     jobs: list[Look | Trial] = [*looks, *by_replication]
     results = replicate(run_job, jobs, "disclosure", processes, progress, kept)
     by_key = dict(zip((job.key for job in jobs), results, strict=True))
     outcomes = [Outcome.decode(by_key[trial.key]) for trial in trials]
-    return [(look, by_key[look.key]) for look in looks], plan.by_case(outcomes)
+    n_open = len(outcomes) - len(secure_trials)
+    by_case = [*plan.by_case(outcomes[:n_open]), *secure.by_case(outcomes[n_open:])]
+    return [(look, by_key[look.key]) for look in looks], by_case
 
 
 def run_job(job: Look | Trial) -> dict[str, Any]:
@@ -131,7 +164,7 @@ def run_job(job: Look | Trial) -> dict[str, Any]:
 def run_trial(trial: Trial) -> Outcome:
     """Fit and value the three methods at every size."""
     drawn, tables = draw(trial)
-    study = with_disclosure(drawn.world.study(), {})
+    study = with_disclosure(drawn.world.study(), {}, together=isinstance(trial, SecureTrial))
     values, sent = {}, {}
     for size, seeds in tables.items():
         n = int(np.max(size))
@@ -144,7 +177,8 @@ def run_trial(trial: Trial) -> Outcome:
 def _fit_and_value(drawn: Drawn, study: Study, sites: Mapping[str, Trajectories]) -> tuple[Array, Array]:
     """Values (K, M), and the ranks that each site sent and could have sent, (K, 2)."""
     local = {site: fit_local(study, rows) for site, rows in sites.items()}
-    total, messages = combine(fit.summary for fit in local.values()), sent_alone(study, sites)
+    send = sent_together if study.disclosure.secure_sum else sent_alone
+    total, messages = combine(fit.summary for fit in local.values()), send(study, sites)
     allowed = as_allowed(study, sites, local, messages)
     values, sent = [], []
     for place, (site, rows) in enumerate(sites.items()):
@@ -162,9 +196,8 @@ def as_allowed(
     messages: Mapping[str, SiteSummary],
 ) -> dict[str, Act]:
     """The rules of FDTR from `messages`; where nothing may be added up, every site stays alone, as in `fdtr run`."""
-    try:
-        total = combine_messages(study, list(messages.values()))
-    except (DisclosureError, WrongSite):  # too few sites sent something, or nobody did
+    total = total_of(study, messages)
+    if total is None:
         return {site: fit.policy.act for site, fit in local.items()}
     return {
         site: fit_federated(study, rows, total, messages.get(site), receive_only=site not in messages).policy.act

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fdtr import SiteSummary, Study, Trajectories, combine
+from fdtr import SiteSummary, Study, Total, Trajectories, combine
 from fdtr.errors import DisclosureError, WrongSite
 from fdtr.hub import combine_messages
 from fdtr.learners import Sums, fit_local, sums_of
@@ -85,15 +85,21 @@ def exact_sums(study: Study, rows: Trajectories) -> Sums:
 
 
 def ranks_of_total(study: Study, messages: Mapping[str, SiteSummary]) -> list[int]:
-    """The ranks of what the hub makes of some messages, by step; zeros where it may add nothing.
+    """The ranks of the hub's total, by step; zeros where it may add nothing."""
+    total = total_of(study, messages)
+    return [0] * study.horizon if total is None else ranks(total.sums)
+
+
+def total_of(study: Study, messages: Mapping[str, SiteSummary]) -> Total | None:
+    """What the hub makes of some messages; None where it may add nothing.
 
     The hub takes out what fewer sites sent than rule SITES asks for; in a secure sum the sites have done so before.
     """
+    add = combine if study.disclosure.secure_sum else partial(combine_messages, study)
     try:
-        total = (combine if study.disclosure.secure_sum else partial(combine_messages, study))(list(messages.values()))
+        return add(list(messages.values()))
     except (DisclosureError, WrongSite):  # too few sites sent something, or nobody did
-        return [0] * study.horizon
-    return ranks(total.sums)
+        return None
 
 
 def is_admitted(sent: Sequence[int]) -> bool:

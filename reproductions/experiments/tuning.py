@@ -157,7 +157,7 @@ def _value_all(drawn: Drawn, sites: Mapping[str, Trajectories]) -> Values:
     methods, fixed, sharing, cautious = [], [], [], []
     for place, (site, rows) in enumerate(sites.items()):
         own = local[site]
-        fits = _Fits(rows, study, message_settings(study), others_in(total, own.summary))
+        fits = _Fits(rows, study, message_settings(study), others_in(study, total, own.summary))
         auto = fit_federated(study, rows, total, own.summary)
         acts: list[Act] = [
             auto.policy.act,

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from fdtr.algebra.schur import eliminate
-from fdtr.disclosure.blocks import Design, describe, directions_of
+from fdtr.disclosure.blocks import Design, describe, directions_of, is_uneven
 from fdtr.disclosure.rule_once import drawn
 from fdtr.disclosure.rules import largest_share, membership
 from fdtr.disclosure.total_counts import CommonRepairs, SiteCounts
@@ -115,7 +115,8 @@ def test_others_are_used_without_their_mean_weight():
     exact = combine(fit_message(study, rows).summary for rows in sites.values())
     messages = [summarize(study, rows).summary for rows in sites.values()]
     weighted = combine_messages(study, messages)
-    expected, used = others_in(exact, fit_message(study, sites["a"]).summary), others_in(weighted, messages[0])
+    alone = fit_message(study, sites["a"]).summary
+    expected, used = others_in(study, exact, alone), others_in(study, weighted, messages[0])
     np.testing.assert_allclose(used.schur, expected.schur, rtol=0.02, atol=0.02 * np.abs(expected.schur).max())
     assert used.n == expected.n == 8000
 
@@ -198,6 +199,42 @@ def test_what_shows_few_patients_is_taken_out_of_its_block(rule):
     [out] = [u for u in (*design.units, *design.references) if describe(study.feature_map, u) == f"{name} at action 1"]
     assert out.directions.T @ weighted.sums.schur[0] @ out.directions == pytest.approx(0, abs=1e-9)
     assert sum(weighted.kept.rank) == sum(weighted.kept.possible_rank) - 1
+
+
+def test_of_small_pairs_the_column_that_is_in_most_goes_alone():
+    """At one action few patients have "u" beside each of the four other columns: "u" goes, and they stay."""
+    n, names = 1200, ["v", "w", "y", "z"]
+    position, action = np.arange(n) // 3, np.arange(n) % 3
+    u = np.where(action == 1, position < 40, position % 2) * 1.0
+    halves = [(position // 2**k % 2) * 1.0 for k in range(1, 5)]
+    columns = {
+        name: np.where((action == 1) & (u == 1), position < 6, half) * 1.0
+        for name, half in zip(names, halves, strict=True)
+    }
+    covariates = [{"name": name, "effect": "shared"} for name in ["u", *names]] + [{"name": "x"}]
+    study, rows = one_step(n, covariates, u=u, **columns)
+    weighted = weighed(study, rows)
+    assert broken(weighted)["PAIR"].advice == "Taken out of the sums: u at action 1."
+    assert broken(weighted)["PAIR"].measured == '6 patients in a cell of columns "u" and "v" at action 1'
+    assert sum(weighted.kept.rank) == sum(weighted.kept.possible_rank) - 1
+    counted = {"secure_sum": True, "max_patients": 5000}
+    study, rows = one_step(n, covariates, disclosure=counted, u=u, **columns)
+    common = study.combine_counts([count_message(study, rows)] * 3)
+    assert common.functions == ((0, 1, (0,)),)
+
+
+def test_sums_are_uneven_where_a_function_is_told_of_at_some_actions_only():
+    study, rows = one_step(600)
+    features, exact = study.feature_map, fit_message(study, rows).summary.sums.schur
+    design = Design(features, (0, 1, 2))
+    at_one, everywhere = design.within(1), [unit for unit in design.units if unit.functions == (0,)]
+    assert not is_uneven(features, exact)
+    assert not is_uneven(features, np.zeros_like(exact))
+    for out, uneven in ((at_one[:1], True), (at_one, True), (everywhere, False)):
+        rest = fit_message(study, rows).summary.sums.without_directions(
+            [Removed(0, (), tuple(map(tuple, directions_of(out, len(exact[0])).tolist())))]
+        )
+        assert is_uneven(features, rest.schur) is uneven
 
 
 def test_what_the_site_keeps_to_itself_is_not_looked_at():

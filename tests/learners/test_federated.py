@@ -12,6 +12,7 @@ from fdtr.algebra.pessimism import NoiseUnits
 from fdtr.errors import OtherStudy, WrongSite
 from fdtr.learners import federated
 from fdtr.learners.federated import fit_with_each
+from fdtr.learners.local import fit_local as fit_alone
 from fdtr.site import others_in
 from fdtr.site.fitting import fit_federated, fit_local
 from fdtr.site.rows import read_trajectories
@@ -194,12 +195,26 @@ def test_rows_may_be_a_part_of_the_patients_while_own_stays_what_was_sent():
     np.testing.assert_allclose(fit.theta, expected.theta, rtol=1e-9)
 
 
+def test_an_own_penalty_is_that_of_the_site_alone_with_the_estimates_of_all():
+    study = make_study()
+    sites = make_sites(study, {"a": 60, "b": 70, "c": 50})
+    local = {name: fit_local(study, rows).summary for name, rows in sites.items()}
+    others = others_in(study, combine(local.values()), local["a"])
+    settings = settings_of(study, ridge=0.1, pessimism=0.002)
+    own = replace(settings, own_penalty=True)
+    fits = [federated.fit_federated(sites["a"], study.feature_map, each, others) for each in (settings, own)]
+    alone = fit_alone(sites["a"], study.feature_map, settings)
+    np.testing.assert_array_equal(fits[1].theta[-1], fits[0].theta[-1])  # before any penalty has a part in it
+    np.testing.assert_array_equal(fits[1].precision, alone.precision)
+    assert fits[1].penalties == alone.penalties != fits[0].penalties
+
+
 @pytest.mark.parametrize("share", ["value", "reward"])
 def test_fits_with_several_penalties_at_once_are_the_separate_fits(share):
     study = make_study(ends={"death": 0.0, "discharge": 1.0})
     sites = make_sites(study, {"a": 60, "b": 70, "c": 50}, ragged=True)
     local = {name: fit_local(study, rows).summary for name, rows in sites.items()}
-    others = others_in(combine(local.values()), local["a"])
+    others = others_in(study, combine(local.values()), local["a"])
     tried = (0.01, 0.0, NoiseUnits(0.03), 0.002, NoiseUnits(0.1))
     at = settings_of(study, ridge=0.1, pessimism=0.001)
     together = fit_with_each(sites["a"], study.feature_map, at, others, 0.5, share, tried)

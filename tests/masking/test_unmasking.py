@@ -113,7 +113,7 @@ def test_a_plain_total_is_used_as_it_is():
     assert plain.resolution == 0.0
     assert masked.resolution > 0.0
     assert (masked - own["a"]).resolution == masked.resolution
-    assert others_in(plain, summaries["a"]).schur.tobytes() == (plain - summaries["a"]).sums.schur.tobytes()
+    assert others_in(study, plain, summaries["a"]).schur.tobytes() == (plain - summaries["a"]).sums.schur.tobytes()
 
 
 def test_only_what_went_in_can_be_subtracted():

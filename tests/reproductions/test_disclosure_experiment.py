@@ -184,6 +184,16 @@ def test_a_trial_values_three_methods_and_counts_what_was_sent():
     assert again.span == pytest.approx(found.span, abs=1e-6)
 
 
+def test_a_secure_sum_is_valued_on_the_same_patients():
+    spec = replace(CASE.spec, n_sites=3, horizon=2, n_actions=2)
+    trial = Trial(spec, (40,), seeds_of(4, 0), fresh=100)
+    secure = disclosure.SecureTrial(**vars(trial))
+    found, together = disclosure.run_trial(trial), disclosure.run_trial(secure)
+    alone, all_sums = METHODS.index(ALONE), METHODS.index(ALL_SUMS)
+    np.testing.assert_array_equal(together.values[40][:, [alone, all_sums]], found.values[40][:, [alone, all_sums]])
+    assert together.sent[40][:, 0].sum() > found.sent[40][:, 0].sum()  # what may not leave alone leaves together
+
+
 def made_up(allowed, all_sums=1.5, alone=1.4, n=500):
     """Two sites where clinicians reach 1 and the optimum 2; both sent three of four directions."""
     values = np.tile([allowed, all_sums, alone], (2, 1))
@@ -222,7 +232,8 @@ def test_a_cell_that_misses_its_limit_is_named(allowed, n, named):
 
 def test_every_trial_and_look_is_kept_under_a_name_of_its_own():
     plan = disclosure.plan_of()
-    keys = [job.key for job in (*admission.looks(0, quick=False, clif=True), *plan.trials())]
+    secure = [disclosure.SecureTrial(**vars(trial)) for trial in disclosure.secure_plan_of(plan).trials()]
+    keys = [job.key for job in (*admission.looks(0, quick=False, clif=True), *plan.trials(), *secure)]
     assert len(set(keys)) == len(keys)
     assert {(case.called, case.shape) for case in plan.cases} >= {("valid", "(8,6,15,5)"), ("valid", "(20,2,5,5)")}
     assert METHODS[0] == ALLOWED

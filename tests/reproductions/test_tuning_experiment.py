@@ -171,7 +171,7 @@ def site_fits(trial: Trial):
     local = {site: fit_local(study, rows) for site, rows in sites.items()}
     total = combine(fit.summary for fit in local.values())
     for place, (site, rows) in enumerate(sites.items()):
-        yield drawn, place, study, rows, others_in(total, local[site].summary), total, local[site]
+        yield drawn, place, study, rows, others_in(study, total, local[site].summary), total, local[site]
 
 
 def test_methods_and_fixed_settings_are_valued_at_every_site(trial):

@@ -7,16 +7,16 @@ import pyarrow as pa
 import pytest
 
 from fdtr.algebra.pessimism import NoiseUnits
-from fdtr.learners import local
+from fdtr.learners import federated, local
 from fdtr.learners.backward import Settings
 from fdtr.simulation import DiscreteSpec, WorldSpec, make_discrete_world, make_world
 from fdtr.site import message_settings
 from fdtr.site.fitting import fit_federated, fit_local, fit_message
 from fdtr.site.rows import read_trajectories, tuning_folds
-from fdtr.site.settings_choice import choose_alone, choose_together, reference
+from fdtr.site.settings_choice import choose_alone, choose_together, reference, settings_for
 from fdtr.study import Study
 from fdtr.summary import combine
-from fdtr.tuning import Candidate, Choice, UsualCare, ladder, usual_care
+from fdtr.tuning import Candidate, Choice, OwnPenalty, UsualCare, ladder, usual_care
 from random_tables import make_sites, make_study
 from tuned_sites import AUTO, others_of, values_after
 
@@ -138,6 +138,31 @@ def test_pessimism_follows_from_usual_care(study, sites, monkeypatch):
     assert (UsualCare(None).better, UsualCare(None).closer) == (False, False)
     assert "a bolder policy advises did better still" in UsualCare(1.7, bolder=1.1).in_words("A")
     assert (UsualCare(1.7, bolder=1.1).closer, UsualCare(1.7, bolder=0.9).closer) == (False, True)
+
+
+def test_a_site_takes_its_own_penalty_where_uneven_sums_give_worse_advice(study, sites, monkeypatch):
+    auto = make_study(ends=study.ends, learning=AUTO | {"sharing": 1.0, "share": "value"})
+    rows, even = sites["a"], others_of(auto, sites, "a")
+    uneven = replace(even, uneven=True)
+    assert choose_together(auto, rows, even).own_penalty is None
+    judged = choose_together(auto, rows, uneven)
+    settings = settings_for(auto, judged)
+
+    def fit(part):
+        each = [replace(settings, own_penalty=own) for own in (False, True)]
+        return [federated.fit_federated(part, auto.feature_map, one, uneven).bounds for one in each]
+
+    bounds = reference(auto, rows, uneven, 1.0)
+    t = usual_care.compare_policies(rows, auto.feature_map, tuning_folds(auto, rows), bounds, fit)
+    assert judged.own_penalty == OwnPenalty(t)
+    for statistic, taken in ((0.6, True), (0.4, False), (None, False)):
+        monkeypatch.setattr(usual_care, "compare_policies", lambda *_, t=statistic: t)
+        choice = choose_together(auto, rows, uneven)
+        assert settings_for(auto, choice).own_penalty is taken
+        assert choice.reasons("A")[-1] == OwnPenalty(statistic).in_words("A")
+    for learning in (AUTO | {"share": "reward", "sharing": 1.0}, AUTO | {"sharing": 0.0}, AUTO | {"pessimism": 0.002}):
+        other = make_study(ends=study.ends, learning=learning)
+        assert choose_together(other, rows, uneven).own_penalty is None
 
 
 @pytest.mark.parametrize("ragged", [False, True])

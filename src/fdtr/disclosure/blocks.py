@@ -9,6 +9,7 @@ A `Unit` is one function of the shared covariates in one block, or the reference
 taking it out of S treats its effect as the site's own.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -133,6 +134,18 @@ def directions_of(units: Sequence[Unit], n_shared: int) -> Array:
     return np.hstack([np.zeros((n_shared, 0)), *(unit.directions for unit in units)])
 
 
+def in_most(pairs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> tuple[int, ...]:
+    """The column that is in most of the `pairs`; of two that are in as many, the later one of the study.
+
+    Taken out again and again, it leaves no pair, and few columns go.
+
+    >>> in_most([((0,), (1,)), ((0,), (2,)), ((3,), (4,))])
+    (0,)
+    """
+    times = Counter(column for pair in pairs for column in pair)
+    return max(times, key=lambda column: (times[column], column))
+
+
 def all_units(features: FeatureMap) -> tuple[Unit, ...]:
     """What the hub can tell apart: units where every action is in use, and the reference levels."""
     design = Design(features, tuple(range(features.n_actions)))
@@ -195,6 +208,14 @@ def absent(features: FeatureMap, total: Sums) -> tuple[Removed, ...]:
                 names.append("combinations of columns")
             removed.append(Removed(step, tuple(names), tuple(map(tuple, nothing.tolist()))))
     return tuple(removed)
+
+
+def is_uneven(features: FeatureMap, schur: Array) -> bool:
+    """Whether S (H, d0, d0) tells of a function at some actions of a step, and at others not."""
+    by_function: dict[tuple[int, ...], list[Unit]] = {}
+    for unit in all_units(features):
+        by_function.setdefault(unit.functions, []).append(unit)
+    return any(len({_is_in(step, unit) for unit in units}) > 1 for step in schur for units in by_function.values())
 
 
 def _is_in(schur: Array, unit: Unit) -> bool:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import container
-from fdtr.disclosure.blocks import Design, Unit, describe
+from fdtr.disclosure.blocks import Design, Unit, describe, in_most
 from fdtr.disclosure.rules import Rules, largest_share, numbers_told, outcomes_for, patients_for
 from fdtr.errors import ProtocolViolation
 from fdtr.features import FeatureMap
@@ -346,15 +346,19 @@ class _StepCounts:
             position = self.layout.references.index(unit.functions)
             if any(self._shows_few("references", enough, group, position) for group in self._at(unit)):
                 self._absorb(unit)
-        for position, (first, second) in enumerate(self.layout.pairs):
-            for block in self.blocks:
-                groups = self._groups if block is None else [[block]]
-                few = any(
-                    self._shows_few("pairs", enough, group, position, cell) for group in groups for cell in range(4)
-                )
-                if few and self._is_left(block, first) and self._is_left(block, second):
-                    for unit in self._units_of(block, second):
-                        self._absorb(unit)
+        for block in self.blocks:
+            self._take_out_pairs(block, enough)
+
+    def _take_out_pairs(self, block: int | None, enough: int) -> None:
+        groups = self._groups if block is None else [[block]]
+        small = [
+            pair
+            for position, pair in enumerate(self.layout.pairs)
+            if any(self._shows_few("pairs", enough, group, position, cell) for group in groups for cell in range(4))
+        ]
+        while left := [pair for pair in small if all(self._is_left(block, functions) for functions in pair)]:
+            for unit in self._units_of(block, in_most(left)):
+                self._absorb(unit)
 
     def _left_in(self, kind: str, group: list[int], *place: int) -> int:
         """T − (1 + t) M of a count, over the actions of a group."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.pessimism import LowerBound
 from fdtr.algebra.schur import as_own, eliminate, leverage_map, present, rank_beside
-from fdtr.disclosure.blocks import Design, Unit, describe, directions_of
+from fdtr.disclosure.blocks import Design, Unit, describe, directions_of, in_most
 from fdtr.disclosure.facts import (
     Cells,
     Pair,
@@ -287,15 +287,13 @@ class StepPlan:
                 self.take_out(block, functions, "REF")
 
     def _repair_pairs(self, block: int | None, group: int) -> None:
-        for pair in self.pairs:
-            if pair.group != group or pair.count >= self.rules.min_cell:
-                continue
-            if all(self._is_left(block, functions) for functions in (pair.first, pair.second)):
-                first, second = (label_of(self.features, functions[0]) for functions in (pair.first, pair.second))
-                self._note_cell(
-                    "PAIR", pair.count, f'in a cell of columns "{first}" and "{second}"{self._at_group(group)}'
-                )
-                self.take_out(block, pair.second, "PAIR")
+        small = [pair for pair in self.pairs if pair.group == group and pair.count < self.rules.min_cell]
+        while left := [p for p in small if self._is_left(block, p.first) and self._is_left(block, p.second)]:
+            rarest = min(left, key=lambda pair: pair.count)
+            first, second = (label_of(self.features, functions[0]) for functions in (rarest.first, rarest.second))
+            where = f'in a cell of columns "{first}" and "{second}"{self._at_group(group)}'
+            self._note_cell("PAIR", rarest.count, where)
+            self.take_out(block, in_most([(pair.first, pair.second) for pair in left]), "PAIR")
 
     def _is_left(self, block: int | None, functions: tuple[int, ...]) -> bool:
         """Whether a function, or a reference level, shows in a block: neither is it out, nor all of its functions."""

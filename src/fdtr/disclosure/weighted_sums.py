@@ -14,9 +14,9 @@ and r independent directions, by p = r(r+5)/2 + 2 numbers that the block tells: 
 
 A broken rule is repaired in a fixed order: take a function of a shared covariate out of a block, as if its effect were
 the site's own; leave out the rows of a block; let the rows of a few patients who are far out count less; withhold the
-step. The last function of the study goes first. What was repaired shows in the message as zeros, which mean "none, or
-too few". In a secure sum nobody reads a site's sums, and all rules but ACTION for rare actions and LEVERAGE are judged
-on the total (`total_counts`).
+step. The last function of the study goes first; of those in small pairs, the one that is in most. What was repaired
+shows in the message as zeros, which mean "none, or too few". In a secure sum nobody reads a site's sums, and all rules
+but ACTION for rare actions and LEVERAGE are judged on the total (`total_counts`).
 """
 
 from collections.abc import Sequence

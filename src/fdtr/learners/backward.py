@@ -31,7 +31,8 @@ Array = NDArray[np.float64]
 class Settings:
     """Tuning constants of the paper's (13): `pessimism` c, `ridge` λ, `failure_probability` ξ; `misspecification` η.
 
-    `pessimism` may also be in units of noise: `NoiseUnits(0.03)`.
+    `pessimism` may also be in units of noise: `NoiseUnits(0.03)`. With `own_penalty` the penalty comes from the site's
+    own rows alone, whoever θ is estimated with.
 
     >>> Settings(pessimism=0.005, ridge=1.0, failure_probability=0.99, misspecification=0.0).ridge
     1.0
@@ -41,6 +42,7 @@ class Settings:
     ridge: float
     failure_probability: float
     misspecification: float
+    own_penalty: bool = False
 
     def with_pessimism_times(self, factor: float) -> "Settings":
         """These settings with the pessimism multiplied."""

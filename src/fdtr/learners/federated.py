@@ -8,8 +8,9 @@ complements (`fdtr.algebra.schur`), which are also what (11) adds to Λ. With a 
 where w = 1 is the paper and w = 0 is LDTR. The penalty is (12) with α of (13) at N = N_w (`fdtr.algebra.pessimism`).
 
 `share = "reward"` estimates the effects on the reward with the others and those on the next value at the site alone,
-with the local penalty. It is valid where a shared covariate predicts the next state (a static one such as age), which
-breaks (1).
+with the local penalty, that of Λ + λI and n. It is valid where a shared covariate predicts the next state (a static one
+such as age), which breaks (1). `Settings.own_penalty` takes the local penalty with θ of (10): where disclosure rules
+leave S⁻ᵏ uneven, Γ is smaller at the treatments that it tells of, which are the frequent ones.
 """
 
 from collections.abc import Sequence
@@ -34,13 +35,15 @@ class Others:
     """The other sites' sums.
 
     `schur` (H, d0, d0) is S⁻ᵏ, `schur_moment` (H, d0) is s⁻ᵏ, `schur_reward` (H, d0) is s⁻ᵏ of the rewards alone, and
-    `n` is the number of their patients at the first step.
+    `n` is the number of their patients at the first step. `uneven` says that disclosure rules left some effects at some
+    actions only.
     """
 
     schur: Array
     schur_moment: Array
     schur_reward: Array
     n: float
+    uneven: bool = False
 
 
 def fit_federated(
@@ -70,18 +73,24 @@ def fit_with_each(
         precision = precision_with_others(sums[0].gram, others.schur[h], sharing, settings.ridge)
         moments = moment_with_others(moments_of(sums), others.schur_moment[h][:, None], sharing)
         lower = factor(precision)
-        return Solution(solve(lower, moments), precision, lower)
+        penalised = alone(sums[0]) if settings.own_penalty else (precision, lower)
+        return Solution(solve(lower, moments), *penalised)
 
     def share_rewards(h: int, sums: Sequence[StepStatistics]) -> Solution:
         together = precision_with_others(sums[0].gram, others.schur[h], sharing, settings.ridge)
         moment = moment_with_others(sums[0].reward_moment, others.schur_reward[h], sharing)
         reward_part = solve(factor(together), moment)
-        alone = sums[0].gram + settings.ridge * np.eye(features.n_features)
-        lower = factor(alone)
+        precision, lower = alone(sums[0])
         values = np.column_stack([step.value_moment for step in sums])
-        return Solution(reward_part[:, None] + solve(lower, values), alone, lower)
+        return Solution(reward_part[:, None] + solve(lower, values), precision, lower)
 
-    n = rows.n_patients + (sharing * others.n if share == "value" else 0.0)
+    def alone(sums: StepStatistics) -> tuple[Array, Array]:
+        """Λ + λI, and its factor."""
+        precision = sums.gram + settings.ridge * np.eye(features.n_features)
+        return precision, factor(precision)
+
+    own_penalty = settings.own_penalty or share == "reward"
+    n = rows.n_patients + (0.0 if own_penalty else sharing * others.n)
     solve_step = share_values if share == "value" else share_rewards
     return fit_backward(rows, features, solve_step, settings, n, pessimisms)
 

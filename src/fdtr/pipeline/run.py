@@ -244,4 +244,5 @@ def tune(
     else:
         own = own or recomputed(study, data, total)
         summaries = {own.site: own}
-    return {site: choose_together(study, rows, others_in(total, summaries[site])) for site, rows in sites.items()}
+    others = {site: others_in(study, total, summaries[site]) for site in sites}
+    return {site: choose_together(study, rows, others[site]) for site, rows in sites.items()}

@@ -10,8 +10,8 @@
 >>> summaries = {name: fdtr.fit_local(study, rows).summary for name, rows in sites.items()}
 >>> total, own, rows = fdtr.combine(summaries.values()), summaries["site-1"], sites["site-1"]
 >>> message_settings(study)
-Settings(pessimism=0.0005, ridge=0.01, failure_probability=0.99, misspecification=0.0)
->>> others = others_in(total, own)
+Settings(pessimism=0.0005, ridge=0.01, failure_probability=0.99, misspecification=0.0, own_penalty=False)
+>>> others = others_in(study, total, own)
 >>> others.n
 400.0
 >>> scores = score_together(study, rows, others)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fdtr import __version__
 from fdtr.algebra.pessimism import NoiseUnits
 from fdtr.disclosure import judge, withheld_steps
+from fdtr.disclosure.blocks import is_uneven
 from fdtr.disclosure.facts import measure
 from fdtr.disclosure.noise import Cost, expected_ratio, gaussian_noise, noise_scale
 from fdtr.errors import NotRepeatable, OtherStudy, WrongSite
@@ -162,7 +163,7 @@ def fit_federated(
         if own.site != rows.site:
             raise WrongSite(f"The rows are of site {rows.site!r}, the summary to subtract is that of {own.site!r}.")
     study.check_shape(total.sums.horizon, total.sums.n_shared)
-    others = others_in(total, own)
+    others = others_in(study, total, own)
     log.info("site %s: fitting with %d others", rows.site, len({*total.sites} - {rows.site}))
     choice = choose_together(study, rows, others)
     chosen, settings = choice.candidate, settings_for(study, choice)
@@ -181,14 +182,18 @@ def recomputed(study: Study, rows: Trajectories, total: Total) -> SiteSummary:
     )
 
 
-def others_in(total: Total, own: SiteSummary | None) -> federated.Others:
+def others_in(study: Study, total: Total, own: SiteSummary | None) -> federated.Others:
     """The other sites' sums: the total minus the site's own summary, without the mean weight of their rows.
 
-    `own` is None for a site that sent nothing.
+    `own` is None for a site that sent nothing. Only rules for weighted messages leave sums uneven.
     """
     rest, weight = (total if own is None else total - own).significant, total.mean_weight
     return federated.Others(
-        rest.schur / weight, rest.schur_moment / weight, rest.schur_reward / weight, float(rest.n[0])
+        rest.schur / weight,
+        rest.schur_moment / weight,
+        rest.schur_reward / weight,
+        float(rest.n[0]),
+        uneven=weight < 1 and is_uneven(study.feature_map, total.sums.schur),
     )
 
 
@@ -216,7 +221,11 @@ def as_policy(study: Study, site: str, method: str, fit: Fit, chosen: Candidate,
         precision=fit.precision,
         scale=tuple(penalty.scale for penalty in fit.penalties),
         offset=fit.penalties[0].offset,
-        settings={"pessimism": _as_written(settings.pessimism), **vars(chosen)},
+        settings={
+            "pessimism": _as_written(settings.pessimism),
+            **vars(chosen),
+            **({"penalty": "own"} if settings.own_penalty else {}),
+        },
     )
 
 

@@ -13,7 +13,7 @@ from fdtr.learners.backward import Fit, Settings
 from fdtr.site.rows import tuning_folds
 from fdtr.study import Study, sections
 from fdtr.trajectories import Trajectories
-from fdtr.tuning import Candidate, Choice, Scores, UsualCare, ladder, usual_care
+from fdtr.tuning import Candidate, Choice, OwnPenalty, Scores, UsualCare, ladder, usual_care
 
 log = logging.getLogger("fdtr.site")
 
@@ -74,7 +74,8 @@ def settings_for(study: Study, choice: Choice) -> Settings:
     pessimism = choice.usual_care.pessimism if choice.usual_care else _fixed_pessimism(study)
     if pessimism is None:
         raise ValueError("The study leaves pessimism open, and the choice does not say how usual care did.")
-    return settings_of(study, choice.candidate.ridge, pessimism)
+    own_penalty = choice.own_penalty is not None and choice.own_penalty.taken
+    return replace(settings_of(study, choice.candidate.ridge, pessimism), own_penalty=own_penalty)
 
 
 def settings_of(study: Study, ridge: float, pessimism: float | NoiseUnits) -> Settings:
@@ -110,10 +111,14 @@ def _choose(
         # Later values are those of the site alone where it estimates them alone.
         later = bounds(1.0 if chosen.sharing and chosen.share == "value" else 0.0)
         choice = replace(choice, usual_care=_judge_care(study, rows, chosen, others, later))
+        if others.uneven and chosen.sharing and chosen.share == "value":
+            choice = replace(choice, own_penalty=_judge_penalty(study, rows, choice, others, later))
     if choice.rungs or choice.usual_care:
         log.info("site %s: chose λ = %g, w = %g, sharing %ss", rows.site, chosen.ridge, chosen.sharing, chosen.share)
     if choice.usual_care:
         log.info("site %s: chose noise = %g", rows.site, choice.usual_care.pessimism.noise)
+    if choice.own_penalty:
+        log.info("site %s: %s penalty", rows.site, "own" if choice.own_penalty.taken else "common")
     return choice
 
 
@@ -133,6 +138,21 @@ def _judge_care(
         return [fit.bounds for fit in fits]
 
     return replace(care, bolder=usual_care.compare_policies(rows, features, folds, reference, fit))
+
+
+def _judge_penalty(
+    study: Study, rows: Trajectories, choice: Choice, others: federated.Others, reference: Sequence[LowerBound]
+) -> OwnPenalty:
+    """Whether patients fared better with the advice of the site's own penalty than with that of uneven sums."""
+    chosen, settings = choice.candidate, settings_for(study, choice)
+
+    def fit(part: Trajectories) -> list[Sequence[LowerBound]]:
+        each = [replace(settings, own_penalty=own) for own in (False, True)]
+        fits = [federated.fit_federated(part, study.feature_map, one, others, chosen.sharing) for one in each]
+        return [fit.bounds for fit in fits]
+
+    folds = tuning_folds(study, rows)
+    return OwnPenalty(usual_care.compare_policies(rows, study.feature_map, folds, reference, fit))
 
 
 def _score(

@@ -208,7 +208,7 @@ def check_total(study: Study, rows: Trajectories, total: Total, own: SiteSummary
     candidates = tuple(Candidate(settings.ridge, w, share) for w in (0.0, weight))
     folds = assign_folds(rows.units.to_pylist(), learning.seed, _CHECK_FOLDS, _CHECK_PURPOSE)
     sums = sum_folds(rows, features, folds, [local.fit_local(rows, features, settings).bounds])
-    scores = score(sums, others_in(total, own), features.n_shared, features.main_effects, candidates)
+    scores = score(sums, others_in(study, total, own), features.n_shared, features.main_effects, candidates)
     return compare_held_out(*scores.error)
 
 
@@ -225,7 +225,7 @@ def vary(
     study: Study, rows: Trajectories, total: Total, own: SiteSummary | None, fitted: FederatedFit
 ) -> tuple[Variation, ...]:
     """Vary the pessimism with the chosen w, then w with that pessimism; λ and what is shared stay as chosen."""
-    others, chosen, usual = others_in(total, own), fitted.chosen, fitted.settings
+    others, chosen, usual = others_in(study, total, own), fitted.chosen, fitted.settings
     values: list[tuple[Literal["pessimism", "w"], float]] = [("pessimism", multiple) for multiple in MULTIPLES]
     variations = []
     for setting, value in [*values, *(("w", weight) for weight in WEIGHTS)]:

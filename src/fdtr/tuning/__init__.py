@@ -15,6 +15,6 @@ Candidate(ridge=0.01, sharing=1.0, share='value')
 """
 
 from fdtr.tuning.ladder import Candidate, Choice, Rung, Scores, candidates_of, choose
-from fdtr.tuning.usual_care import UsualCare
+from fdtr.tuning.usual_care import OwnPenalty, UsualCare
 
-__all__ = ["Candidate", "Choice", "Rung", "Scores", "UsualCare", "candidates_of", "choose"]
+__all__ = ["Candidate", "Choice", "OwnPenalty", "Rung", "Scores", "UsualCare", "candidates_of", "choose"]

@@ -36,7 +36,7 @@ from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import StepStatistics, accumulate_each
 from fdtr.learners.federated import Others
 from fdtr.trajectories import Trajectories
-from fdtr.tuning.usual_care import UsualCare
+from fdtr.tuning.usual_care import OwnPenalty, UsualCare
 
 Array = NDArray[np.float64]
 Share = Literal["value", "reward"]
@@ -246,8 +246,9 @@ class Choice:
     """What the folds chose: the `candidate`, and all `rungs` of the ladder from the most sharing to none.
 
     There are no rungs where the study leaves nothing open. `usual_care` says how usual care did; it is None where the
-    study fixes the pessimism. `few` says whether the site has few patients for the number of features. `error` is the
-    held-out error of the best of all.
+    study fixes the pessimism. `own_penalty` says whether the penalty is the site's own; it is None where that is no
+    question. `few` says whether the site has few patients for the number of features. `error` is the held-out error of
+    the best of all.
 
     >>> rungs = (Rung(Candidate(0.01, 1.0, "value"), 0.4, 0.1), Rung(Candidate(0.01, 0.3, "value"), 0.0, 0.0))
     >>> Choice(rungs[1].candidate, rungs).in_words("Ashford")
@@ -257,12 +258,14 @@ class Choice:
     candidate: Candidate
     rungs: tuple[Rung, ...]
     usual_care: UsualCare | None = None
+    own_penalty: OwnPenalty | None = None
     few: bool = False
     error: float = math.nan
 
     def reasons(self, site: str) -> list[str]:
-        """How far a site shares, how near to usual care it stays where that was open, and why: a sentence for each."""
-        return [self.in_words(site), *([self.usual_care.in_words(site)] if self.usual_care else [])]
+        """How far a site shares, how near to usual care it stays, whose penalty it takes, and why, as far as chosen."""
+        judged = [part for part in (self.usual_care, self.own_penalty) if part is not None]
+        return [self.in_words(site), *(part.in_words(site) for part in judged)]
 
     def relative(self, criterion: float) -> float:
         """A rung's excess or tolerance as a share of `error`; NaN where that is 0, as with outcomes that are all 0."""

@@ -3,6 +3,10 @@
 Pessimism is larger where patients who got what clinicians usually give fared better (`judge_usual_care`), unless those
 who got what the less pessimistic policy advises did better than those who got what the other advises
 (`compare_policies`).
+
+Where disclosure rules leave the other sites' sums uneven, these tell of some treatments only, and FDTR's penalty is
+smaller at these: they would be advised because others may tell of them. Held-out patients then judge whether the site's
+own penalty gives better advice (`OwnPenalty`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +32,9 @@ CRITICAL = 1.645
 
 BOLDER = 1.0
 """Standard errors by which a bolder policy's advice has to do better: a preference for usual care, and not a test."""
+
+GUARD = 0.5
+"""Standard errors by which the advice with a site's own penalty has to do better, as in the ladder."""
 
 SHRINKAGE = 0.001
 """Ridge of the models of care, relative to the Gram's diagonal."""
@@ -82,6 +89,32 @@ class UsualCare:
             f"{site} does not stay closer to usual care: no clear sign that patients who got it fared better than "
             "others like them."
         )
+
+
+@dataclass(frozen=True)
+class OwnPenalty:
+    """Whether a site's own penalty gives better advice than that of uneven sums, with the same estimates.
+
+    `statistic` compares the two policies where they differ (`compare_policies`): above 0, patients fared better with
+    the advice of the own penalty. It is None where they were not compared, or advise the same.
+
+    >>> OwnPenalty(0.7).taken, OwnPenalty(0.3).taken, OwnPenalty(None).taken
+    (True, False, False)
+    """
+
+    statistic: float | None
+
+    @property
+    def taken(self) -> bool:
+        """Whether the site's own penalty is taken."""
+        return self.statistic is not None and self.statistic > GUARD
+
+    def in_words(self, site: str) -> str:
+        """Which penalty a site takes, and why, in one sentence."""
+        uneven = "the other sites' sums tell of some treatments only"
+        if self.taken:
+            return f"{site} penalises by its own patients alone: {uneven}, and its patients fared better so."
+        return f"{site} penalises by all patients, although {uneven}: its own did not fare better otherwise."
 
 
 def judge_usual_care(
