@@ -29,6 +29,7 @@ from fdtr.algebra.schur import present
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.disclosure.blocks import describe
 from fdtr.disclosure.message import Kept, WeightedSums
+from fdtr.disclosure.rare_outcomes import count_standing_out, repair_lasting_outcomes
 from fdtr.disclosure.rule_leverage import MOST_SHRUNK_TOGETHER, repair_leverage
 from fdtr.disclosure.rules import Rules, Verdict, largest_share, listed, membership
 from fdtr.disclosure.total_counts import CommonRepairs, CountLayout, SiteCounts, taken_out
@@ -117,7 +118,9 @@ def _less(counts: Counts, light: Counts) -> Counts:
 
 
 def _planned(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Array) -> list[StepPlan]:
-    return [StepPlan.of(rows, features, fit, h, rules, 1.0 - rules.jitter * draws[h]) for h in range(rows.horizon)]
+    plans = [StepPlan.of(rows, features, fit, h, rules, 1.0 - rules.jitter * draws[h]) for h in range(rows.horizon)]
+    count_standing_out(plans)
+    return plans
 
 
 def _repair_alone(plans: Sequence[StepPlan], rules: Rules) -> list[Verdict]:
@@ -128,6 +131,8 @@ def _repair_alone(plans: Sequence[StepPlan], rules: Rules) -> list[Verdict]:
         plan.repair_cells()
         plan.repair_directions()
         plan.repair_outcomes()
+    repair_lasting_outcomes(plans)
+    for plan in plans:
         plan.leave_out_emptied("ACTION")
     numbers = _repair_numbers(plans, rules)
     for plan in plans:
