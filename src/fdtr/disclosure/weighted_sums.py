@@ -7,7 +7,7 @@ and r independent directions, by p = r(r+5)/2 + 2 numbers that the block tells: 
     N        enough patients at the step
     ACTION   n_a is at least `min_action`, 10 r and r(r+1): against solving for rows, outcomes and weights
     CELL, NONZERO, REF, PAIR   no few patients who differ in a shared column, in a reference level, in two columns, or
-             in their reward
+             in an outcome, at a step or over all steps (`rare_outcomes`)
     NUMBERS  Σ over steps of p/n_a is at most 2 Φ⁻¹(`max_membership`)²: against telling who is in the sums
     LEVERAGE one row's leverage is at most 1.4/√n_a and `max_leverage`, and over the steps of a patient Σ n_a h²/2 is at
              most what NUMBERS allows: against finding a patient who is far out
