@@ -20,6 +20,12 @@ from fdtr.trajectories import Chunk, Step, Trajectories
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
+_NEAR, _ALMOST_ALL = 0.1, 0.8
+"""A column has two values if this share on each side is nearer to one of two values than a tenth of their distance."""
+
+_LOOKED_AT, _FAR_OUT = 1000, 10
+"""How many patients of a group say whether a column has two values; so many at each end have no say in it."""
+
 
 def measure(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules) -> list[StepFacts]:
     """The facts of every step that `rules` will judge; `fit` is the local fit of these `rows` behind the sums."""
@@ -105,13 +111,14 @@ class Cells:
 
     `rarer` counts the patients at the rarer value of a column with two values. For other columns `apart` counts those
     not at zero or those not at the most common value, whichever are fewer; it is exact if a rule refuses. `binary` says
-    which columns have two values within a group, and `high` is the larger one.
+    which columns have two values within a group, `low` and `high`.
     """
 
     n: Counts
     rarer: Counts
     apart: Counts
     binary: NDArray[np.bool_]
+    low: Array
     high: Array
 
 
@@ -126,7 +133,7 @@ def count_cells(step: Step, features: FeatureMap, groups: NDArray[np.intp], enou
         sizes += np.bincount(groups[chunk.actions], minlength=n_groups)
     if not parts:
         none = np.zeros((n_groups, m), np.int64)
-        return Cells(sizes, none, none, none.astype(bool), none.astype(float))
+        return Cells(sizes, none, none, none.astype(bool), none.astype(float), none.astype(float))
     lows, highs = np.stack([part.low for part in parts]), np.stack([part.high for part in parts])
     low, high = lows.min(axis=0), highs.max(axis=0)
     at_low = np.where(lows == low, [part.at_low for part in parts], 0).sum(axis=0)
@@ -139,6 +146,7 @@ def count_cells(step: Step, features: FeatureMap, groups: NDArray[np.intp], enou
         rarer=np.where(binary, np.minimum(at_low, at_high), 0),
         apart=np.where(varies & ~binary, np.minimum(nonzero, unusual), 0),
         binary=binary,
+        low=low,
         high=high,
     )
 
@@ -236,22 +244,24 @@ def count_pairs(
 ) -> list[Pair]:
     """The smallest non-empty cell of each pair of two-valued columns, within a group; a second pass.
 
+    Columns whose values are almost all near one of two count as well: few other values hide no cell.
+
     `columns` are the rows of ψ to look at, all by default. With `references` the reference level of a categorical
     covariate counts as a column, and pairs of one covariate are left out.
     """
     looked = range(features.n_functions) if columns is None else columns
     categorical = _reference_blocks(features, looked) if references else []
-    indicators = [[*((j,) for j in looked if binary[j]), *map(_functions, categorical)] for binary in cells.binary]
-    n_columns = [
-        int(binary[list(looked)].sum()) for binary in cells.binary
-    ]  # the indicators after these are references
+    middle = _middles(step, features, groups, cells)
+    two = ~np.isnan(middle)
+    indicators = [[*((j,) for j in looked if of_group[j]), *map(_functions, categorical)] for of_group in two]
+    n_columns = [int(of_group[list(looked)].sum()) for of_group in two]  # the indicators after these are references
     joint = [np.zeros((len(some), len(some))) for some in indicators]  # patients at both
 
     def count(chunk: Chunk) -> list[tuple[int, Array]]:
         counts = []
         for group, psi in _grouped(features.psi(chunk.states), groups[chunk.actions], len(indicators)):
             some = indicators[group]
-            rows = [psi[j] == cells.high[group, j] for (j,) in some[: n_columns[group]]]
+            rows = [psi[j] > middle[group, j] for (j,) in some[: n_columns[group]]]
             rows += [~psi[list(functions)].any(axis=0) for functions in some[n_columns[group] :]]
             at = np.array(rows, np.float64).reshape(len(rows), psi.shape[1])
             counts.append((group, np.dot(at, at.T)))
@@ -277,6 +287,42 @@ def count_pairs(
             if len(filled) and not (references and covariate[first[0]] == covariate[second[0]]):
                 pairs.append(Pair(int(filled.min()), group, first, second, tuple(map(int, table[order, i, j]))))
     return pairs
+
+
+def _middles(step: Step, features: FeatureMap, groups: NDArray[np.intp], cells: Cells) -> Array:
+    """Between which values each column of ψ has two within a group, (G, m); NaN where it has not.
+
+    The first patients of a group say whether almost all values are near one of two.
+    """
+    n_groups = int(groups.max()) + 1
+    middle = np.full((n_groups, features.n_functions), np.nan)
+    for whole in step.chunks(max(step.n, 1)):
+        members = groups[whole.actions]
+        first = np.concatenate([np.flatnonzero(members == group)[:_LOOKED_AT] for group in range(n_groups)])
+        psi = features.psi(np.take(whole.states, first, axis=1))
+        for group, block in _grouped(psi, members[first], n_groups):
+            middle[group] = [_middle(np.sort(values)) for values in block]
+            exactly = cells.binary[group]
+            middle[group, exactly] = (cells.low[group, exactly] + cells.high[group, exactly]) / 2
+    return middle
+
+
+def _middle(values: Array) -> float:
+    """The middle between the two values that almost all of the sorted `values` (n,) are near; NaN without such two.
+
+    >>> round(_middle(np.repeat([0.0, 0.3, 1.0], [60, 5, 40])), 2), round(_middle(np.linspace(0, 1, 100)), 2)
+    (0.5, nan)
+    """
+    kept = values[_FAR_OUT : len(values) - _FAR_OUT]
+    if len(kept) < 2 or kept[0] == kept[-1]:
+        return float("nan")
+    n_low = np.arange(1, len(kept))
+    sums = np.cumsum(kept - kept[0])
+    gap = (sums[-1] - sums[:-1]) / (len(kept) - n_low) - sums[:-1] / n_low
+    cut = 1 + int(np.argmax(gap**2 * n_low * (len(kept) - n_low)))  # the two means that leave the least variance
+    low, high = float(np.median(kept[:cut])), float(np.median(kept[cut:]))
+    near = np.abs(kept - np.where(np.arange(len(kept)) < cut, low, high)) <= _NEAR * (high - low)
+    return (low + high) / 2 if min(near[:cut].mean(), near[cut:].mean()) >= _ALMOST_ALL else float("nan")
 
 
 def count_references(

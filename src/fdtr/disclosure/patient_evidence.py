@@ -30,7 +30,7 @@ def column_evidence(plan: StepPlan) -> Array:
     spread = _relative_variance(plan)
     evidence = np.zeros(len(plan.weights))
     units = [unit for unit in plan.design.units if unit not in plan.absorbed]
-    squares = _image(plan, _columns(plan, units)) ** 2
+    squares = image(plan, _columns(plan, units)) ** 2
     owners = [column for unit in units for column in [unit.action] * unit.directions.shape[1]]
     for block in plan.blocks:
         rows = plan.rows_of(block)
@@ -88,7 +88,7 @@ def _columns(plan: StepPlan, units: Sequence[Unit]) -> Array:
     return np.asarray(directions_of(units, d0).T @ residual @ extend.T @ plan.features.embeddings)
 
 
-def _image(plan: StepPlan, maps: Array) -> Array:
+def image(plan: StepPlan, maps: Array) -> Array:
     """`maps` (A, k, m) of every row's action times its ψ, (k, n)."""
     images = np.zeros((maps.shape[1], len(plan.weights)))
     start = 0
@@ -106,7 +106,7 @@ def _residuals(plan: StepPlan) -> Array:
     gram, moment, reward_moment, _ = plan.products.assembled(plan.kept_actions)
     inverse = whiten(gram).matrix
     theta = inverse @ (inverse.T @ np.column_stack([reward_moment, moment]))
-    fitted = _image(plan, theta.T @ plan.features.embeddings)
+    fitted = image(plan, theta.T @ plan.features.embeddings)
     outcomes, start = np.zeros((2, len(plan.weights))), 0
     for chunk in plan.step.chunks():
         part = slice(start, start + len(chunk.actions))

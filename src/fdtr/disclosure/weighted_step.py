@@ -55,8 +55,9 @@ class StepPlan:
     Blocks are named by the position of an action, or None for the whole step; `groups` (A,) maps actions to blocks.
     `actions` and `weights` are those of the rows, (n,); `gram` is ΦᵀΦ of the exact sums. `absorbed` units and the rows
     of actions in `left_out` are taken out. `outcomes` (G,) counts the patients whose reward is not their group's most
-    common one. `broken` says how a rule was broken, and `repairs` what it took out. `remembered` is what was
-    computed for the present rows, weights and functions.
+    common one, or fewer who stand out; `standing_out` (5, n) are these (`rare_outcomes`). `broken` says how a rule was
+    broken, and `repairs` what it took out. `remembered` is what was computed for the present rows, weights and
+    functions.
     """
 
     number: int
@@ -75,6 +76,7 @@ class StepPlan:
     weights: Array
     gram: Array
     absorbed: list[Unit] = field(default_factory=list)
+    standing_out: NDArray[np.bool_] | None = None
     left_out: set[int] = field(default_factory=set)
     withheld: bool = False
     largest_leverage: float = 0.0

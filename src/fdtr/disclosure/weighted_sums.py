@@ -7,7 +7,7 @@ and r independent directions, by p = r(r+5)/2 + 2 numbers that the block tells: 
     N        enough patients at the step
     ACTION   n_a is at least `min_action`, 10 r and r(r+1): against solving for rows, outcomes and weights
     CELL, NONZERO, REF, PAIR   no few patients who differ in a shared column, in a reference level, in two columns, or
-             in their reward
+             in an outcome, at a step or over all steps (`rare_outcomes`)
     NUMBERS  Σ over steps of p/n_a is at most 2 Φ⁻¹(`max_membership`)²: against telling who is in the sums
     LEVERAGE one row's leverage is at most 1.4/√n_a and `max_leverage`, and over the steps of a patient Σ n_a h²/2 is at
              most what NUMBERS allows: against finding a patient who is far out
@@ -29,6 +29,7 @@ from fdtr.algebra.schur import present
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.disclosure.blocks import describe
 from fdtr.disclosure.message import Kept, WeightedSums
+from fdtr.disclosure.rare_outcomes import count_standing_out, repair_lasting_outcomes
 from fdtr.disclosure.rule_leverage import MOST_SHRUNK_TOGETHER, repair_leverage
 from fdtr.disclosure.rules import Rules, Verdict, largest_share, listed, membership
 from fdtr.disclosure.total_counts import CommonRepairs, CountLayout, SiteCounts, taken_out
@@ -117,7 +118,9 @@ def _less(counts: Counts, light: Counts) -> Counts:
 
 
 def _planned(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Array) -> list[StepPlan]:
-    return [StepPlan.of(rows, features, fit, h, rules, 1.0 - rules.jitter * draws[h]) for h in range(rows.horizon)]
+    plans = [StepPlan.of(rows, features, fit, h, rules, 1.0 - rules.jitter * draws[h]) for h in range(rows.horizon)]
+    count_standing_out(plans)
+    return plans
 
 
 def _repair_alone(plans: Sequence[StepPlan], rules: Rules) -> list[Verdict]:
@@ -128,6 +131,8 @@ def _repair_alone(plans: Sequence[StepPlan], rules: Rules) -> list[Verdict]:
         plan.repair_cells()
         plan.repair_directions()
         plan.repair_outcomes()
+    repair_lasting_outcomes(plans)
+    for plan in plans:
         plan.leave_out_emptied("ACTION")
     numbers = _repair_numbers(plans, rules)
     for plan in plans:

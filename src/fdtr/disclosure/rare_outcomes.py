@@ -1,0 +1,145 @@
+"""Rule NONZERO for outcomes: how many patients stand out by what is theirs, at a step and over all steps.
+
+Whoever knows all covariates subtracts from s_r what the same value of everybody, or a function of covariates, would
+add. What is left of the reward is e, and s_r shows whose e is large if few patients have a large one. These are counted
+whose |e| is at least a quarter of the largest. With two values they are the patients with the rarer one; small
+differences among all others hide nobody. The fewest of three counts is taken: e beside the most common value (the
+median, if most have another), beside what the site's own features explain of r, and beside what all features explain.
+Y tells of V in the same way, which shows who had an early end where V is the same for all others.
+
+If the same patients stand out at all steps, as with a lasting condition, each step adds r numbers about them. So those
+who stand out at an action at any step have to be two more than the numbers of all steps together.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.algebra.schur import whiten
+from fdtr.disclosure.patient_evidence import image
+from fdtr.disclosure.rules import counted, outcomes_for
+from fdtr.disclosure.weighted_step import StepPlan
+from fdtr.learners.accumulate import future_values
+
+Array = NDArray[np.float64]
+
+STANDS_OUT = 0.25
+"""A patient stands out whose outcome differs by this share of the largest difference within a block."""
+
+_COUNTS = 5
+_ROUNDING = 1e-9
+
+
+def count_standing_out(plans: Sequence[StepPlan]) -> None:
+    """Let `outcomes` of every step count patients who stand out; fewer where they are the same at many steps.
+
+    A secure sum judges steps one by one. If patients who stand out at some step are fewer than they would be if all
+    steps had others, by a share of q, then q of a step's patients count.
+    """
+    for plan in plans:
+        for group in np.unique(plan.groups):
+            rows = plan.groups[plan.actions] == group
+            fewest = [int(marked.sum()) for marked in _marked(plan)[:, rows] if marked.any()]
+            plan.outcomes[group] = min([int(plan.outcomes[group]), *fewest])
+    if plans and not plans[0].rules.alone:
+        for group in np.unique(plans[0].groups):
+            share = _share_of_others(plans, int(group))
+            for plan in plans:
+                plan.outcomes[group] = np.ceil(plan.outcomes[group] * share - _ROUNDING)
+
+
+def repair_lasting_outcomes(plans: Sequence[StepPlan]) -> None:
+    """Take functions out of blocks until enough patients stand out for all that the steps tell of them together."""
+    actions = sorted({action for plan in plans for action in plan.kept_actions}) if plans else []
+    by_action = bool(plans) and any(plan.design.by_action for plan in plans)
+    for chosen in [[action] for action in actions] * by_action + [actions]:
+        while True:
+            places = [(plan, block) for plan in plans for block in plan.blocks if block is None or block in chosen]
+            ranks = [plan.rank(block) for plan, block in places]
+            told = [place for place, rank in zip(places, ranks, strict=True) if rank]
+            count = _fewest_over_steps(plans, told)
+            if not count or count >= outcomes_for(sum(ranks)):
+                break
+            plan, block = places[len(ranks) - 1 - int(np.argmax(ranks[::-1]))]
+            required, steps = outcomes_for(sum(ranks)), sum(rank > 0 for rank in ranks)
+            measured = f"{counted(count)} stand out by their rewards{plan.at(block)} at any of {steps} steps"
+            plan.note("NONZERO", measured, f"none or at least {required}", required / count)
+            if not plan.take_out_last(block, "NONZERO"):
+                plan.take_out_last(None, "NONZERO")
+
+
+def _fewest_over_steps(plans: Sequence[StepPlan], places: Sequence[tuple[StepPlan, int | None]]) -> int:
+    """The fewest different patients who stand out in some blocks; 0 if nobody does."""
+    n = max((plan.step.n for plan in plans), default=0)
+    unions = np.zeros((_COUNTS, n), bool)
+    for plan, block in places:
+        unions[:, : plan.step.n] |= _marked(plan) & plan.rows_of(block)
+    counts = unions.sum(axis=1)
+    return int(counts[counts > 0].min(initial=n)) if counts.any() else 0
+
+
+def _share_of_others(plans: Sequence[StepPlan], group: int) -> float:
+    """Patients of a group who stand out at some step, beside how many these were if steps had nothing in common."""
+    n = max(plan.step.n for plan in plans)
+    united, hidden = np.zeros((_COUNTS, n), bool), np.ones((_COUNTS, n))
+    for plan in plans:
+        rows = plan.groups[plan.actions] == group
+        marked = _marked(plan) & rows
+        united[:, : plan.step.n] |= marked
+        hidden[:, : plan.step.n] *= 1 - np.outer(marked.sum(axis=1) / max(int(rows.sum()), 1), rows)
+    expected = (1 - hidden).sum(axis=1)
+    shares = united.sum(axis=1)[expected > 0] / expected[expected > 0]
+    return float(min(1.0, shares.min(initial=1.0)))
+
+
+def _marked(plan: StepPlan) -> NDArray[np.bool_]:
+    """Who stands out in a group, (5, n): by r and V beside the usual value and own features, by r beside all."""
+    known = plan.standing_out
+    if known is None:
+        known = plan.standing_out = _mark(plan)
+    return known
+
+
+def _mark(plan: StepPlan) -> NDArray[np.bool_]:
+    outcomes, members = _outcomes(plan), plan.groups[plan.actions]
+    usual = np.zeros(outcomes.shape)
+    for group in np.unique(members):
+        usual[:, members == group] = np.array([_usual(values[members == group]) for values in outcomes])[:, None]
+    own, everything = _fitted(plan)
+    left = np.vstack([outcomes - usual, outcomes - own, outcomes[:1] - everything[:1]])
+    marked = np.zeros(left.shape, bool)
+    for group in np.unique(members):
+        there = np.abs(left[:, members == group])
+        largest = there.max(axis=1, keepdims=True)
+        marked[:, members == group] = (there >= STANDS_OUT * largest) & (largest > _ROUNDING)
+    return marked
+
+
+def _usual(values: Array) -> float:
+    """The most common value if half of all have it, otherwise the median."""
+    different, times = np.unique(values, return_counts=True)
+    return float(different[times.argmax()] if 2 * times.max() >= len(values) else np.median(values))
+
+
+def _outcomes(plan: StepPlan) -> Array:
+    """The rewards, and V of the next step or the worth of an end, (2, n)."""
+    outcomes, start = np.zeros((2, len(plan.actions))), 0
+    for chunk in plan.step.chunks():
+        part = slice(start, start + len(chunk.actions))
+        outcomes[0, part] = chunk.rewards
+        future_values(chunk, plan.features, [plan.following], out=outcomes[1:, part])
+        start = part.stop
+    return outcomes
+
+
+def _fitted(plan: StepPlan) -> tuple[Array, Array]:
+    """What the site's own features, and all features, explain of the rewards and of V, (2, n) each."""
+    gram, moment, reward_moment, _ = plan.products.assembled(plan.kept_actions)
+    d0, moments = plan.features.n_shared, np.column_stack([reward_moment, moment - reward_moment])
+    theta = np.zeros((len(gram), 4))
+    for column, start in ((0, d0), (2, 0)):
+        inverse = whiten(gram[start:, start:]).matrix
+        theta[start:, column : column + 2] = inverse @ (inverse.T @ moments[start:])
+    fitted = image(plan, theta.T @ plan.features.embeddings)
+    return fitted[:2], fitted[2:]
