@@ -45,7 +45,6 @@ NAMES = (
     "deviating effects",
     "static covariates",
     "ward",
-    "ward, 10 sites",
     "ward, habits",
     "ward, confounded",
     "crossed",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fdtr.algebra.schur import leverage_map
 from fdtr.disclosure import judge
-from fdtr.disclosure.facts import measure
+from fdtr.disclosure.facts import _middle, measure
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import read_trajectories
 from random_tables import make_sites, make_study, make_table
@@ -194,3 +194,13 @@ def test_shared_features_that_copy_the_sites_own_are_absorbed():
     study = make_study(covariates=[{"name": "v", "effect": "shared"}, {"name": "y"}])
     rows = make_sites(study, {"a": 300}, duplicate=("y", "v"))["a"]
     assert "combinations of the site's own" in measured(study, rows)[0].absorbed
+
+
+@pytest.mark.parametrize("n", [11, 16, 26, 40, 100])
+def test_few_values_of_a_continuous_column_are_not_taken_for_two(n):
+    rng = np.random.default_rng(n)
+    columns = {"normal": rng.standard_normal((200, n)), "uniform": rng.random((200, n))}
+    for values in columns.values():
+        assert np.isnan([_middle(np.sort(row)) for row in values]).all()
+    nearly = np.sort(np.repeat([0.0, 1.0], [n - n // 2, n // 2]) + rng.normal(0, 0.01, n))
+    assert _middle(nearly) == pytest.approx(0.5, abs=0.02)

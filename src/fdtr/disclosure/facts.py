@@ -24,7 +24,7 @@ _NEAR, _ALMOST_ALL = 0.1, 0.8
 """A column has two values if this share on each side is nearer to one of two values than a tenth of their distance."""
 
 _LOOKED_AT, _FAR_OUT = 1000, 10
-"""How many patients of a group say whether a column has two values; so many at each end have no say in it."""
+"""How many patients of a group say whether a column has two values; those at each end, at most a tenth, do not."""
 
 
 def measure(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules) -> list[StepFacts]:
@@ -313,7 +313,8 @@ def _middle(values: Array) -> float:
     >>> round(_middle(np.repeat([0.0, 0.3, 1.0], [60, 5, 40])), 2), round(_middle(np.linspace(0, 1, 100)), 2)
     (0.5, nan)
     """
-    kept = values[_FAR_OUT : len(values) - _FAR_OUT]
+    far_out = min(_FAR_OUT, len(values) // 10)
+    kept = values[far_out : len(values) - far_out]
     if len(kept) < 2 or kept[0] == kept[-1]:
         return float("nan")
     n_low = np.arange(1, len(kept))
