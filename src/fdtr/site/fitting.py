@@ -69,7 +69,7 @@ class FederatedFit:
 
     policy: Policy
     choice: Choice
-    settings: Settings
+    settings: Settings = field(repr=False)
     fit: Fit = field(repr=False)
 
     @property
