@@ -132,6 +132,17 @@ class Sums(_Steps):
             steps[part.step] = steps[part.step]._eliminated(np.array(part.directions).reshape(self.n_shared, -1))
         return type(self)(*(np.concatenate(arrays) for arrays in zip(*(s._arrays() for s in steps), strict=True)))
 
+    def with_information_times(self, factor: float) -> Self:
+        """These sums with W, v and u multiplied."""
+        if factor == 1.0:
+            return self
+        return replace(
+            self,
+            information=factor * self.information,
+            information_moment=factor * self.information_moment,
+            information_square=factor * self.information_square,
+        )
+
     def at(self, step: int) -> Self:
         """The sums of one step."""
         return type(self)(*(array[step : step + 1] for array in self._arrays()))

@@ -72,10 +72,10 @@ def test_other_files_are_refused_by_what_they_are(tmp_path):
 
 
 def test_a_newer_format_is_refused_by_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(container.encoding, "FORMAT", 4)
+    monkeypatch.setattr(container.encoding, "FORMAT", 5)
     write(tmp_path / "x")
     monkeypatch.undo()
-    with pytest.raises(ForeignFile, match="format 4; this version of fdtr reads format 3"):
+    with pytest.raises(ForeignFile, match="format 5; this version of fdtr reads format 4"):
         container.read(tmp_path / "x", "thing")
 
 

@@ -554,6 +554,7 @@ def test_three_large_sites_pass_every_rule_on_their_counts(interacts, degree, n_
         references=np.zeros((*base, len(layout.references)), np.int64),
         pairs=np.zeros((*base, len(layout.pairs), 4), np.int64),
         outcomes=np.full(base, 10**5),
+        spread=np.zeros((*base, n_shared), np.int64),
     )
     assert study.combine_counts([large] * 3) == CommonRepairs()
 
@@ -570,6 +571,7 @@ def test_a_separable_step_of_a_secure_sum_is_judged_by_action_as_in_the_open():
         references=np.zeros((1, 3, 0), np.int64),
         pairs=np.zeros((1, 3, 10, 4), np.int64),
         outcomes=np.array([[60, 60, 11]]),
+        spread=np.zeros((1, 3, 5), np.int64),
     )
     assert study.combine_counts([counts] * 3).blocks == ((0, 2),)
 

@@ -206,24 +206,24 @@ class TestHeaders:
 
     @pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity", "-Infinity"])
     def test_numbers_that_are_none(self, number):
-        text = self.TEXT.replace('\\"format\\":3', f'\\"format\\":{number}', 1)
+        text = self.TEXT.replace('\\"format\\":4', f'\\"format\\":{number}', 1)
         refuse(refreshed(text, PAYLOAD), DamagedFile, "not finite")
 
     def test_another_format_version_by_name(self):
-        text = self.TEXT.replace('\\"format\\":3', '\\"format\\":1', 1)
-        refuse(refreshed(text, PAYLOAD), OtherFormat, "format 1; this version of fdtr reads format 3")
+        text = self.TEXT.replace('\\"format\\":4', '\\"format\\":1', 1)
+        refuse(refreshed(text, PAYLOAD), OtherFormat, "format 1; this version of fdtr reads format 4")
 
     @pytest.mark.parametrize("form", ["true", "1.0", "1e0", "null", "[1]"])
     def test_the_format_in_another_form(self, form):
-        text = self.TEXT.replace('\\"format\\":3', f'\\"format\\":{form}', 1)
+        text = self.TEXT.replace('\\"format\\":4', f'\\"format\\":{form}', 1)
         with pytest.raises(
-            (OtherFormat, DamagedFile), match=r"this version of fdtr reads format 3|a header that fdtr would not write"
+            (OtherFormat, DamagedFile), match=r"this version of fdtr reads format 4|a header that fdtr would not write"
         ):
             open_bytes(refreshed(text, PAYLOAD), STUDY, HERE)
 
     def test_white_space_another_order_and_more_metadata(self):
         for old, new, error, match in (
-            ('\\"format\\":3,', '\\"format\\": 3,', DamagedFile, "fdtr would not write"),
+            ('\\"format\\":4,', '\\"format\\": 4,', DamagedFile, "fdtr would not write"),
             ('"dtype":"F64","shape"', '"dtype":"F64", "shape"', DamagedFile, "fdtr would not write"),
             ('"__metadata__":{', '"__metadata__":{"x":"y",', ForeignFile, "fdtr did not write"),
             ('"fdtr":', '"other":', ForeignFile, "fdtr did not write"),

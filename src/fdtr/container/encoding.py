@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from fdtr.container.files import Source, opened, refuse_disguised, write_atomically
 from fdtr.errors import DamagedFile, ForeignFile, OtherFormat, UnreadableFile
 
-FORMAT = 3
-"""Format 2 weights rows and rounds numbers of patients; from 3 on, secure sums open counts first."""
-_ALSO_READ = {"policy": (1, 2)}
+FORMAT = 4
+"""Format 2 weights rows and rounds numbers of patients; from 3 on, secure sums open counts first, with spread from 4."""
+_ALSO_READ = {"policy": (1, 2, 3)}
 """Kinds of files that are the same in earlier formats."""
 UNSIGNED = "0" * 128
 """Stands where a signature would be in an unsigned file."""

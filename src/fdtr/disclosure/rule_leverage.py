@@ -10,12 +10,11 @@ patient. Of rows among enough others alike n_a h²/2 counts 1/`min_cell` at most
 
 In a secure sum a row's leverage in its site's own sums is at least that in the total, and is held before counts are
 opened. Evidence is held afterwards: beside N patients of all sites in a block it is n_a/N of that in the site's own
-sums, if sites are alike. Where others' columns vary less, they hide a patient who is far out less. So the evidence in
-the site's own sums may be no more than NUMBERS allows either, or `FAR_BEYOND` times that of the site's average patient.
+sums, times the square of how much more the site's columns vary than the others', who hide a patient by what they vary.
 """
 
 from collections.abc import Sequence
-from math import inf, isfinite, sqrt
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,13 +40,9 @@ MOST_SHRUNK_TOGETHER = 0.5
 """The same in a secure sum, where a function that few sites send is lost to all, and for evidence over all steps, for
 which most weights become smaller by little."""
 
-FAR_BEYOND = 3.0
-"""How many times a site's average evidence one patient of a secure sum may have in the site's own sums."""
-
 _SHRINKING_STEPS = 60
 _LEAST_WEIGHT = 1e-6  # a row that would count less than this share of its weight does not count at all
 _ROUNDING = 1e-9
-_TINY = 1e-12
 _MARGIN = 1e-3  # weights are made smaller by this more than needed: other rows' leverage grows a little
 
 
@@ -66,11 +61,10 @@ def repair_leverage(
         plan.weights[~np.isin(plan.actions, plan.kept_actions)] = 0.0
         plan.forget("products", "schur", "shares")
     start = [plan.weights.copy() for plan in plans]
-    alone = inf if together is None else max(largest, FAR_BEYOND * _average_evidence(plans, largest))
     for _ in range(_SHRINKING_STEPS):
         for number, plan in enumerate(plans):
             _repair_step(plan, start[number], most_shrunk)
-        over = _shrink_over_steps(plans, start, (largest, alone), most_shrunk, together)
+        over = _shrink_over_steps(plans, start, largest, most_shrunk, together)
         if not over.any():
             break
     else:  # weights that do not settle
@@ -128,22 +122,15 @@ def _take_out_of(plan: StepPlan, block: int | None, start: Array) -> None:
 def _shrink_over_steps(
     plans: Sequence[StepPlan],
     start: Sequence[Array],
-    limits: tuple[float, float],
+    largest: float,
     most_shrunk: float,
     together: CommonRepairs | None,
 ) -> NDArray[np.bool_]:
-    """One pass over the patients whose evidence over all steps exceeds a limit; returns who they were, (n,).
-
-    `limits` are those of the evidence in all sums together, and in the site's own sums.
-    """
-    largest, alone = limits
+    """One pass over the patients whose evidence over all steps exceeds `largest`; returns who they were, (n,)."""
     by_step = [_evidence(plan, largest) for plan in plans]
-    if together is not None and isfinite(largest):
-        in_own = _over_steps(by_step)
-        by_step = [part * _own_share(plan, together) for plan, part in zip(plans, by_step, strict=True)]
-        # As a share of what is allowed, whichever limit is nearer.
-        excess = np.maximum(in_own / alone * largest / np.maximum(_over_steps(by_step), _TINY), 1.0)
-        by_step = [part * excess[: len(part)] for part in by_step]
+    if together is not None:
+        shares = [own_share(plan, together) * plan.evidence_scale for plan in plans]
+        by_step = [part * share for share, part in zip(shares, by_step, strict=True)]
     totals = np.zeros(max((len(part) for part in by_step), default=0))
     shrunk = np.zeros(len(totals), bool)
     for plan, part, before in zip(plans, by_step, start, strict=True):
@@ -172,21 +159,7 @@ def _shrink_over_steps(
     return over
 
 
-def _average_evidence(plans: Sequence[StepPlan], largest: float) -> float:
-    """Evidence over all steps in the site's own sums, mean over its patients whose rows count."""
-    totals = _over_steps([_evidence(plan, largest) for plan in plans])
-    return float(totals[totals > 0].mean()) if (totals > 0).any() else 0.0
-
-
-def _over_steps(by_step: Sequence[Array]) -> Array:
-    """Sums over the steps of each patient, (n,)."""
-    totals = np.zeros(max((len(part) for part in by_step), default=0))
-    for part in by_step:
-        totals[: len(part)] += part
-    return totals
-
-
-def _own_share(plan: StepPlan, together: CommonRepairs) -> Array:
+def own_share(plan: StepPlan, together: CommonRepairs) -> Array:
     """n_a/N of each row's block, (n,): patients of the site beside those of a secure sum, both as they are counted."""
     shares = np.ones(len(plan.weights))
     everybody = together.left[plan.number] if together.left else (0,) * plan.features.n_actions

@@ -12,13 +12,16 @@ With T the total of a count, M the largest part and t the sites that may collude
 patients are those of the sites whom nobody can subtract. N, ACTION, NUMBERS, CELL, NONZERO, REF and PAIR are judged by
 this number, and SITES by how many sites contribute to each column of each block. Where a rule fails, every site takes
 the same out: a function out of a block, the rows of a block, or a step.
+
+A total also tells how much each function varies, so that a site whose patients differ more than all others' knows it
+(`much_more_varied`). Each variance is rounded down to a quarter of an octave, and that of few patients counts less.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from math import ceil
+from math import ceil, floor, inf, log2
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +32,16 @@ from fdtr.disclosure.rules import Rules, largest_share, numbers_told, outcomes_f
 from fdtr.errors import ProtocolViolation
 from fdtr.features import FeatureMap
 
+Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 ROUNDED_TO = 5
 _KINDS = ("patients", "cells", "references", "pairs", "outcomes")
+
+_VARIANCE_UNIT = 1e-5
+_STEPS_IN_OCTAVE = 4
+"""Variances are told in units, and rounded down to a power of two with this many steps in between."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +52,8 @@ class SiteCounts:
     shared functions its sums tell of; `cells` (H, A, F) counts patients in the rarer of two values, or apart from zero
     or the most common value; `references` (H, A, R) those at reference levels; `pairs` (H, A, P, 4) those in the cells
     of two indicators that have two values each; `outcomes` (H, A) those whose reward is not the site's most common one.
+    `spread` (H, A, F) is the variance of each function that is told, rounded, times its patients as they are counted;
+    where a function is told of all actions together, it stands at the first one.
     """
 
     patients: Counts
@@ -52,6 +62,7 @@ class SiteCounts:
     references: Counts
     pairs: Counts
     outcomes: Counts
+    spread: Counts
 
     @property
     def digest(self) -> str:
@@ -63,7 +74,7 @@ class SiteCounts:
 class TotalCounts:
     """Opened totals: how many sites `contribute` (H, A) and `send` (H, A, F); for each kind of count, T and M.
 
-    `present` says, for references, pairs and outcomes, whether any site has such a patient.
+    `present` says, for references, pairs and outcomes, whether any site has such a patient. `spread` is its total.
     """
 
     contribute: Counts
@@ -71,6 +82,7 @@ class TotalCounts:
     totals: Mapping[str, Counts]
     largest: Mapping[str, Counts]
     present: Mapping[str, NDArray[np.bool_]]
+    spread: Counts
 
 
 @dataclass(frozen=True)
@@ -78,6 +90,7 @@ class CommonRepairs:
     """What all sites of a secure sum take out: functions (step, action or None, functions), blocks and steps.
 
     `left` counts patients whom nobody can subtract from the total, by step and action; of a site at most `most` count.
+    `counted` and `spread` are the totals of patients and of spread.
     """
 
     functions: tuple[tuple[int, int | None, tuple[int, ...]], ...] = ()
@@ -85,6 +98,8 @@ class CommonRepairs:
     steps: tuple[int, ...] = ()
     left: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
     most: int = field(default=0, compare=False)
+    counted: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
+    spread: tuple[tuple[tuple[int, ...], ...], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -152,7 +167,26 @@ class CountLayout:
         """How many whole numbers a vector holds."""
         shapes = self._shapes
         sizes = {kind: int(np.prod(shape)) for kind, shape in shapes.items()}
-        return sizes["patients"] + sizes["cells"] + sum((1 + len(self._levels[kind])) * sizes[kind] for kind in _KINDS)
+        counts = sum((1 + len(self._levels[kind])) * sizes[kind] for kind in _KINDS)
+        return sizes["patients"] + 2 * sizes["cells"] + counts
+
+    def spread_of(self, schur: Array, counts: SiteCounts, step: int, n: Counts) -> Counts:
+        """What one step tells of spread, (A, F), from its S (d0, d0) and `n` (A,), the patients at each action.
+
+        Where few patients are apart from all others, the variance is the one that as many as are counted would make.
+        """
+        spread, few = np.zeros((len(n), len(self.functions)), np.int64), at_least(self.rules.min_cell)
+        for unit in self.design.units:
+            column, place = self.functions.index(unit.functions[0]), _place(unit)
+            cells = int(counts.cells[step, place, column].sum())
+            variance = float(np.trace(unit.directions.T @ schur @ unit.directions)) / max(int(n[place].sum()), 1)
+            rounded = _octaves(variance * (cells // ROUNDED_TO * ROUNDED_TO / cells if 0 < cells < few else 1.0))
+            spread[place.start or 0, column] = self.patients_counted(counts, step, unit) * rounded
+        return spread
+
+    def patients_counted(self, counts: SiteCounts, step: int, unit: Unit) -> int:
+        """A site's patients of a unit, in fives and up to the cap."""
+        return int(_down(np.minimum(counts.patients[step, _place(unit)], self.most_patients)).sum())
 
     def encode(self, counts: SiteCounts, entropy: Callable[[int], bytes]) -> Words:
         """The vector of one site, (length,). `entropy` gives random bytes for the levels that the site reaches."""
@@ -163,7 +197,7 @@ class CountLayout:
             reached = count[None, :] >= np.array(levels)[:, None]
             noise = np.frombuffer(entropy(8 * reached.size), "<u8").reshape(reached.shape).astype(np.uint64)
             parts.append(np.where(reached, np.maximum(noise, np.uint64(1)), np.uint64(0)).ravel())
-        return np.concatenate(parts)
+        return np.concatenate([*parts, counts.spread.astype(np.uint64).ravel()])
 
     def decode(self, total: Words, n_sites: int) -> TotalCounts:
         """The opened totals; refuses numbers that `n_sites` sites cannot have."""
@@ -178,16 +212,56 @@ class CountLayout:
             rounded = _down(levels).reshape(-1, *[1] * len(shape))
             largest[kind] = np.max(np.where(reached, rounded, 0), axis=0, initial=0)
             present[kind] = reached.any(axis=0)
+        spread = pieces.take(shapes["cells"]).astype(np.int64)
         wrong = [(array < 0).any() or (array > n_sites).any() for array in (contribute, send)]
         wrong += [
             (totals[kind] < largest[kind]).any() or (totals[kind] > n_sites * largest[kind]).any() for kind in _KINDS
         ]
+        wrong.append((spread < 0).any() or (spread > n_sites * self._most_spread).any())
         if any(wrong):
             raise ProtocolViolation(
                 f"The totals of counts are not those that {n_sites} sites can have: a message, a mask or an opening is "
                 "wrong. Nothing was masked. Start a new round."
             )
-        return TotalCounts(contribute, send, totals, largest, present)
+        return TotalCounts(contribute, send, totals, largest, present, spread)
+
+    @property
+    def _most_spread(self) -> int:
+        """The most that one site can tell of spread: functions are at most 1 long."""
+        n_actions = self.features.n_actions
+        return self.most_patients * n_actions * n_actions * int(1 / _VARIANCE_UNIT)
+
+
+def _place(unit: Unit) -> slice:
+    """The actions of a unit: one, or all."""
+    return slice(None) if unit.action is None else slice(unit.action, unit.action + 1)
+
+
+def _octaves(variance: float) -> int:
+    """A variance in units, rounded down to a power of two with steps in between.
+
+    >>> _octaves(0.02), _octaves(0.021), _octaves(0.0)
+    (1722, 2048, 0)
+    """
+    units = variance / _VARIANCE_UNIT
+    return int(2 ** (floor(_STEPS_IN_OCTAVE * log2(units)) / _STEPS_IN_OCTAVE)) if units >= 1 else 0
+
+
+def much_more_varied(layout: CountLayout, own: SiteCounts, common: CommonRepairs, step: int) -> dict[int | None, float]:
+    """How many times more a site's functions vary than all others', for each block of a step; at least 1.
+
+    It is the largest ratio of variances over the functions of a block.
+    """
+    ratios: dict[int | None, float] = {}
+    for unit in layout.design.units:
+        column, place = layout.functions.index(unit.functions[0]), _place(unit)
+        spread, n = int(own.spread[step, place.start or 0, column]), layout.patients_counted(own, step, unit)
+        others = common.spread[step][place.start or 0][column] - spread
+        n_others = sum(common.counted[step][place]) - n
+        if spread:
+            ratio = spread / n / (others / n_others) if others > 0 and n_others > 0 else inf
+            ratios[unit.action] = max(ratios.get(unit.action, 1.0), ratio)
+    return ratios
 
 
 @dataclass
@@ -240,6 +314,8 @@ def agree(layout: CountLayout, counts: TotalCounts, fewest: int, colluding: int)
             for step in steps
         ),
         most=layout.most_patients,
+        counted=tuple(map(tuple, counts.totals["patients"].tolist())),
+        spread=tuple(tuple(map(tuple, step)) for step in counts.spread.tolist()),
     )
 
 

@@ -56,8 +56,9 @@ class StepPlan:
     `actions` and `weights` are those of the rows, (n,); `gram` is ΦᵀΦ of the exact sums. `absorbed` units and the rows
     of actions in `left_out` are taken out. `outcomes` (G,) counts the patients whose reward is not their group's most
     common one, or fewer who stand out; `standing_out` (5, n) are these (`rare_outcomes`). `broken` says how a rule was
-    broken, and `repairs` what it took out. `remembered` is what was computed for the present rows, weights and
-    functions.
+    broken, and `repairs` what it took out. `scale` is a part of all weights, and `evidence_scale`, of each row (n,),
+    says how much better a secure sum shows the row than if all sites varied alike. `remembered` is what was computed
+    for the present rows, weights and functions.
     """
 
     number: int
@@ -75,6 +76,8 @@ class StepPlan:
     outcomes: Counts
     weights: Array
     gram: Array
+    scale: float = 1.0
+    evidence_scale: Array | float = 1.0
     absorbed: list[Unit] = field(default_factory=list)
     standing_out: NDArray[np.bool_] | None = None
     left_out: set[int] = field(default_factory=set)
@@ -368,7 +371,8 @@ class StepPlan:
         if not self.blocks:
             return summarize_step(np.zeros((d, d)), np.zeros(d), np.zeros(d), 0.0, 0, d0)
         absorbed = directions_of(self.absorbed, d0) if self.absorbed else None
-        return summarize_step(*self.products.assembled(self.kept_actions), self.n, d0, absorbed)
+        sums = summarize_step(*self.products.assembled(self.kept_actions), self.n, d0, absorbed)
+        return sums.with_information_times(self.scale)  # σ̂² has the weights in it, so that they leave W, v and u
 
     @cached_property
     def _possible(self) -> Array:
