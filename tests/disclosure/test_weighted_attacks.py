@@ -498,9 +498,9 @@ def test_the_cell_of_columns_that_almost_have_two_values_is_taken_out(other):
 def test_a_patient_who_is_far_out_is_hidden_in_a_total_of_sites_that_vary_less():
     """Known: the patient's trajectory, n_a, the population; the attacker's own part is subtracted. Nine sites of 100.
 
-    Far out (the 99% to 99.99% quantile) at five steps. Measured, with evidence beside all sites' patients alone: .92
-    where the others' standard deviation is a quarter of that at the patient's site, .89 where it is half, .76 where it
-    is the same. Now .81 with a quarter.
+    Far out (the 99% to 99.99% quantile) at five steps. Measured as if sites varied alike: .92 where the others'
+    standard deviation is a quarter of that at the patient's site, .89 where it is half, .76 where it is the same. Now
+    .56 with a quarter. A typical patient was found with .85 where it is half (five columns), and now with .75.
     """
 
     def found(repetitions, horizon=5, n_sites=9, n=100):
@@ -522,7 +522,7 @@ def test_a_patient_who_is_far_out_is_hidden_in_a_total_of_sites_that_vary_less()
                 numbers[inside].append(sum(message_numbers(study, total, h)[0] for h in range(horizon)))
         return binormal_auc(numbers[1], numbers[0])
 
-    assert found(40) <= 0.84
+    assert found(40) <= 0.82
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from fdtr.container.files import Source, opened, refuse_disguised, write_atomica
 from fdtr.errors import DamagedFile, ForeignFile, OtherFormat, UnreadableFile
 
 FORMAT = 4
-"""Format 2 weights rows and rounds numbers of patients; from 3 on, secure sums open counts first, with spread from 4."""
+"""Format 2 weights rows and rounds numbers of patients. Secure sums open counts first from 3 on, with spread from 4."""
 _ALSO_READ = {"policy": (1, 2, 3)}
 """Kinds of files that are the same in earlier formats."""
 UNSIGNED = "0" * 128
