@@ -23,8 +23,11 @@ Counts = NDArray[np.int64]
 _NEAR, _ALMOST_ALL = 0.1, 0.8
 """A column has two values if this share on each side is nearer to one of two values than a tenth of their distance."""
 
-_LOOKED_AT, _FAR_OUT = 1000, 10
-"""How many patients of a group say whether a column has two values; those at each end, at most a tenth, do not."""
+_FEWEST = 2
+"""One value by itself is not a side."""
+
+_BINS, _FAR_OUT = 500, 10
+"""Of how many bins the two values are looked for, and how many patients, at most a tenth, may be far out at an end."""
 
 
 def measure(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules) -> list[StepFacts]:
@@ -244,14 +247,13 @@ def count_pairs(
 ) -> list[Pair]:
     """The smallest non-empty cell of each pair of two-valued columns, within a group; a second pass.
 
-    Columns whose values are almost all near one of two count as well: few other values hide no cell.
-
     `columns` are the rows of ψ to look at, all by default. With `references` the reference level of a categorical
-    covariate counts as a column, and pairs of one covariate are left out.
+    covariate counts as a column, and so do columns whose values are almost all near one of two, as few other values
+    hide no cell; pairs of one covariate are left out.
     """
     looked = range(features.n_functions) if columns is None else columns
     categorical = _reference_blocks(features, looked) if references else []
-    middle = _middles(step, features, groups, cells)
+    middle = _middles(step, features, groups, cells, nearly=references)
     two = ~np.isnan(middle)
     indicators = [[*((j,) for j in looked if of_group[j]), *map(_functions, categorical)] for of_group in two]
     n_columns = [int(of_group[list(looked)].sum()) for of_group in two]  # the indicators after these are references
@@ -289,41 +291,84 @@ def count_pairs(
     return pairs
 
 
-def _middles(step: Step, features: FeatureMap, groups: NDArray[np.intp], cells: Cells) -> Array:
+def _middles(step: Step, features: FeatureMap, groups: NDArray[np.intp], cells: Cells, nearly: bool) -> Array:
     """Between which values each column of ψ has two within a group, (G, m); NaN where it has not.
 
-    The first patients of a group say whether almost all values are near one of two.
+    With `nearly`, columns count of which almost all values of all patients are near one of two.
     """
-    n_groups = int(groups.max()) + 1
-    middle = np.full((n_groups, features.n_functions), np.nan)
-    for whole in step.chunks(max(step.n, 1)):
-        members = groups[whole.actions]
-        first = np.concatenate([np.flatnonzero(members == group)[:_LOOKED_AT] for group in range(n_groups)])
-        psi = features.psi(np.take(whole.states, first, axis=1))
-        for group, block in _grouped(psi, members[first], n_groups):
-            middle[group] = [_middle(np.sort(values)) for values in block]
-            exactly = cells.binary[group]
-            middle[group, exactly] = (cells.low[group, exactly] + cells.high[group, exactly]) / 2
+    middle = np.full(cells.low.shape, np.nan)
+    middle[cells.binary] = (cells.low[cells.binary] + cells.high[cells.binary]) / 2
+    several = (cells.high > cells.low) & ~cells.binary
+    if not nearly or not several.any():
+        return middle
+    n_groups, m = cells.low.shape
+    low, width = np.zeros((n_groups, m)), np.ones((n_groups, m))
+    low[several], width[several] = cells.low[several], (cells.high - cells.low)[several]
+    times = np.zeros((n_groups, m, _BINS), np.int64)
+
+    def count(chunk: Chunk) -> list[tuple[int, Counts]]:
+        counts = []
+        for group, psi in _grouped(features.psi(chunk.states), groups[chunk.actions], n_groups):
+            looked = np.flatnonzero(several[group])
+            share = (psi[looked] - low[group, looked, None]) / width[group, looked, None]
+            bins = np.minimum((share * _BINS).astype(np.intp), _BINS - 1) + _BINS * looked[:, None]
+            counts.append((group, np.bincount(bins.ravel(), minlength=m * _BINS).reshape(m, _BINS)))
+        return counts
+
+    def add(counts: list[tuple[int, Counts]]) -> None:
+        for group, part in counts:
+            times[group] += part
+
+    for_chunks(count, add, step.chunks(rows_in_cache(features.n_functions)))
+    for group, column in zip(*np.nonzero(several), strict=True):
+        share = (_middle(times[group, column]) + 0.5) / _BINS
+        middle[group, column] = low[group, column] + share * width[group, column]
     return middle
 
 
-def _middle(values: Array) -> float:
-    """The middle between the two values that almost all of the sorted `values` (n,) are near; NaN without such two.
+def _middle(times: Counts) -> float:
+    """The middle between the two bins that almost all values are near; `times` are numbers of values in bins.
 
-    >>> round(_middle(np.repeat([0.0, 0.3, 1.0], [60, 5, 40])), 2), round(_middle(np.linspace(0, 1, 100)), 2)
-    (0.5, nan)
+    NaN without such two. Tried are the means that leave the least variance, with and without those who are far out at
+    an end, and the most common bins: a few other values hide neither a rare trait nor a frequent one.
+
+    >>> _middle(np.array([60, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 40])), _middle(np.full(20, 5))
+    (5.5, nan)
     """
-    far_out = min(_FAR_OUT, len(values) // 10)
-    kept = values[far_out : len(values) - far_out]
-    if len(kept) < 2 or kept[0] == kept[-1]:
-        return float("nan")
-    n_low = np.arange(1, len(kept))
-    sums = np.cumsum(kept - kept[0])
-    gap = (sums[-1] - sums[:-1]) / (len(kept) - n_low) - sums[:-1] / n_low
-    cut = 1 + int(np.argmax(gap**2 * n_low * (len(kept) - n_low)))  # the two means that leave the least variance
-    low, high = float(np.median(kept[:cut])), float(np.median(kept[cut:]))
-    near = np.abs(kept - np.where(np.arange(len(kept)) < cut, low, high)) <= _NEAR * (high - low)
-    return (low + high) / 2 if min(near[:cut].mean(), near[cut:].mean()) >= _ALMOST_ALL else float("nan")
+    n = int(times.sum())
+    ends, far_out = np.cumsum(times), min(_FAR_OUT, n // 10)
+    inner: Counts = np.diff(np.clip(ends, far_out, n - far_out), prepend=far_out).astype(np.int64)
+    first = int(times.argmax())
+    apart = np.abs(np.arange(len(times)) - first) > 1
+    tried = [_two_means(times), _two_means(inner), (first, int(np.where(apart, times, 0).argmax()))]
+    for pair, counts in zip(tried, (times, inner, times), strict=True):
+        if pair is not None and _near_two(counts, min(pair), max(pair)):
+            return sum(pair) / 2
+    return float("nan")
+
+
+def _two_means(times: Counts) -> tuple[int, int] | None:
+    """The medians of the two parts of a histogram that leave the least variance."""
+    used = np.flatnonzero(times)
+    if len(used) < 2:
+        return None
+    counts, sums = np.cumsum(times[used])[:-1], np.cumsum(times[used] * used)
+    n, rest = int(times.sum()), int(times.sum()) - counts
+    gap = (sums[-1] - sums[:-1]) / rest - sums[:-1] / counts
+    cut = int(np.argmax(gap**2 * counts * rest))
+    low = used[np.searchsorted(np.cumsum(times[used]), counts[cut] / 2)]
+    high = used[np.searchsorted(np.cumsum(times[used]), (n + counts[cut]) / 2)]
+    return int(low), int(high)
+
+
+def _near_two(times: Counts, low: int, high: int) -> bool:
+    """Whether almost all of a histogram on each side of the middle of two bins is near one of them."""
+    bins, reach = np.arange(len(times)), max(_NEAR * (high - low), 1.0)
+    for own, other in ((low, high), (high, low)):
+        side = np.abs(bins - own) < np.abs(bins - other)
+        if times[side & (np.abs(bins - own) <= reach)].sum() < max(_ALMOST_ALL * times[side].sum(), _FEWEST):
+            return False
+    return high > low
 
 
 def count_references(
