@@ -10,7 +10,7 @@ taking it out of S treats its effect as the site's own.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -210,12 +210,20 @@ def absent(features: FeatureMap, total: Sums) -> tuple[Removed, ...]:
     return tuple(removed)
 
 
-def is_uneven(features: FeatureMap, schur: Array) -> bool:
-    """Whether S (H, d0, d0) tells of a function at some actions of a step, and at others not."""
+def is_uneven(features: FeatureMap, schur: Array, used: Sequence[Collection[int]] | None = None) -> bool:
+    """Whether S (H, d0, d0) tells of a function at some actions of a step, and at others not.
+
+    `used` are the actions that count at each step, (H,); all by default.
+    """
     by_function: dict[tuple[int, ...], list[Unit]] = {}
     for unit in all_units(features):
         by_function.setdefault(unit.functions, []).append(unit)
-    return any(len({_is_in(step, unit) for unit in units}) > 1 for step in schur for units in by_function.values())
+    for h, step in enumerate(schur):
+        for units in by_function.values():
+            counting = [unit for unit in units if used is None or unit.action is None or unit.action in used[h]]
+            if len({_is_in(step, unit) for unit in counting}) > 1:
+                return True
+    return False
 
 
 def _is_in(schur: Array, unit: Unit) -> bool:

@@ -23,7 +23,7 @@ from fdtr.site.rows import require_rows
 from fdtr.site.settings_choice import choose_alone, choose_together, message_settings, settings_for
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
-from fdtr.trajectories import Trajectories
+from fdtr.trajectories import Step, Trajectories
 from fdtr.tuning import Candidate, Choice
 
 Array = NDArray[np.float64]
@@ -163,7 +163,7 @@ def fit_federated(
         if own.site != rows.site:
             raise WrongSite(f"The rows are of site {rows.site!r}, the summary to subtract is that of {own.site!r}.")
     study.check_shape(total.sums.horizon, total.sums.n_shared)
-    others = others_in(study, total, own)
+    others = others_in(study, total, own, rows)
     log.info("site %s: fitting with %d others", rows.site, len({*total.sites} - {rows.site}))
     choice = choose_together(study, rows, others)
     chosen, settings = choice.candidate, settings_for(study, choice)
@@ -182,19 +182,27 @@ def recomputed(study: Study, rows: Trajectories, total: Total) -> SiteSummary:
     )
 
 
-def others_in(study: Study, total: Total, own: SiteSummary | None) -> federated.Others:
+def others_in(
+    study: Study, total: Total, own: SiteSummary | None, rows: Trajectories | None = None
+) -> federated.Others:
     """The other sites' sums: the total minus the site's own summary, without the mean weight of their rows.
 
-    `own` is None for a site that sent nothing. Only rules for weighted messages leave sums uneven.
+    `own` is None for a site that sent nothing. Only rules for weighted messages leave sums uneven; actions that the
+    patients of `rows` do not get at a step do not count.
     """
     rest, weight = (total if own is None else total - own).significant, total.mean_weight
+    used = None if rows is None else [_actions_of(rows.step(h)) for h in range(rows.horizon)]
     return federated.Others(
         rest.schur / weight,
         rest.schur_moment / weight,
         rest.schur_reward / weight,
         float(rest.n[0]),
-        uneven=weight < 1 and is_uneven(study.feature_map, total.sums.schur),
+        uneven=weight < 1 and is_uneven(study.feature_map, rest.schur, used),
     )
+
+
+def _actions_of(step: Step) -> set[int]:
+    return {int(action) for chunk in step.chunks() for action in np.unique(chunk.actions)}
 
 
 def fit_q_learning(study: Study, rows: Trajectories) -> dict[str, Policy]:

@@ -114,7 +114,10 @@ class OwnPenalty:
         uneven = "the other sites' sums tell of some treatments only"
         if self.taken:
             return f"{site} penalises by its own patients alone: {uneven}, and its patients fared better so."
-        return f"{site} penalises by all patients, although {uneven}: its own did not fare better otherwise."
+        return (
+            f"{site} penalises by all patients, although {uneven}: held-out patients did not show that its own penalty "
+            "advises better."
+        )
 
 
 def judge_usual_care(
