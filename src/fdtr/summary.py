@@ -132,12 +132,15 @@ class Sums(_Steps):
             steps[part.step] = steps[part.step]._eliminated(np.array(part.directions).reshape(self.n_shared, -1))
         return type(self)(*(np.concatenate(arrays) for arrays in zip(*(s._arrays() for s in steps), strict=True)))
 
-    def with_information_times(self, factor: float) -> Self:
-        """These sums with W, v and u multiplied."""
+    def times(self, factor: float) -> Self:
+        """These sums multiplied by a number, with the same patients."""
         if factor == 1.0:
             return self
         return replace(
             self,
+            schur=factor * self.schur,
+            schur_moment=factor * self.schur_moment,
+            schur_reward=factor * self.schur_reward,
             information=factor * self.information,
             information_moment=factor * self.information_moment,
             information_square=factor * self.information_square,

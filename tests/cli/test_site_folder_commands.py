@@ -44,7 +44,7 @@ def test_a_person_is_told_what_was_done_and_what_is_waited_for(parties):
     join(parties, "c")
     assert "Waiting for: Keys of b and c." in said(parties, "a", "site", "next")
     said(parties, "b", "site", "next")
-    assert "90 numbers under masks" in said(parties, "c", "site", "next", "--yes")
+    assert "102 numbers under masks" in said(parties, "c", "site", "next", "--yes")
     seen = said(parties, "x", "status", "shared")
     assert "test: round 1, masked, signed" in seen
     assert "Next: Masked counts of a and b: `fdtr site next`." in seen

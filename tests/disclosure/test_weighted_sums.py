@@ -8,9 +8,10 @@ import pytest
 
 from fdtr.algebra.schur import eliminate
 from fdtr.disclosure.blocks import Design, describe, directions_of, is_uneven
+from fdtr.disclosure.common_repairs import CommonRepairs
+from fdtr.disclosure.masked_counts import SiteCounts
 from fdtr.disclosure.rule_once import drawn
 from fdtr.disclosure.rules import largest_share, membership
-from fdtr.disclosure.total_counts import CommonRepairs, SiteCounts, much_more_varied
 from fdtr.disclosure.weighted_sums import weigh, weigh_alone
 from fdtr.errors import NotRepeatable
 from fdtr.exchange.site_state.ledger import Ledger
@@ -235,6 +236,17 @@ def test_sums_are_uneven_where_a_function_is_told_of_at_some_actions_only():
             [Removed(0, (), tuple(map(tuple, directions_of(out, len(exact[0])).tolist())))]
         )
         assert is_uneven(features, rest.schur) is uneven
+
+
+def test_an_action_that_nobody_gets_leaves_no_uneven_sums():
+    """Three sites use two of three actions: what is told of the third is nothing, and no patient asks for it."""
+    study = make_study(horizon=1, covariates=SHARED)
+    tables = make_sites(study, dict.fromkeys("abc", 300), actions={site: [0, 1] for site in "abc"})
+    messages = {site: summarize(study, rows).summary for site, rows in tables.items()}
+    total = combine_messages(study, list(messages.values()))
+    assert not others_in(study, total, messages["a"], tables["a"]).uneven
+    everywhere = make_sites(study, {"d": 300})["d"]
+    assert others_in(study, total, None, everywhere).uneven
 
 
 def test_what_the_site_keeps_to_itself_is_not_looked_at():
@@ -507,7 +519,7 @@ def test_few_other_rewards_leave_less_of_their_action():
 
     verdict = broken(with_others(3))["NONZERO"]
     where = "at action 1, for 2 independent features"
-    assert verdict.measured == f"3 patients apart from the most common reward {where}"
+    assert verdict.measured == f"3 patients who stand out by an outcome {where}"
     assert verdict.asked == "none or at least 4"
     assert verdict.advice == "Taken out of the sums: v at action 1."
     assert [with_others(count).kept.rank for count in (2, 3, 4)] == [(4,), (5,), (6,)]
@@ -554,7 +566,8 @@ def test_three_large_sites_pass_every_rule_on_their_counts(interacts, degree, n_
         references=np.zeros((*base, len(layout.references)), np.int64),
         pairs=np.zeros((*base, len(layout.pairs), 4), np.int64),
         outcomes=np.full(base, 10**5),
-        spread=np.zeros((*base, n_shared), np.int64),
+        variances=np.zeros((*base, n_shared), np.int64),
+        spread=np.zeros((*base, n_shared, 3), np.int64),
     )
     assert study.combine_counts([large] * 3) == CommonRepairs()
 
@@ -571,7 +584,8 @@ def test_a_separable_step_of_a_secure_sum_is_judged_by_action_as_in_the_open():
         references=np.zeros((1, 3, 0), np.int64),
         pairs=np.zeros((1, 3, 10, 4), np.int64),
         outcomes=np.array([[60, 60, 11]]),
-        spread=np.zeros((1, 3, 5), np.int64),
+        variances=np.zeros((1, 3, 5), np.int64),
+        spread=np.zeros((1, 3, 5, 3), np.int64),
     )
     assert study.combine_counts([counts] * 3).blocks == ((0, 2),)
 
@@ -582,57 +596,6 @@ def test_a_site_where_a_column_hardly_varies_does_not_count_as_telling_of_it():
     hardly = one_step(180, disclosure=secure, u=0.5 + 1e-4 * rng.random(180))
     assert not count_message(*hardly).sends[0, :, 0].any()
     assert count_message(*one_step(180, disclosure=secure)).sends.all()
-
-
-def varied(study, spread, sites, n=200):
-    """Tables of several sites whose first column varies by `spread` around its middle."""
-    rng = np.random.default_rng(3)
-    columns = [0.5 + width * (rng.random(3 * n) - 0.5) for width in spread]
-    return [
-        read_trajectories(table_of(study, 3 * n, seed=j, action=np.arange(3 * n) % 3, u=u), study).by_site()["a"]
-        for j, u in enumerate(columns[:sites])
-    ]
-
-
-def test_rows_of_a_site_that_varies_more_count_less_in_a_secure_sum():
-    """Five columns at three actions: one site varies four times as much as the eight others, in one column."""
-    covariates = [*({"name": name, "effect": "shared"} for name in "uvwyz"), {"name": "x"}]
-    secure = {"secure_sum": True, "max_patients": 5000, "max_membership": 0.52}
-    study = make_study(horizon=1, covariates=covariates, disclosure=secure)
-    tables = varied(study, [1.0, *[0.25] * 8], 9)
-    counts = [count_message(study, rows) for rows in tables]
-    common = study.combine_counts(counts)
-    ratios = [much_more_varied(study.count_layout, own, common, 0) for own in counts]
-    assert set(ratios[0]) == {0, 1, 2}
-    for action, ratio in ratios[0].items():  # variances of 1/12 and 1/192, rounded down to quarters of octaves
-        assert 16 / 2**0.5 < ratio < 16 * 2**0.5
-        assert ratios[1][action] < 1.5
-    first, second = (summarize(study, rows, common=common).summary.sums for rows in tables[:2])
-    alike = study.combine_counts(counts[1:] + counts[1:2])
-    assert much_more_varied(study.count_layout, counts[1], alike, 0).keys() == {0, 1, 2}
-    before = summarize(study, tables[0], common=replace(common, spread=())).summary.sums
-    scale = float(np.trace(first.schur[0]) / np.trace(before.schur[0]))
-    assert 1 / 16 <= scale < 0.5
-    for name in ("schur", "information"):  # a few rows that are far out count less still
-        less = scale * getattr(before, name)
-        assert np.linalg.norm(getattr(first, name) - less) < 0.1 * np.linalg.norm(less)
-    unscaled = summarize(study, tables[1], common=replace(common, spread=())).summary.sums
-    assert np.trace(second.schur[0]) > 2 * scale * np.trace(unscaled.schur[0])  # by chance others vary a little less
-
-
-def test_a_variance_that_few_patients_make_is_told_as_that_of_as_many_as_are_counted():
-    """Seven, eight or nine of 60 differ in a column of two values: five are counted, and the variance says no more."""
-    secure = {"secure_sum": True, "max_patients": 5000}
-    spread = {}
-    for few in (7, 8, 9, 20):
-        position = np.arange(180) // 3
-        study, rows = one_step(180, disclosure=secure, u=(position < few) * 1.0)
-        counts = count_message(study, rows)
-        assert few == 20 or set(counts.cells[0, :, 0] // 5) == {1}
-        spread[few] = counts.spread[0, :, 0].tolist()
-    few = [*spread[7], *spread[8], *spread[9]]  # by weights alone they are in two neighbouring steps
-    assert max(few) < 1.2 * min(few)
-    assert min(spread[20]) > 2 * max(few)
 
 
 def test_cells_of_a_column_that_is_constant_at_a_site_count_nobody():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fdtr.cli.check_output import in_short, may_send, show_checks
-from fdtr.disclosure.total_counts import CommonRepairs
+from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.errors import DisclosureError
 from fdtr.pipeline.run import ALLOWED, run
 from fdtr.report.render import render

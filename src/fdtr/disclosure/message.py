@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from fdtr.disclosure.masked_counts import SiteCounts
 from fdtr.disclosure.rules import Rules, StepFacts, Verdict, judge, up_to_tens, withheld_steps
-from fdtr.disclosure.total_counts import SiteCounts
 from fdtr.errors import DisclosureError
 from fdtr.summary import SiteSummary, Sums
 

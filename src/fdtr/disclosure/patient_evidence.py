@@ -30,7 +30,7 @@ def column_evidence(plan: StepPlan) -> Array:
     spread = _relative_variance(plan)
     evidence = np.zeros(len(plan.weights))
     units = [unit for unit in plan.design.units if unit not in plan.absorbed]
-    squares = image(plan, _columns(plan, units)) ** 2
+    squares = image(plan, residual_columns(plan, units)) ** 2
     owners = [column for unit in units for column in [unit.action] * unit.directions.shape[1]]
     for block in plan.blocks:
         rows = plan.rows_of(block)
@@ -78,7 +78,7 @@ def _relative_variance(plan: StepPlan) -> float:
     return jitter**2 / 12 / (1.0 - jitter / 2) ** 2
 
 
-def _columns(plan: StepPlan, units: Sequence[Unit]) -> Array:
+def residual_columns(plan: StepPlan, units: Sequence[Unit]) -> Array:
     """C_a (A, k, m) with C_aψ what the site's own features, and what is taken out, leave of `units`."""
     gram, d0 = plan.products.assembled(plan.kept_actions)[0], plan.features.n_shared
     extend = as_own(gram, directions_of(plan.absorbed, d0))

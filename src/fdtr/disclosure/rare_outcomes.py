@@ -40,8 +40,8 @@ def count_standing_out(plans: Sequence[StepPlan]) -> None:
     for plan in plans:
         for group in np.unique(plan.groups):
             rows = plan.groups[plan.actions] == group
-            fewest = [int(marked.sum()) for marked in _marked(plan)[:, rows] if marked.any()]
-            plan.outcomes[group] = min([int(plan.outcomes[group]), *fewest])
+            counts = [int(plan.outcomes[group]), *(int(marked.sum()) for marked in _marked(plan)[:, rows])]
+            plan.outcomes[group] = min((count for count in counts if count), default=0)
     if plans and not plans[0].rules.alone:
         for group in np.unique(plans[0].groups):
             share = _share_of_others(plans, int(group))
@@ -49,34 +49,81 @@ def count_standing_out(plans: Sequence[StepPlan]) -> None:
                 plan.outcomes[group] = np.ceil(plan.outcomes[group] * share - _ROUNDING)
 
 
+def repair_outcomes(plan: StepPlan) -> None:
+    """Take functions out of blocks of a step where few patients stand out by an outcome."""
+    for group, block in plan.groups_kept:
+        where = plan.at(group if plan.design.by_action or plan.design.separable else None)
+        _repair_outcomes(plan, int(plan.outcomes[group]), block, where)
+    if plan.design.partly:
+        _repair_outcomes(plan, int(plan.outcomes[plan.kept_actions].sum()), None, "")
+
+
+def _repair_outcomes(plan: StepPlan, count: int, block: int | None, where: str) -> None:
+    rank = _rank(plan, block)
+    if rank and 0 < count < outcomes_for(rank):
+        needed = outcomes_for(rank)
+        measured = f"{counted(count)} who stand out by an outcome{where}, for {rank} independent features"
+        plan.note("NONZERO", measured, f"none or at least {needed}", needed / count)
+    while rank and 0 < count < outcomes_for(rank):
+        plan.take_out_last(block, "NONZERO")
+        rank = _rank(plan, block)
+
+
+def _rank(plan: StepPlan, block: int | None) -> int:
+    """The directions that are left in a block; with None at the whole step."""
+    return plan.rank(block) if block is not None else plan.rank_left()
+
+
 def repair_lasting_outcomes(plans: Sequence[StepPlan]) -> None:
-    """Take functions out of blocks until enough patients stand out for all that the steps tell of them together."""
+    """Take functions out of blocks until enough patients stand out for all that the steps tell of them together.
+
+    Each of the five measures is judged by the blocks in which it finds anybody: others tell nothing of these patients.
+    """
     actions = sorted({action for plan in plans for action in plan.kept_actions}) if plans else []
     by_action = bool(plans) and any(plan.design.by_action for plan in plans)
     for chosen in [[action] for action in actions] * by_action + [actions]:
-        while True:
-            places = [(plan, block) for plan in plans for block in plan.blocks if block is None or block in chosen]
-            ranks = [plan.rank(block) for plan, block in places]
-            told = [place for place, rank in zip(places, ranks, strict=True) if rank]
-            count = _fewest_over_steps(plans, told)
-            if not count or count >= outcomes_for(sum(ranks)):
-                break
-            plan, block = places[len(ranks) - 1 - int(np.argmax(ranks[::-1]))]
-            required, steps = outcomes_for(sum(ranks)), sum(rank > 0 for rank in ranks)
-            measured = f"{counted(count)} stand out by their rewards{plan.at(block)} at any of {steps} steps"
-            plan.note("NONZERO", measured, f"none or at least {required}", required / count)
-            if not plan.take_out_last(block, "NONZERO"):
-                plan.take_out_last(None, "NONZERO")
+        for measure in range(_COUNTS):
+            while _too_few_over_steps(plans, chosen, measure):
+                pass
 
 
-def _fewest_over_steps(plans: Sequence[StepPlan], places: Sequence[tuple[StepPlan, int | None]]) -> int:
-    """The fewest different patients who stand out in some blocks; 0 if nobody does."""
-    n = max((plan.step.n for plan in plans), default=0)
-    unions = np.zeros((_COUNTS, n), bool)
-    for plan, block in places:
-        unions[:, : plan.step.n] |= _marked(plan) & plan.rows_of(block)
-    counts = unions.sum(axis=1)
-    return int(counts[counts > 0].min(initial=n)) if counts.any() else 0
+def _too_few_over_steps(plans: Sequence[StepPlan], chosen: Sequence[int], measure: int) -> bool:
+    """Whether too few patients stand out by a measure; a function is taken out of the last block that tells most."""
+    united, told = np.zeros(max(plan.step.n for plan in plans), bool), []
+    for plan, block in _places(plans, chosen):
+        marked = _marked(plan)[measure] & plan.rows_of(block)
+        rank = _rank_beside_blocks(plan, block) if marked.any() else 0
+        if rank:
+            united[: plan.step.n] |= marked
+            told.append((rank, plan, block))
+    count, required = int(united.sum()), outcomes_for(sum(rank for rank, _, _ in told))
+    if not told or count >= required:
+        return False
+    _, plan, block = max(reversed(told), key=_first)
+    measured = f"{counted(count)} stand out by their outcomes{plan.at(block)} at any of {len(told)} steps"
+    plan.note("NONZERO", measured, f"none or at least {required}", required / count)
+    return plan.take_out_last(block, "NONZERO") or plan.take_out_last(None, "NONZERO")
+
+
+def _places(plans: Sequence[StepPlan], chosen: Sequence[int]) -> list[tuple[StepPlan, int | None]]:
+    """Blocks of some actions; with several of them also None for effects that are the same at every action."""
+    places: list[tuple[StepPlan, int | None]] = []
+    for plan in plans:
+        main: list[int | None] = [None] * bool(plan.blocks and plan.design.partly and len(chosen) > 1)
+        places += [(plan, block) for block in plan.blocks if block is None or block in chosen]
+        places += [(plan, block) for block in main]
+    return places
+
+
+def _rank_beside_blocks(plan: StepPlan, block: int | None) -> int:
+    """The directions that are left in a block; with None those of the step that no block of an action has."""
+    if block is not None:
+        return plan.rank(block)
+    return max(plan.rank_left() - sum(plan.rank(b) for b in plan.blocks if b is not None), 0)
+
+
+def _first(place: tuple[int, StepPlan, int | None]) -> int:
+    return place[0]
 
 
 def _share_of_others(plans: Sequence[StepPlan], group: int) -> float:

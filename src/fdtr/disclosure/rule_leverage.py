@@ -10,7 +10,7 @@ patient. Of rows among enough others alike n_a h²/2 counts 1/`min_cell` at most
 
 In a secure sum a row's leverage in its site's own sums is at least that in the total, and is held before counts are
 opened. Evidence is held afterwards: beside N patients of all sites in a block it is n_a/N of that in the site's own
-sums, times the square of how much more the site's columns vary than the others', who hide a patient by what they vary.
+sums, and more where the site's columns vary more than the others' (`relative_spread`).
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,6 @@ from fdtr.disclosure.blocks import directions_of
 from fdtr.disclosure.facts import measure_leverage
 from fdtr.disclosure.patient_evidence import column_evidence, outcome_evidence
 from fdtr.disclosure.rules import counted, membership
-from fdtr.disclosure.total_counts import CommonRepairs
 from fdtr.disclosure.weighted_step import IN_PART, StepPlan
 
 Array = NDArray[np.float64]
@@ -50,12 +49,11 @@ def repair_leverage(
     plans: Sequence[StepPlan],
     largest: float,
     most_shrunk: float = MOST_SHRUNK,
-    together: CommonRepairs | None = None,
 ) -> None:
     """Let rows that are far out count less, at one step or over all; nobody's evidence exceeds `largest` then.
 
     If these are more than a share `most_shrunk` of the patients, functions are taken out instead; never if it is 1.
-    `together` is what a secure sum knows of all sites' patients, None where a site is judged by itself.
+    `shown` of a plan says how much of a row's evidence a secure sum shows.
     """
     for plan in plans:
         plan.weights[~np.isin(plan.actions, plan.kept_actions)] = 0.0
@@ -64,7 +62,7 @@ def repair_leverage(
     for _ in range(_SHRINKING_STEPS):
         for number, plan in enumerate(plans):
             _repair_step(plan, start[number], most_shrunk)
-        over = _shrink_over_steps(plans, start, largest, most_shrunk, together)
+        over = _shrink_over_steps(plans, start, largest, most_shrunk)
         if not over.any():
             break
     else:  # weights that do not settle
@@ -124,13 +122,9 @@ def _shrink_over_steps(
     start: Sequence[Array],
     largest: float,
     most_shrunk: float,
-    together: CommonRepairs | None,
 ) -> NDArray[np.bool_]:
     """One pass over the patients whose evidence over all steps exceeds `largest`; returns who they were, (n,)."""
-    by_step = [_evidence(plan, largest) for plan in plans]
-    if together is not None:
-        shares = [own_share(plan, together) * plan.evidence_scale for plan in plans]
-        by_step = [part * share for share, part in zip(shares, by_step, strict=True)]
+    by_step = [_evidence(plan, largest) * plan.shown for plan in plans]
     totals = np.zeros(max((len(part) for part in by_step), default=0))
     shrunk = np.zeros(len(totals), bool)
     for plan, part, before in zip(plans, by_step, start, strict=True):
@@ -157,17 +151,6 @@ def _shrink_over_steps(
             plan.weights[plan.weights < _LEAST_WEIGHT * before] = 0.0
             plan.forget("products", "schur", "shares")
     return over
-
-
-def own_share(plan: StepPlan, together: CommonRepairs) -> Array:
-    """n_a/N of each row's block, (n,): patients of the site beside those of a secure sum, both as they are counted."""
-    shares = np.ones(len(plan.weights))
-    everybody = together.left[plan.number] if together.left else (0,) * plan.features.n_actions
-    for block in plan.blocks:
-        actions = plan.kept_actions if block is None else [block]
-        n = sum(min(plan.patients(action), together.most) for action in actions)
-        shares[plan.rows_of(block)] = n / max(sum(everybody[action] for action in actions), n, 1)
-    return shares
 
 
 def _note_evidence(plan: StepPlan, worst: float, largest: float) -> None:

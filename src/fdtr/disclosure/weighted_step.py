@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fdtr.algebra.pessimism import LowerBound
 from fdtr.algebra.schur import as_own, eliminate, leverage_map, present, rank_beside
 from fdtr.disclosure.blocks import Design, Unit, describe, directions_of, in_most
+from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.disclosure.facts import (
     Cells,
     Pair,
@@ -31,10 +32,8 @@ from fdtr.disclosure.rules import (
     judge_collinear,
     listed,
     numbers_told,
-    outcomes_for,
     patients_for,
 )
-from fdtr.disclosure.total_counts import CommonRepairs
 from fdtr.errors import RuleCode
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import WeightedProducts, accumulate_weighted
@@ -56,9 +55,9 @@ class StepPlan:
     `actions` and `weights` are those of the rows, (n,); `gram` is ΦᵀΦ of the exact sums. `absorbed` units and the rows
     of actions in `left_out` are taken out. `outcomes` (G,) counts the patients whose reward is not their group's most
     common one, or fewer who stand out; `standing_out` (5, n) are these (`rare_outcomes`). `broken` says how a rule was
-    broken, and `repairs` what it took out. `scale` is a part of all weights, and `evidence_scale`, of each row (n,),
-    says how much better a secure sum shows the row than if all sites varied alike. `remembered` is what was computed
-    for the present rows, weights and functions.
+    broken, and `repairs` what it took out. Sums leave times `scale`; `shown`, of each row (n,), is the share of its
+    evidence in the site's own sums that a secure sum shows. `remembered` is what was computed for the present rows,
+    weights and functions.
     """
 
     number: int
@@ -77,7 +76,7 @@ class StepPlan:
     weights: Array
     gram: Array
     scale: float = 1.0
-    evidence_scale: Array | float = 1.0
+    shown: Array | float = 1.0
     absorbed: list[Unit] = field(default_factory=list)
     standing_out: NDArray[np.bool_] | None = None
     left_out: set[int] = field(default_factory=set)
@@ -317,23 +316,6 @@ class StepPlan:
             while self.n < patients_for(self.rank_left()):
                 self.take_out_last(None, "ACTION")
 
-    def repair_outcomes(self) -> None:
-        """Take functions out of blocks where few patients have another reward than the most common one."""
-        for group, block in self.groups_kept:
-            self._repair_outcomes(int(self.outcomes[group]), block, self._at_group(group))
-        if self.design.partly:
-            self._repair_outcomes(int(self.outcomes[self.kept_actions].sum()), None, "")
-
-    def _repair_outcomes(self, count: int, block: int | None, where: str) -> None:
-        rank = self.rank(block) if block is not None else self.rank_left()
-        if rank and 0 < count < outcomes_for(rank):
-            needed = outcomes_for(rank)
-            measured = f"{counted(count)} apart from the most common reward{where}, for {rank} independent features"
-            self.note("NONZERO", measured, f"none or at least {needed}", needed / count)
-        while rank and 0 < count < outcomes_for(rank):
-            self.take_out_last(block, "NONZERO")
-            rank = self.rank(block) if block is not None else self.rank_left()
-
     def rows_of(self, block: int | None) -> NDArray[np.bool_]:
         """Which rows are those of a block, (n,)."""
         kept: NDArray[np.bool_] = np.isin(self.actions, self.kept_actions) if block is None else self.actions == block
@@ -372,7 +354,7 @@ class StepPlan:
             return summarize_step(np.zeros((d, d)), np.zeros(d), np.zeros(d), 0.0, 0, d0)
         absorbed = directions_of(self.absorbed, d0) if self.absorbed else None
         sums = summarize_step(*self.products.assembled(self.kept_actions), self.n, d0, absorbed)
-        return sums.with_information_times(self.scale)  # σ̂² has the weights in it, so that they leave W, v and u
+        return sums.times(self.scale)  # and not the weights: σ̂² has a floor
 
     @cached_property
     def _possible(self) -> Array:

@@ -12,11 +12,12 @@ and r independent directions, by p = r(r+5)/2 + 2 numbers that the block tells: 
     LEVERAGE one row's leverage is at most 1.4/√n_a and `max_leverage`, and over the steps of a patient Σ n_a h²/2 is at
              most what NUMBERS allows: against finding a patient who is far out
 
-A broken rule is repaired in a fixed order: take a function of a shared covariate out of a block, as if its effect were
+A broken rule is repaired in this order: take a function of a shared covariate out of a block, as if its effect were
 the site's own; leave out the rows of a block; let the rows of a few patients who are far out count less; withhold the
-step. The last function of the study goes first; of those in small pairs, the one that is in most. What was repaired
+step. The last function of the study goes first; of those in small pairs, the one that is in most, so that their order
+depends on counts. What was repaired
 shows in the message as zeros, which mean "none, or too few". In a secure sum nobody reads a site's sums, and all rules
-but ACTION for rare actions and LEVERAGE are judged on the total (`total_counts`).
+but ACTION for rare actions and LEVERAGE are judged on the total (`common_repairs`).
 """
 
 from collections.abc import Sequence
@@ -29,11 +30,13 @@ from numpy.typing import NDArray
 from fdtr.algebra.schur import present
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.disclosure.blocks import describe
+from fdtr.disclosure.common_repairs import CommonRepairs, taken_out
+from fdtr.disclosure.masked_counts import CountLayout, SiteCounts
 from fdtr.disclosure.message import Kept, WeightedSums
-from fdtr.disclosure.rare_outcomes import count_standing_out, repair_lasting_outcomes
-from fdtr.disclosure.rule_leverage import MOST_SHRUNK_TOGETHER, own_share, repair_leverage
+from fdtr.disclosure.rare_outcomes import count_standing_out, repair_lasting_outcomes, repair_outcomes
+from fdtr.disclosure.relative_spread import spread_of, vary_as_others
+from fdtr.disclosure.rule_leverage import MOST_SHRUNK_TOGETHER, repair_leverage
 from fdtr.disclosure.rules import Rules, Verdict, largest_share, listed, membership
-from fdtr.disclosure.total_counts import CommonRepairs, CountLayout, SiteCounts, much_more_varied, taken_out
 from fdtr.disclosure.weighted_step import StepPlan
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import accumulate_weighted
@@ -45,7 +48,6 @@ Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 _ROUNDING = 1e-9
-_MOST_VARIED = 1e3
 LEAST_VARIANCE = 1e-4
 """In a secure sum a site tells of a column only if the column's variance is this share of its squared range."""
 
@@ -85,9 +87,10 @@ def _count(plans: Sequence[StepPlan], layout: CountLayout) -> SiteCounts:
     """What a site has left after its own repairs: what it counts for the rules of a secure sum."""
     by_step = zip(*(_count_step(plan, layout) for plan in plans), strict=True)
     patients, sends, cells, references, pairs, outcomes = (np.stack(arrays) for arrays in by_step)
-    counts = SiteCounts(patients, sends.astype(bool), cells, references, pairs, outcomes, np.zeros_like(cells))
-    spread = [layout.spread_of(plan.summarize().schur[0], counts, h, plan.cells.n) for h, plan in enumerate(plans)]
-    return replace(counts, spread=np.stack(spread))
+    none = np.zeros_like(cells)
+    counts = SiteCounts(patients, sends.astype(bool), cells, references, pairs, outcomes, none, none[..., None])
+    variances, spread = zip(*(spread_of(plan, layout, counts) for plan in plans), strict=True)
+    return replace(counts, variances=np.stack(variances), spread=np.stack(spread))
 
 
 def _count_step(plan: StepPlan, layout: CountLayout) -> tuple[Counts, ...]:
@@ -134,7 +137,7 @@ def _repair_alone(plans: Sequence[StepPlan], rules: Rules) -> list[Verdict]:
         plan.leave_out_rare_actions()
         plan.repair_cells()
         plan.repair_directions()
-        plan.repair_outcomes()
+        repair_outcomes(plan)
     repair_lasting_outcomes(plans)
     for plan in plans:
         plan.leave_out_emptied("ACTION")
@@ -163,35 +166,13 @@ def _repair_with_others(plans: Sequence[StepPlan], rules: Rules, common: CommonR
     own = _count(plans, CountLayout(plans[0].features, rules, len(plans)))
     for plan in plans:
         plan.apply(common)
-    _vary_as_others(plans, own, common)
-    repair_leverage(plans, largest_share(rules.max_membership), most_shrunk=1.0, together=common)
+    varied = vary_as_others(plans, own, common)
+    repair_leverage(plans, largest_share(rules.max_membership), most_shrunk=1.0)
     out = list(taken_out(plans[0].features, common))
     measured = f"{len(out)} part{'s' * (len(out) != 1)} of the sums of all sites together fall short of a rule"
     advice = f"Taken out of every site's sums: {listed(out)}." if out else ""
-    return [Verdict("SITES", None, not out, measured, "rules that hold for all sites but one", "repair", advice)]
-
-
-def _vary_as_others(plans: Sequence[StepPlan], own: SiteCounts, common: CommonRepairs) -> None:
-    """Let all rows of a site count less whose patients differ more than all others' and would be told by that.
-
-    Others hide a patient by what they vary themselves. With ρ times their variance the evidence of each number is ρ²
-    times what NUMBERS takes it to be, and with all rows of the site counting λ times as much, λ² of it.
-    """
-    layout = CountLayout(plans[0].features, plans[0].rules, len(plans))
-    limit, told = largest_share(plans[0].rules.max_membership), np.zeros(max(plan.step.n for plan in plans))
-    for plan in plans:
-        ratios = much_more_varied(layout, own, common, plan.number) if common.spread else {}
-        together = ratios.get(None, 1.0)
-        by_action = np.array([max(ratios.get(action, 1.0), together) for action in range(len(plan.groups))])
-        plan.evidence_scale = (by_action[plan.actions] ** 2).clip(max=_MOST_VARIED**2)
-        share = plan.shares[plan.actions] * own_share(plan, common)
-        told[: plan.step.n] += share * plan.evidence_scale
-    scale = min(1.0, float(np.sqrt(limit / max(told.max(initial=0.0), limit))))
-    for plan in plans if scale < 1 else []:
-        plan.scale = scale
-        plan.weights *= scale
-        plan.evidence_scale = plan.evidence_scale * scale**2
-        plan.forget("products", "schur")
+    sites = Verdict("SITES", None, not out, measured, "rules that hold for all sites but one", "repair", advice)
+    return [sites, *varied]
 
 
 def _take_out_constant(plan: StepPlan) -> None:

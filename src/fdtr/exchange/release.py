@@ -22,8 +22,8 @@ from typing import Final, Literal, TypeVar
 
 from fdtr import container
 from fdtr.disclosure import Message, Release, TableOne, ValueMessage, lost_to_noise
+from fdtr.disclosure.masked_counts import SiteCounts
 from fdtr.disclosure.noise import Cost
-from fdtr.disclosure.total_counts import SiteCounts
 from fdtr.errors import FdtrError, NotWithdrawable, OutputExists, PerhapsWritten, UnreadableFile, WrongSite
 from fdtr.exchange.folder_layout import MASKED, ROUNDS, SUMS, file_name, round_folder
 from fdtr.exchange.site_state.joined_folders import JoinedFolder, RoundState, all_joined
@@ -300,9 +300,10 @@ def describe_counts(study: Study, site: str) -> tuple[str, ...]:
         f"The counts of site {site} for the study {study.name}, before its sums:",
         f"  {study.count_layout.length:,} numbers under masks. Everybody will read their totals over all sites, by",
         "  step and action: of patients; of those in the rarer value of each shared column, at each reference level,",
-        "  in the cells of each pair of columns, and with another reward than most; each rounded down to fives and",
-        "  capped. Of each, also the largest part of one site, without its name; of the last three, whether anybody",
-        "  has one to four. The rules are judged on these totals. Before the sums leave, you are asked again.",
+        "  in the cells of each pair of columns, and of those who stand out by an outcome; each rounded down to fives",
+        "  and capped. Of each, also the largest part of one site, without its name; of the last three, whether",
+        "  anybody has one to four; and how much each shared column varies. The rules are judged on these totals.",
+        "  Before the sums leave, you are asked again.",
     )
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 
 from fdtr.disclosure import require_sites
-from fdtr.disclosure.total_counts import CommonRepairs
+from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.errors import DisclosureError, FdtrError, InvalidStudy, WrongSite
 from fdtr.hub import combine_messages
 from fdtr.inference.near_ties import near_ties

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.schur import leverage_map
 from fdtr.disclosure import EarlierReleases, Kept, Verdict, judge, withheld_steps
+from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.disclosure.facts import measure
+from fdtr.disclosure.masked_counts import SiteCounts
 from fdtr.disclosure.message import WeightedSums, with_weights
 from fdtr.disclosure.noise import Cost
-from fdtr.disclosure.total_counts import CommonRepairs, SiteCounts
 from fdtr.errors import DisclosureError
 from fdtr.inference.identification import FTest, Identified, identify, transition_test
 from fdtr.inference.message_checks import OwnCheck, compare_held_out

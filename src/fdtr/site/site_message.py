@@ -19,9 +19,10 @@ from fdtr.disclosure import (
     release,
     release_weighted,
 )
+from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.disclosure.facts import measure
+from fdtr.disclosure.masked_counts import SiteCounts
 from fdtr.disclosure.message import WeightedSums
-from fdtr.disclosure.total_counts import CommonRepairs, SiteCounts
 from fdtr.disclosure.weighted_sums import weigh, weigh_alone
 from fdtr.errors import DisclosureError
 from fdtr.site.fitting import MessageFit, fit_message

@@ -19,7 +19,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from fdtr import container
 from fdtr.disclosure import Rules, required_sites
-from fdtr.disclosure.total_counts import CommonRepairs, CountLayout, SiteCounts, agree
+from fdtr.disclosure.common_repairs import CommonRepairs, agree
+from fdtr.disclosure.masked_counts import CountLayout, SiteCounts
 from fdtr.errors import InvalidStudy, OtherStudy, UnreadableFile
 from fdtr.features import FeatureMap, build_features
 from fdtr.masking import FEWEST_HONEST

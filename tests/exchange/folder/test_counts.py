@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fdtr.disclosure.blocks import directions_of
-from fdtr.disclosure.total_counts import CommonRepairs
+from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.errors import (
     ChangedSummary,
     DisclosureError,

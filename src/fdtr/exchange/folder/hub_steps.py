@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Collection
 from pathlib import Path
 
-from fdtr.disclosure.total_counts import taken_out
+from fdtr.disclosure.common_repairs import taken_out
 from fdtr.errors import NoStudyFolder, OtherRound, OtherStudy, ProtocolViolation, TooFewSurvivors, WrongSite
 from fdtr.exchange.atomic_files import clean_up, locked, post
 from fdtr.exchange.folder.masked_phase import MaskedPhase, masked_round

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from fdtr.container import fingerprint
 from fdtr.disclosure import Message
-from fdtr.disclosure.total_counts import CommonRepairs, SiteCounts
+from fdtr.disclosure.common_repairs import CommonRepairs
+from fdtr.disclosure.masked_counts import SiteCounts
 from fdtr.errors import ChangedSummary, DisclosureError, NotJoined, OtherStudy, ProtocolViolation
 from fdtr.exchange.atomic_files import clean_up, post, remove, save
 from fdtr.exchange.folder.masked_phase import masked_round

@@ -16,7 +16,7 @@ from pathlib import Path
 from secrets import token_bytes
 
 from fdtr.container import is_container
-from fdtr.disclosure.total_counts import CommonRepairs
+from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.errors import BadSignature, ChangedSummary, OtherRound, OutputExists, ProtocolViolation
 from fdtr.exchange.atomic_files import clean_up, clean_up_folder
 from fdtr.exchange.folder.masked_phase import MaskedPhase

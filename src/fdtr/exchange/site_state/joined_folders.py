@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from fdtr.disclosure.total_counts import CommonRepairs
+from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.errors import DamagedFile, MalformedPart, NotJoined, OtherRoster, OtherStudy
 from fdtr.exchange.atomic_files import locked, remove, save
 from fdtr.exchange.folder_layout import COUNTS_OPENED, MASKED, OPENED, SUFFIX, SUMS, file_name

@@ -1,0 +1,290 @@
+"""Rules for a secure sum, judged on totals of counts: what all sites take out of their sums alike.
+
+Nobody sees the sums of one site, so the rules have to hold for the total less any one site's part. With T the total of
+a count, M the largest part of one site (`masked_counts`) and t the sites that may collude (`colluding`), at least
+
+    T − (1 + t) M
+
+patients are those of the sites whom nobody can subtract. N, ACTION, NUMBERS, CELL, NONZERO, REF and PAIR are judged by
+this number, and SITES by how many sites contribute to each column of each block, and by whether one of them holds
+almost all that varies in it. Where a rule fails, every site takes the same out: a function out of a block, the rows of
+a block, or a step.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from fdtr.disclosure.blocks import Design, Unit, describe, in_most
+from fdtr.disclosure.masked_counts import CountLayout, TotalCounts, actions_of, at_least
+from fdtr.disclosure.rules import Rules, largest_share, numbers_told, outcomes_for, patients_for
+from fdtr.disclosure.variance_moments import is_one_sites
+from fdtr.features import FeatureMap
+
+
+@dataclass(frozen=True)
+class CommonRepairs:
+    """What all sites of a secure sum take out: functions (step, action or None, functions), blocks and steps.
+
+    `left` counts patients whom nobody can subtract from the total, by step and action; of a site at most `most` count.
+    `largest` are the most patients of one site, `spread` the total of moments of variances, both as they were opened,
+    and `subtracted` is how many sites may subtract their parts together.
+    """
+
+    functions: tuple[tuple[int, int | None, tuple[int, ...]], ...] = ()
+    blocks: tuple[tuple[int, int], ...] = ()
+    steps: tuple[int, ...] = ()
+    left: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
+    most: int = field(default=0, compare=False)
+    largest: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
+    spread: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...] = field(default=(), compare=False)
+    subtracted: int = field(default=1, compare=False)
+
+
+def agree(layout: CountLayout, counts: TotalCounts, fewest: int, colluding: int) -> CommonRepairs:
+    """What all sites take out of their sums; `fewest` sites have to contribute to what is told."""
+    steps = [_StepCounts(layout, counts, h, fewest, 1 + colluding) for h in range(layout.horizon)]
+    for step in steps:
+        step.close_rare_blocks()
+        step.take_out_cells()
+        step.take_out_uneven_variances()
+        step.take_out_directions()
+    _hold_numbers(steps, layout.rules)
+    for step in steps:
+        step.close_emptied()
+    return CommonRepairs(
+        functions=tuple((step.number, *place) for step in steps for place in step.absorbed),
+        blocks=tuple((step.number, action) for step in steps for action in sorted(step.closed)),
+        steps=tuple(step.number for step in steps if step.withheld),
+        left=tuple(
+            tuple(max(step.left("patients", action), 0) for action in range(layout.features.n_actions))
+            for step in steps
+        ),
+        most=layout.most_patients,
+        largest=tuple(map(tuple, counts.largest["patients"].tolist())),
+        spread=tuple(tuple(tuple(map(tuple, action)) for action in step) for step in counts.spread.tolist()),
+        subtracted=1 + colluding,
+    )
+
+
+@dataclass
+class _StepCounts:
+    """One step of the total, and what is taken out of it: `absorbed` are (action or None, functions)."""
+
+    layout: CountLayout
+    counts: TotalCounts
+    number: int
+    fewest: int
+    subtracted: int
+    absorbed: list[tuple[int | None, tuple[int, ...]]] = field(default_factory=list)
+    closed: set[int] = field(default_factory=set)
+    withheld: bool = False
+
+    @cached_property
+    def used(self) -> tuple[int, ...]:
+        """Actions of which some site sends rows."""
+        return tuple(int(a) for a in np.flatnonzero(self.counts.contribute[self.number]))
+
+    @cached_property
+    def design(self) -> Design:
+        """How the total of this step falls into blocks."""
+        return Design(self.layout.features, self.used)
+
+    @property
+    def open(self) -> list[int]:
+        """Actions whose rows count."""
+        return [] if self.withheld else [action for action in self.used if action not in self.closed]
+
+    def left(self, kind: str, *place: int) -> int:
+        """T − (1 + t) M of a count: patients of sites whom nobody can subtract."""
+        where = (self.number, *place)
+        return int(self.counts.totals[kind][where] - self.subtracted * self.counts.largest[kind][where])
+
+    def patients(self, block: int | None) -> int:
+        """Patients of a block, or of the step, whom nobody can subtract."""
+        return sum(max(self.left("patients", action), 0) for action in (self.open if block is None else [block]))
+
+    @property
+    def blocks(self) -> list[int | None]:
+        """Blocks that are told apart."""
+        return list(self.open) if self.design.by_action else [None] * bool(self.open)
+
+    def units(self, block: int | None) -> list[Unit]:
+        """Units of a block that somebody sends, and that are not taken out."""
+        return [
+            unit
+            for unit in self.design.within(block)
+            if (unit.action, unit.functions) not in self.absorbed and self._senders(unit)
+        ]
+
+    def rank(self, block: int | None) -> int:
+        """The most independent directions that a block can have."""
+        return sum(unit.directions.shape[1] for unit in self.units(block))
+
+    def _senders(self, unit: Unit) -> int:
+        """The fewest sites that contribute to a unit in a group of actions where any does."""
+        column = self.layout.column(unit)
+        counts = [int(self.counts.send[self.number, group, column].max(initial=0)) for group in self._at(unit)]
+        return min((count for count in counts if count), default=0)
+
+    def close_rare_blocks(self) -> None:
+        """Close actions of too few sites or too few patients."""
+        if not (self.design.by_action or self.design.separable):
+            return
+        needed = self.layout.rules.min_action
+        if self.design.separable:
+            needed = max(needed, patients_for(self._functions_left()))
+        for action in self.open:
+            few = self.counts.contribute[self.number, action] < self.fewest
+            if few or self.left("patients", action) < needed:
+                self.closed.add(action)
+
+    def _few_outcomes(self, block: int | None) -> bool:
+        """Whether few patients whom nobody can subtract stand out by an outcome, for what a block tells."""
+        rank = self.rank(block)
+        groups = [[block]] if block is not None else [self.open]
+        if block is None and self.design.separable:
+            groups, rank = self._groups, self._functions_left()
+        return bool(rank) and any(self._shows_few("outcomes", outcomes_for(rank), group) for group in groups)
+
+    def _functions_left(self) -> int:
+        """Shared functions that are told of a step with one block; at most its rank."""
+        return min(len(self.units(None)), self.rank(None))
+
+    @property
+    def _groups(self) -> list[list[int]]:
+        """Open actions whose sums can be told apart, each by itself, or all together."""
+        return [[action] for action in self.open] if self.design.by_action or self.design.separable else [self.open]
+
+    def take_out_cells(self) -> None:
+        """Take out what few sites send, and what shows few patients in a column, a reference level or a pair."""
+        enough = at_least(self.layout.rules.min_cell)
+        for unit in self.design.units:
+            column = self.layout.column(unit)
+            if self._senders(unit) < self.fewest or any(
+                self.counts.send[self.number, group, column].any() and self._left_in("cells", group, column) < enough
+                for group in self._at(unit)
+            ):
+                self._absorb(unit)
+        for unit in self.design.references:
+            position = self.layout.references.index(unit.functions)
+            if any(self._shows_few("references", enough, group, position) for group in self._at(unit)):
+                self._absorb(unit)
+        for block in self.blocks:
+            self._take_out_pairs(block, enough)
+
+    def _take_out_pairs(self, block: int | None, enough: int) -> None:
+        groups = self._groups if block is None else [[block]]
+        small = [
+            pair
+            for position, pair in enumerate(self.layout.pairs)
+            if any(self._shows_few("pairs", enough, group, position, cell) for group in groups for cell in range(4))
+        ]
+        while left := [pair for pair in small if all(self._is_left(block, functions) for functions in pair)]:
+            for unit in self._units_of(block, in_most(left)):
+                self._absorb(unit)
+
+    def _left_in(self, kind: str, group: list[int], *place: int) -> int:
+        """T − (1 + t) M of a count, over the actions of a group."""
+        return sum(max(self.left(kind, action, *place), 0) for action in group)
+
+    def _shows_few(self, kind: str, enough: int, group: list[int], *place: int) -> bool:
+        present = any(self.counts.present[kind][(self.number, action, *place)] for action in group)
+        return present and self._left_in(kind, group, *place) < enough
+
+    def _at(self, unit: Unit) -> list[list[int]]:
+        """Groups of actions in which a unit shows."""
+        return self._groups if unit.action is None else [[a] for a in self.open if a == unit.action]
+
+    def _units_of(self, block: int | None, functions: tuple[int, ...]) -> list[Unit]:
+        everything = (*self.design.units, *self.design.references)
+        return [unit for unit in everything if unit.functions == functions and unit.action in (block, None)]
+
+    def _is_left(self, block: int | None, functions: tuple[int, ...]) -> bool:
+        out = {gone for action, gone in self.absorbed if action in (block, None)}
+        return functions not in out and any((function,) not in out for function in functions)
+
+    def _absorb(self, unit: Unit) -> None:
+        if (unit.action, unit.functions) not in self.absorbed:
+            self.absorbed.append((unit.action, unit.functions))
+
+    def take_out_uneven_variances(self) -> None:
+        """Take out functions of which one site tells almost all that varies: the others hide nobody of that site."""
+        for unit in self.layout.design.units:
+            moments = self.counts.spread[(self.number, *self.layout.spread_at(unit))]
+            most = int(self.counts.largest["patients"][self.number, actions_of(unit)].sum())
+            if is_one_sites(moments, most, self.subtracted):
+                for same in self.design.units:
+                    if same.functions == unit.functions and (unit.action is None or same.action in (unit.action, None)):
+                        self._absorb(same)
+
+    def take_out_directions(self) -> None:
+        """Take functions out of blocks with few patients, or few who stand out, for what is shared."""
+        for block in self.blocks:
+            while self.patients(block) < patients_for(self.rank(block)) or self._few_outcomes(block):
+                self.take_out_last(block)
+        if self.design.partly:
+            while self.patients(None) < patients_for(self.rank(None)) or self._few_outcomes(None):
+                self.take_out_last(None)
+
+    def take_out_last(self, block: int | None) -> bool:
+        """Take out the last function of a block; whether there was one."""
+        units = self.units(block)
+        if units:
+            self._absorb(units[-1])
+        return bool(units)
+
+    def share(self, block: int | None) -> float:
+        """p/n_a of a block, n_a being patients whom nobody can subtract."""
+        last = self.number == self.layout.horizon - 1
+        share = numbers_told(self.rank(block), last) / max(self.patients(block), 1)
+        if self.design.partly:
+            share += numbers_told(self.rank(None), last) / max(self.patients(None), 1)
+        if self.design.separable:  # what can be told of one action, where it is more
+            apart = numbers_told(self._functions_left(), last)
+            share = max([share, *(apart / max(self.left("patients", action), 1) for action in self.open)])
+        return share
+
+    def close_emptied(self) -> None:
+        """Close blocks of which nothing is left, and withhold a step of too few patients or sites."""
+        main = self.design.partly and self.rank(None) > 0
+        for action in self.open if self.design.by_action and not main else []:
+            if not self.rank(action):
+                self.closed.add(action)
+        few = self.patients(None) < self.layout.rules.min_patients
+        contribute = self.counts.contribute[self.number][list(self.used)]
+        sites = int(contribute.max(initial=0))
+        if self.used and (not self.open or few or not self.rank(None) or sites < self.fewest):
+            self.withheld = True
+
+
+def _hold_numbers(steps: list[_StepCounts], rules: Rules) -> None:
+    """Take functions out until NUMBERS holds for a patient who is in the block that tells most, at every step."""
+    limit = largest_share(rules.max_membership)
+    while True:
+        worst = [max(((step.share(block), block) for block in step.blocks), key=_first, default=None) for step in steps]
+        shares = [place[0] if place else 0.0 for place in worst]
+        if sum(shares) <= limit:
+            return
+        number = int(np.argmax(shares))
+        place, step = worst[number], steps[number]
+        if place is None or not (step.take_out_last(place[1]) or step.take_out_last(None)):
+            step.withheld = True
+
+
+def _first(place: tuple[float, int | None]) -> float:
+    return place[0]
+
+
+def taken_out(features: FeatureMap, repairs: CommonRepairs) -> Iterator[str]:
+    """What all sites take out, in words."""
+    design = Design(features, tuple(range(features.n_actions)))
+    for step, action, functions in repairs.functions:
+        unit = Unit(action, functions, np.zeros((design.features.n_shared, 1)))
+        yield f"{describe(features, unit)} at step {step}"
+    for step, action in repairs.blocks:
+        yield f"all patients at action {features.levels[action]:g} at step {step}"
+    for step in repairs.steps:
+        yield f"step {step}"
