@@ -10,6 +10,7 @@ from fdtr.disclosure.relative_spread import strengths
 from fdtr.disclosure.rule_once import drawn
 from fdtr.disclosure.variance_moments import is_one_sites, least_left, times_the_rest
 from fdtr.disclosure.weighted_step import StepPlan
+from fdtr.exchange.release import describe_message
 from fdtr.site.fitting import fit_message
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_message import count_message, summarize
@@ -77,10 +78,12 @@ def test_rows_of_a_site_that_varies_more_count_less_in_a_secure_sum():
         less = scale * getattr(before, name)
         assert np.linalg.norm(getattr(first, name) - less) < 0.1 * np.linalg.norm(less)
     [verdict] = [v for v in message.verdicts if v.rule == "SITES" and v.step == 0]
-    assert verdict.repaired
     assert verdict.measured.startswith("u at action ")
     assert "varies more than at the other sites together" in verdict.measured
     assert verdict.advice == f"All rows of the step count {scale:.0%} as much."
+    *_, note, last = describe_message(study, message)
+    assert note == f"  Note: {verdict.sentence}"
+    assert last == "  Do not forward these lines."
     assert not [v for v in alike.verdicts if v.rule == "SITES" and v.step == 0]
 
 

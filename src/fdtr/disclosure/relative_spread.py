@@ -144,7 +144,7 @@ def _told_apart(plan: StepPlan, blocks: dict[int | None, tuple[float, Unit]]) ->
     measured = f"{describe(plan.features, unit)} varies more than at the other sites together"
     advice = f"All rows of the step count {plan.scale:.0%} as much."
     required = "patients who are hidden by the others as well as theirs are"
-    return Verdict("SITES", plan.number, False, measured, required, "repair", advice)
+    return Verdict("SITES", plan.number, False, measured, required, "warn", advice)
 
 
 def own_share(plan: StepPlan, together: CommonRepairs) -> Array:
