@@ -202,7 +202,7 @@ def others_in(
 
 
 def _actions_of(step: Step) -> set[int]:
-    return {int(action) for chunk in step.chunks() for action in np.unique(chunk.actions)}
+    return {int(action) for chunk in step.chunks(max(step.n, 1)) for action in np.unique(chunk.actions)}
 
 
 def fit_q_learning(study: Study, rows: Trajectories) -> dict[str, Policy]:
