@@ -300,7 +300,7 @@ def patients_for(rank: int) -> int:
 
 
 def outcomes_for(rank: int) -> int:
-    """Patients with another reward than the most common one that rule NONZERO asks of a block, unless there are none.
+    """Patients who stand out by an outcome that rule NONZERO asks of a block, unless there are none.
 
     Beside own intercepts s_r = Σ w φ̃ (r − r₀) is a sum over these few, for any r₀. While they are no more than the
     `rank` numbers of s_r, whoever knows all covariates sees whose they are; two more hide them.
