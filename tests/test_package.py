@@ -8,15 +8,15 @@ import sys
 import pytest
 
 import fdtr
-from fdtr.disclosure import MethodValue, ValueFacts, release_table, release_values
+from fdtr.disclosure import MethodValue, ValueFacts, ValueRules, release_table, release_values
 from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick
 
 PUBLIC = {
     "FdtrError", "FederatedFit", "LocalFit", "Policy", "Results", "SiteSummary", "Study", "Total", "Trajectories",
-    "__version__", "check", "combine", "draft_study", "evaluate", "fit_baselines", "fit_federated", "fit_local",
-    "read_trajectories", "run", "simulate", "tune",
+    "VerifiedPolicy", "__version__", "check", "combine", "draft_study", "evaluate", "fit_baselines", "fit_federated",
+    "fit_local", "read_trajectories", "run", "simulate", "tune", "verify",
 }  # fmt: skip
 MODULES = {
     "cohort", "errors", "evaluation", "exchange", "hub", "inference", "learners", "plots", "signing", "simulation",
@@ -68,7 +68,7 @@ def test_what_a_person_decides_on_prints_as_one_line():
         r"<SiteCheck of 'a': 60 patients, 180 rows, may release \d+% of what its sums could tell>", repr(check)
     )
     facts = [ValueFacts(MethodValue("FDTR", "wdr", 1.25, 0.1), size, "") for size in (90.0, 3.0)]
-    values = release_values("a", study.fingerprint, 1200, facts, min_patients=50, min_effective=30.0)
+    values = release_values("a", study.fingerprint, 1200, facts, ValueRules(50, 30.0, 11))
     assert repr(values) == "<ValueMessage of 'a': 1 values over 1,200 patients, 1 withheld>"
     table = release_table("a", study.fingerprint, 100, [], min_patients=50, min_cell=11)
     assert repr(table) == f"<TableOne of 'a': {len(table.rows)} rows>"

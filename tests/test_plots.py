@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import math
 
 import altair as alt
 import pytest
@@ -68,6 +69,20 @@ def test_the_titles_are_those_of_the_report(record):
         assert f"<h3>{getattr(plots, name)(record).to_dict()['title']}</h3>" in html
 
 
+def test_what_is_not_estimable_is_not_drawn_and_what_is_has_its_verdict(record):
+    first, *others = record.assessments
+    nothing = first.model_copy(
+        update={"verdict": "not estimable", "value": math.nan, "low": math.nan, "high": math.nan}
+    )
+    changed = record.model_copy(update={"assessments": [nothing, *others]})
+    drawing = plots.gains_by_site if first.over else plots.values_by_site
+    kind = [one for one in others if bool(one.over) == bool(first.over) and one.verdict != "not estimable"]
+    (rows,) = drawing(changed).to_dict()["datasets"].values()
+    assert [(row["site"], row["method"], row["verdict"]) for row in rows] == [
+        (one.site, one.method, one.verdict) for one in kind
+    ]
+
+
 @pytest.mark.parametrize("name", BY_SITE)
 def test_one_site_alone_can_be_drawn(name, record):
     data = getattr(plots, name)(record, site="b").to_json()
@@ -82,8 +97,8 @@ def test_a_chart_without_data_is_refused_with_the_reason(results):
         plots.true_values(results)
     with pytest.raises(DataError, match="no row was given"):
         plots.intervals([], "value")
-    empty = {"values": [], "pooled": [], "shared_effects": [], "gains": []}
+    empty = {"assessments": [], "means": [], "shared_effects": [], "gains": []}
     bare = results.record.model_copy(update=empty)
-    for name in ("values", "values_by_site", "shared_effects", "gain_from_sharing"):
+    for name in ("gains", "gains_by_site", "values", "values_by_site", "shared_effects", "gain_from_sharing"):
         with pytest.raises(DataError, match="nothing to draw"):
             getattr(plots, name)(bare)

@@ -13,13 +13,26 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import click
 import numpy as np
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from experiments import admission, disclosure, effects, evaluation, figure2, theorems, tuning, tuning_cells, worlds
+from experiments import (
+    admission,
+    disclosure,
+    effects,
+    evaluation,
+    figure2,
+    theorems,
+    tuning,
+    tuning_cells,
+    verdict_page,
+    verdicts,
+    worlds,
+)
 from experiments.authors_world import FIGURE_2, AuthorsSpec
 from experiments.comparison import draw_world, icu_cases
 from experiments.findings import Finding, Provenance, prepare, write_findings
@@ -28,7 +41,7 @@ from experiments.replications import Progress, core_count, ignore_progress
 from fdtr import FdtrError, simulate
 from fdtr.errors import InvalidStudy
 
-Experiment = Literal["tuning", "theorems", "evaluation", "effects", "disclosure"]
+Experiment = Literal["tuning", "theorems", "evaluation", "verdicts", "effects", "disclosure"]
 
 _OUT = Console(highlight=False, markup=False, soft_wrap=True)
 _ERR = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
@@ -41,7 +54,7 @@ class Request:
     `replications` None is the experiment's own number; `quick` shows that everything runs, and nothing else.
     `icu_sepsis` adds hospitals cut from that benchmark, which is downloaded unless it was before. `keep` is a file for
     the outcomes of single replications: those in it are not computed again. `clif_demo` adds the MIMIC-IV demo in CLIF
-    form, which is downloaded unless it was before.
+    form, which is downloaded unless it was before. `worlds` are those of `verdicts` to try, all if there are none.
     """
 
     words: tuple[str, ...]
@@ -52,6 +65,7 @@ class Request:
     icu_sepsis: bool = False
     keep: Path | None = None
     clif_demo: bool = False
+    worlds: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -62,7 +76,7 @@ class Request:
         >>> Request(("theorems",)).command
         'make reproduce WHAT=theorems'
         """
-        words = [*self.words]
+        words = [*self.words, *(word for world in self.worlds for word in ("--world", world))]
         words += ["--icu-sepsis"] if self.icu_sepsis else []
         words += ["--clif-demo"] if self.clif_demo else []
         words += ["--quick"] if self.quick else []
@@ -112,6 +126,13 @@ def reproduce(
             )
             yield "disclosure", admission.find(looks)
             yield "disclosure", disclosure.find(by_case)
+            return
+        if experiment == "verdicts":
+            plan = request.plan(verdicts.plan_of(request.seed), verdicts.quick_plan(request.seed))
+            if request.worlds:
+                plan = replace(plan, cases=[verdicts.short_names()[world] for world in request.worlds])
+            records = verdicts.run_all(plan, request.processes, progress, request.keep)
+            yield "verdicts", verdict_page.find(records)
             return
         findings: Iterable[Finding]
         if experiment == "evaluation":
@@ -244,6 +265,28 @@ def evaluation_command(
 ) -> None:
     """Can values be trusted? How often intervals hold the truth, by every estimator, and where they cannot."""
     _run("evaluation", out, Request(("evaluation",), seed, None, quick, processes))
+
+
+@app.command("verdicts")
+def verdicts_command(
+    out: Out = Path("reproductions"),
+    world: Annotated[
+        list[str] | None,
+        typer.Option(click_type=click.Choice(list(verdicts.short_names())), help="Only this world; may be repeated."),
+    ] = None,
+    quick: Quick = False,
+    replications: Replications = None,
+    seed: Seed = 0,
+    processes: Processes = None,
+    keep: Keep = None,
+) -> None:
+    """Is what evaluation says true? Verified gains, model-based values, and gains claimed where there are none.
+
+    Policies are fitted to each site's own patients, in 16 worlds, some of which break assumptions.
+    """
+    worlds_tried = tuple(dict.fromkeys(world or ()))
+    request = Request(("verdicts",), seed, replications, quick, processes, keep=keep, worlds=worlds_tried)
+    _run("verdicts", out, request)
 
 
 @app.command("effects")

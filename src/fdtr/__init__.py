@@ -16,6 +16,8 @@ A whole study, where one table holds the patients of all sites; here they are si
 >>> value = results.evaluations["site-1"].value("FDTR")
 >>> value.low < value.value < value.high
 True
+>>> results.evaluations["site-1"].assess("FDTR", over="Clinicians").verdict  # how far to believe the gain
+<Evidence.VERIFIED: 'verified'>
 >>> chart = fdtr.plots.values(results)  # for a notebook
 
 The baselines by themselves, and how each site's held-out patients judge the settings:
@@ -57,6 +59,9 @@ The same in pieces, on a world whose truth is known:
 >>> total = fdtr.combine(fit.summary for fit in local.values())
 >>> fdtr.fit_federated(study, sites["site-1"], total).shared_coefficients.shape
 (2, 4)
+>>> part = fdtr.verify(study, sites["site-1"], local["site-1"])  # advice that the site's data can check
+>>> part.advises(np.full((1, 4), 0.5), step=0)
+array([ True])
 >>> estimate = fdtr.evaluate(study, sites["site-2"], local["site-1"].policy, "wdr")
 >>> 0 < estimate.value < study.horizon
 True

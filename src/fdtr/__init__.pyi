@@ -5,13 +5,14 @@ from .pipeline.results import Results
 from .pipeline.run import fit_baselines, run, tune
 from .pipeline.simulate import simulate
 from .policy import Policy
-from .site.fitting import FederatedFit, LocalFit, fit_federated, fit_local
+from .site.fitting import FederatedFit, LocalFit, fit_federated, fit_local, verify
 from .site.rows import read_trajectories
 from .site.site_check import check
 from .site.site_evaluation import evaluate
 from .study import Study
 from .summary import SiteSummary, Total, combine
 from .trajectories import Trajectories
+from .verified_policy import VerifiedPolicy
 
 __version__: str
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Study",
     "Total",
     "Trajectories",
+    "VerifiedPolicy",
     "__version__",
     "check",
     "cohort",
@@ -48,4 +50,5 @@ __all__ = [
     "site",
     "tune",
     "tuning",
+    "verify",
 ]

@@ -88,6 +88,10 @@ class InvalidStates(DataError):
     """States given to a policy lack a column, hold text or have gaps."""
 
 
+class Abstains(DataError):
+    """A verified policy was asked to act where it says nothing, without what clinicians chose."""
+
+
 class UnknownSite(DataError):
     """The table has no rows of the site that was asked for, or several sites where one is needed."""
 

@@ -28,13 +28,13 @@ Every site releases the values of its methods, and the hub pools them:
 ...             released = release_values(study, rows, evaluation, out, confirm=AGREED_BEFOREHAND)
 ...     pooled = pool_values(study, [read_values(path, first_round) for path in sorted(Path(folder).glob("*.fdtr"))])
 >>> first = pooled[0]
->>> first.method, first.estimator, round(first.pooling.random.value, 2), first.pooling.df
-('FDTR', 'wdr', 1.06, 2)
+>>> first.method, first.over, first.verdict, round(first.pooling.plain.value, 2), first.pooling.df
+('FDTR (verified)', 'Clinicians', 'verified', 0.1, 2)
 >>> print(first.pooling.warnings[0].sentence)
 3 sites: how much sites differ can hardly be estimated from fewer than 5. ...
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from fdtr.algebra.normal_equations import minimum_norm
 from fdtr.disclosure import SiteValues, require_sites
 from fdtr.disclosure.blocks import absent, too_few_senders
+from fdtr.disclosure.released_values import MODEL_BASED, USUAL, MethodValue
 from fdtr.errors import DisclosureError, InvalidSums, OtherStudy, WrongSite
 from fdtr.inference import SiteValue, pool
 from fdtr.inference.message_checks import Suspicion, suspicions
@@ -124,36 +125,61 @@ def pooled_coefficients(total: Total) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class PooledMethod:
-    """One method by one estimator, pooled over the sites that sent its value; `silent` are those that did not."""
+    """One method's gain over another, or its value if `over` is empty, pooled over the sites that told it.
+
+    `verdict` is "verified" if it is at all these sites. `silent` are sites that did not tell it.
+    """
 
     method: str
-    estimator: str
+    over: str
+    verdict: str
     pooling: Pooling
     silent: tuple[str, ...]
 
 
 def pool_values(study: Study, released: Sequence[SiteValues]) -> list[PooledMethod]:
-    """Pool the sites' values, method by method: the plain mean, fixed effects and random effects."""
+    """Pool the sites' gains and values: the plain mean, fixed effects and random effects; gains come first.
+
+    Every method's value is followed by that of clinicians at the same sites, where not all sites told it.
+    """
     names = [site.site for site in released]
     for site in released:
         _require_study(study, site)
         if names.count(site.site) > 1:
             raise WrongSite(f"Site {site.site!r} told its values twice. Leave one of its files out.")
+        if site.evaluation != study.evaluation_fingerprint:
+            raise OtherStudy(
+                f"Site {site.site!r} valued its policies by other settings in [evaluation] than this study file has. "
+                "Give all sites the same [evaluation]; totals and policies stay as they are."
+            )
         if any(not -study.horizon <= value.value <= 2 * study.horizon for value in site.values):
             raise InvalidSums(
                 f"Site {site.site!r} tells of a value far outside [0, {study.horizon}], where every value is. Ask it "
                 "to evaluate again, with the same version of fdtr."
             )
-    by_method: dict[tuple[str, str], list[SiteValue]] = {}
+    told: dict[tuple[str, str], dict[str, tuple[MethodValue, int]]] = {}
     for site in sorted(released, key=lambda values: values.site):
-        for v in site.values:
-            estimate = SiteValue(site.site, v.value, v.standard_error, site.n)
-            by_method.setdefault((v.method, v.estimator), []).append(estimate)
-    everybody, possible = {*names}, (0.0, float(study.horizon))
-    return [
-        PooledMethod(*method, pool(values, possible), tuple(sorted(everybody - {value.site for value in values})))
-        for method, values in by_method.items()
+        for value in site.values:
+            told.setdefault((value.method, value.over), {})[site.site] = value, site.n
+    pooled = []
+    for (method, over), by_site in sorted(told.items(), key=lambda item: not item[0][1]):
+        pooled.append(_pooled(study, method, over, by_site, names))
+        usual = told.get((USUAL, ""), {})
+        if not over and method != USUAL and len(by_site) < len(names) and by_site.keys() <= usual.keys():
+            pooled.append(_pooled(study, USUAL, "", {site: usual[site] for site in by_site}, names))
+    return list({(one.method, one.over, one.pooling.sites): one for one in pooled}.values())
+
+
+def _pooled(
+    study: Study, method: str, over: str, by_site: Mapping[str, tuple[MethodValue, int]], everybody: Sequence[str]
+) -> PooledMethod:
+    values = [
+        SiteValue(site, value.value, value.standard_error, n, value.tolerance) for site, (value, n) in by_site.items()
     ]
+    possible = (-float(study.horizon) if over else 0.0, float(study.horizon))
+    verdicts = {value.verdict for value, _ in by_site.values()}
+    verdict = verdicts.pop() if len(verdicts) == 1 else MODEL_BASED
+    return PooledMethod(method, over, verdict, pool(values, possible), tuple(sorted({*everybody} - {*by_site})))
 
 
 def _refuse_copies(messages: Sequence[SiteSummary]) -> None:

@@ -11,6 +11,8 @@ with `site`. `altair.theme.enable("fdtr")` gives them the fonts and legends of t
 >>> study = fdtr.Study.model_validate(world.study(ridge=0.1, sharing=1.0, share="value"))
 >>> results = fdtr.run(study, fdtr.read_trajectories(pa.table(world.table(60, np.random.default_rng(2))), study))
 >>> drawn = [
+...     plots.gains(results),
+...     plots.gains_by_site(results, site="site-1"),
 ...     plots.values(results),
 ...     plots.values_by_site(results, site="site-1"),
 ...     plots.shared_effects(results),
@@ -23,8 +25,10 @@ with `site`. `altair.theme.enable("fdtr")` gives them the fonts and legends of t
 ... ]
 >>> for chart in drawn:
 ...     print(chart.title)
+Gains, mean over sites
+Gains
 Value of each method, mean over sites
-Value of each method at each site
+Value of each method
 Shared effects on the reward by step
 Patients that sharing is worth
 Actions given and recommended
@@ -64,7 +68,7 @@ import altair as alt
 
 from fdtr.errors import DataError, UnknownSite
 from fdtr.report import charts
-from fdtr.report.record import Record, load_record
+from fdtr.report.record import Record, Trust, load_record
 
 if TYPE_CHECKING:
     from fdtr.pipeline.results import Results
@@ -76,6 +80,8 @@ __all__ = [
     "calibration",
     "effective_sample_size",
     "gain_from_sharing",
+    "gains",
+    "gains_by_site",
     "intervals",
     "load_record",
     "overlap",
@@ -86,20 +92,34 @@ __all__ = [
     "values_by_site",
 ]
 
+_NOTHING_ESTIMABLE = "no gain can be estimated: too few patients were treated as the policies advise"
 _NOT_VALUED = "no site is large enough to be valued on held-out patients; results.not_valued has the reasons"
 
 
-def values(results: Results | Record) -> Drawing:
-    """Value of each method, mean over sites, with 95% intervals, by the doubly robust estimator and the linear model.
+def gains(results: Results | Record) -> Drawing:
+    """What methods gain over clinicians, and over learning alone: plain means over sites, with 95% intervals.
 
-    Values are sums of mapped rewards, from 0 to H. Hollow marks with a dashed line are not to be believed.
+    Filled marks are verified, hollow marks with a dashed line are model-based; what is not estimable is left out.
     """
-    return _drawing(charts.values(_record(results)), _NOT_VALUED)
+    return _drawing(charts.gains(_record(results).means), _NOTHING_ESTIMABLE)
+
+
+def gains_by_site(results: Results | Record, site: str | None = None) -> Drawing:
+    """What methods gain over clinicians, and over learning alone, at each site; marks as in `gains`."""
+    return _drawing(charts.gains_by_site(_record(results, site).assessments), _NOTHING_ESTIMABLE)
+
+
+def values(results: Results | Record) -> Drawing:
+    """Value of each method, plain mean over sites, with 95% intervals; marks as in `gains`.
+
+    Values are sums of mapped rewards, from 0 to H.
+    """
+    return _drawing(charts.values(_record(results).means), _NOT_VALUED)
 
 
 def values_by_site(results: Results | Record, site: str | None = None) -> Drawing:
-    """Value of each method at each site, with 95% intervals; hollow marks are not to be believed."""
-    return _drawing(charts.values_by_site(_record(results, site)), _NOT_VALUED)
+    """Value of each method at each site, with 95% intervals; marks as in `gains`."""
+    return _drawing(charts.values_by_site(_record(results, site).assessments), _NOT_VALUED)
 
 
 def true_values(results: Results | Record) -> Drawing:
@@ -138,19 +158,19 @@ def settings(results: Results | Record, site: str | None = None) -> Drawing:
 def effective_sample_size(results: Results | Record, site: str | None = None) -> Drawing:
     """Effective sample size (Σw)² / Σw² of FDTR's importance weights w, by step.
 
-    Below the dashed line no value is believed.
+    Below the dashed line no value is verified.
     """
-    return _drawing(charts.effective_sample_size(_record(results, site)), _NOT_VALUED)
+    return _drawing(charts.effective_sample_size(_trusts(results, site)), _NOT_VALUED)
 
 
 def overlap(results: Results | Record, site: str | None = None) -> Drawing:
     """Share of patients to whom FDTR recommends what clinicians do with a chance below 5%, by step."""
-    return _drawing(charts.overlap(_record(results, site)), _NOT_VALUED)
+    return _drawing(charts.overlap(_trusts(results, site)), _NOT_VALUED)
 
 
 def calibration(results: Results | Record, site: str | None = None) -> Drawing:
     """Calibration of the propensity model: observed share of an action against its predicted chance, in ten groups."""
-    return _drawing(charts.calibration(_record(results, site)), _NOT_VALUED)
+    return _drawing(charts.calibration(_trusts(results, site)), _NOT_VALUED)
 
 
 def intervals(rows: Sequence[Mapping[str, str | float | bool]], across: str) -> Drawing:
@@ -177,10 +197,15 @@ def _record(results: Results | Record, site: str | None = None) -> Record:
     return record.model_copy(
         update={
             "sites": {site: record.sites[site]},
-            "values": [value for value in record.values if value.site == site],
+            "assessments": [assessment for assessment in record.assessments if assessment.site == site],
             "gains": [gain for gain in record.gains if gain.site == site],
         }
     )
+
+
+def _trusts(results: Results | Record, site: str | None) -> Mapping[str, Trust]:
+    """How far FDTR's value can be trusted, at each site that is valued."""
+    return {name: of_site.trust for name, of_site in _record(results, site).sites.items() if of_site.trust}
 
 
 def _drawing(chart: Chart, reason: str) -> Drawing:

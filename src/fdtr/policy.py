@@ -21,7 +21,7 @@ from fdtr.features.states import StateBlocks, state_blocks
 Array = NDArray[np.float64]
 
 CONFIDENTIAL = "Confidential to its site: it was fitted to this site's patients and may contain sums over them."
-_KIND = "policy"
+KIND = "policy"
 _HEADER = ("fingerprint", "site", "method", "version", "offset")
 
 
@@ -119,8 +119,9 @@ class Policy:
         return build_features(self.study["actions"], self.study["covariates"], self.study["features"])
 
     @cached_property
-    def _by_code(self) -> NDArray[np.intp]:
-        return np.argsort(self.features.levels, kind="stable")  # ties go to the smallest code
+    def by_code(self) -> NDArray[np.intp]:
+        """Positions of the levels from the smallest code on: ties go to the first."""
+        return np.argsort(self.features.levels, kind="stable")
 
     @cached_property
     def _rules(self) -> tuple[LowerBound, ...]:
@@ -144,7 +145,7 @@ class Policy:
         `states` is a dataframe, a mapping of columns, or an (n, q) array in the study's covariate order, in raw
         units; values outside a public range are moved to its end. `step` counts from 0.
         """
-        rule = self._rule(step)
+        rule = self.rule(step)
         blocks = state_blocks(states, self.features)
         bounds = np.empty((self.features.n_actions, blocks.n))
 
@@ -152,7 +153,7 @@ class Policy:
             block = blocks.read(start)
             bounds[:, start : start + block.shape[1]] = rule.bounds(self.features.psi(block))
 
-        _for_each_block(fill, blocks)
+        for_each_block(fill, blocks)
         return bounds.T
 
     def q_values(self, states: Any, step: int) -> Array:
@@ -165,22 +166,22 @@ class Policy:
         It maximises the untruncated bound, which always maximises the truncated one too; where several actions
         tie, the smallest code is taken.
         """
-        rule = self._rule(step)
+        rule = self.rule(step)
         blocks = state_blocks(states, self.features)
         features = self.features
         actions = np.empty(blocks.n, dtype=features.levels.dtype)
 
         def fill(start: int) -> None:
             block = blocks.read(start)
-            choice = argmax_first(rule.bounds(features.psi(block)), self._by_code)
+            choice = argmax_first(rule.bounds(features.psi(block)), self.by_code)
             actions[start : start + len(choice)] = features.levels[choice]
 
-        _for_each_block(fill, blocks)
+        for_each_block(fill, blocks)
         return actions
 
     def explain(self, state: Any, step: int) -> Explanation:
         """For one state: the estimate and penalty of each action, and the parts of shared and site-specific effects."""
-        rule = self._rule(step)
+        rule = self.rule(step)
         blocks = state_blocks(state, self.features)
         if blocks.n != 1:
             raise InvalidStates(f"One state is explained at a time; {blocks.n} were given.")
@@ -202,23 +203,30 @@ class Policy:
                 shared + specific, penalties, bounds[:, 0], shared, specific, strict=True,
             )
         )  # fmt: skip
-        return Explanation(step, actions[int(argmax_first(bounds, self._by_code)[0])], actions, clipped)
+        return Explanation(step, actions[int(argmax_first(bounds, self.by_code)[0])], actions, clipped)
 
     def save(self, path: str | Path) -> None:
         """Write the policy to one file that only its owner can read: it is confidential to its site."""
+        container.write(path, KIND, *self.packed(), private=True)
+
+    def packed(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """The header and the arrays of its file."""
         arrays = {"theta": self.theta}
         if self.precision is not None:
             arrays["precision"] = self.precision
         header: dict[str, Any] = {"confidential": CONFIDENTIAL, "study": dict(self.study)}
         header |= {name: getattr(self, name) for name in _HEADER} | {"settings": dict(self.settings)}
-        header["scale"] = list(self.scale)
-        container.write(path, _KIND, header, arrays, private=True)
+        return {**header, "scale": list(self.scale)}, arrays
 
     @classmethod
     def load(cls, path: str | Path) -> "Policy":
         """Read a policy that `save` wrote; refuses a truncated, changed or foreign file and says why."""
-        file = container.read(path, _KIND)
-        header, arrays = file.header, file.arrays
+        file = container.read(path, KIND)
+        return cls.unpacked(file.header, file.arrays, path)
+
+    @classmethod
+    def unpacked(cls, header: Mapping[str, Any], arrays: Mapping[str, Array], path: str | Path) -> "Policy":
+        """A policy from the header and the arrays of its file; `path` is for the refusal."""
         try:
             policy = cls(
                 study=header["study"],
@@ -240,7 +248,8 @@ class Policy:
             raise UnreadableFile(f"{path} is not a sound policy: its header and its arrays do not fit together.")
         return policy
 
-    def _rule(self, step: int) -> LowerBound:
+    def rule(self, step: int) -> LowerBound:
+        """The lower bounds of a step by which it acts; refuses a step that does not exist."""
         if not isinstance(step, int | np.integer) or not 0 <= step < self.horizon:
             raise InvalidStates(f"Step {step} does not exist: steps run from 0 to {self.horizon - 1}.")
         return self._rules[step]
@@ -257,7 +266,7 @@ def _by_step(scale: float | list[float], horizon: int) -> tuple[float, ...]:
     return tuple(float(alpha) for alpha in by_step)
 
 
-def _for_each_block(fill: Any, blocks: StateBlocks) -> None:
+def for_each_block(fill: Any, blocks: StateBlocks) -> None:
     """Call `fill` with the start of every block; several blocks are spread over all cores."""
     if blocks.n <= blocks.size:
         if blocks.n:

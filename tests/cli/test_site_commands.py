@@ -90,8 +90,13 @@ def test_sites_value_at_home_as_run_does_and_the_hub_pools(place, ran_once):
     assert done.returncode == 0, done.stderr
     evaluate = ("site", "evaluate", "study.toml", "table.csv", "total.fdtr", "--site")
     before = sorted(path.name for path in place.iterdir())
-    done = fdtr(*evaluate, "north", cwd=place)
+    done = fdtr(*evaluate, "north", "--report", "../north.html", cwd=place)
     assert done.returncode == 0, done.stderr
+    assert "Wrote ../north.html, for this site alone: it was not checked for disclosure." in done.stdout
+    assert "What was found" in (place.parent / "north.html").read_text()
+    done = fdtr(*evaluate, "north", cwd=place)
+    assert "north: gain to 260 patients" in done.stdout
+    assert "FDTR (verified) over Clinicians" in done.stdout
     assert "north: value to 260 patients" in done.stdout
     assert "Nothing was written. Add --out FILE" in done.stdout
     assert "FDTR's importance weights by step" in done.stdout
@@ -134,9 +139,17 @@ def test_sites_value_at_home_as_run_does_and_the_hub_pools(place, ran_once):
                 assert {key: one[key] for key in there} == there
     done = fdtr("hub", "pool", "study.toml", *(f"{site}.values" for site in SITES), "--json", cwd=place)
     assert done.returncode == 0, done.stderr
-    pooled = {(one["method"], one["estimator"]): one for one in json.loads(done.stdout)}
+    by_sites = sorted(json.loads(done.stdout), key=lambda one: len(one["sites"]))
+    pooled = {(one["method"], one["over"]): one for one in by_sites}
     practice = [told[site]["methods"]["Clinicians"]["wdr"]["value"] for site in SITES]
-    assert pooled["Clinicians", "wdr"]["plain"]["value"] == pytest.approx(np.mean(practice), abs=0.01)  # rounded
+    assert pooled["Clinicians", ""]["plain"]["value"] == pytest.approx(np.mean(practice), abs=0.01)  # rounded
+    for site, found in told.items():
+        assessed = {(one["site"], one["method"], one["over"]): one for one in printed["assessments"]}
+        for one in found["assessments"]:
+            there = assessed[site, one["method"], one["over"]]
+            assert {key: one[key] for key in there.keys() & one.keys()} == {
+                key: there[key] for key in there.keys() & one.keys()
+            }
     assert told["north"]["trust"]["effective_sample_size"]
     half = fdtr(*evaluate, "north", "--split", "half", "--json", cwd=place)
     assert 100 < json.loads(half.stdout)["patients"] < 160
@@ -147,9 +160,9 @@ def test_sites_value_at_home_as_run_does_and_the_hub_pools(place, ran_once):
     # At a site the others' sums are those that were sent, of all their patients; here of one half.
     assert in_halves["north", "FDTR", "wdr"]["value"] != alone["FDTR"]["wdr"]["value"]
     assert "fitted and tuned again on one half" in (place / "halves" / "report.html").read_text()
-    assert pooled["Clinicians", "wdr"]["warnings"][0]["name"] == "few-sites"
+    assert pooled["Clinicians", ""]["warnings"][0]["name"] == "few-sites"
     done = fdtr("hub", "pool", "study.toml", *(f"{site}.values" for site in SITES), cwd=place)
-    assert "Value over sites" in done.stdout
+    assert "Values over sites" in done.stdout
     assert "Clinicians" in done.stdout
     refused(fdtr("hub", "pool", "study.toml", "north.fdtr", cwd=place), "holds a message, not a valuation")
 

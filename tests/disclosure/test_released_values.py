@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fdtr import container
-from fdtr.disclosure import MethodValue, SiteValues, ValueFacts, ValueMessage, release_values
+from fdtr.disclosure import MethodValue, SiteValues, ValueFacts, ValueMessage, ValueRules, release_values
 from fdtr.errors import ForeignFile, InvalidSums, OtherStudy, UnreadableFile, WrongSite
 from fdtr.exchange.wire import read_values, write_values
 from fdtr.hub import pool_values
@@ -22,8 +22,17 @@ def facts(*sizes, doubt=""):
     return [ValueFacts(MethodValue(f"m{i}", "wdr", 1.0 + i, 0.1), size, doubt) for i, size in enumerate(sizes)]
 
 
-def released(*given, n=100, site="a", fingerprint="f" * 64, **rules):
-    return release_values(site, fingerprint, n, given, **({"min_patients": 50, "min_effective": 30.0} | rules))
+def gains(*patients, size=90.0, doubt=""):
+    """Facts of gains to which so many patients contribute, and so many do not."""
+    pairs = enumerate(patients)
+    return [
+        ValueFacts(MethodValue(f"m{i}", "wdr", 0.1, 0.1, "Clinicians", "verified"), size, doubt, *counts)
+        for i, counts in pairs
+    ]
+
+
+def released(*given, n=100, site="a", fingerprint="f" * 64, evaluation="e"):
+    return release_values(site, fingerprint, n, given, ValueRules(50, 30.0, 11), evaluation)
 
 
 def test_values_with_too_little_weight_stay_at_home():
@@ -41,10 +50,34 @@ def test_values_that_the_site_doubts_or_lacks_stay_at_home():
     assert [one.why for one in message.withheld] == ["because", "it has no value or no standard error"]
 
 
+def test_a_gain_that_few_patients_make_stays_at_home():
+    # Weights of patients who are never advised are 1: the effective sample size of all says nothing of the difference.
+    message = released(*facts(90.0), *gains((3, 97), (29, 71), (30, 70)))
+    assert [one.name for one in message.values.values] == ["m0", "m2 − Clinicians"]
+    assert [one.why for one in message.withheld] == [
+        "rule PAIRED: 3 patients make the difference, not 30",
+        "rule PAIRED: 29 patients make the difference, not 30",
+    ]
+    few_weights = released(*facts(90.0), *gains((40, 60), size=12.0))
+    assert [one.why for one in few_weights.withheld] == ["rule ESS: weights worth 12.0 patients at some step, not 30"]
+
+
+def test_a_gain_with_few_patients_left_out_of_it_stays_at_home():
+    message = released(*facts(90.0), *gains((90, 10), (89, 11), (100, 0)))
+    assert [one.name for one in message.values.values] == ["m0", "m1 − Clinicians", "m2 − Clinicians"]
+    assert "10 patients do not add to the difference; none or 11 may" in message.withheld[0].why
+
+
 def test_numbers_are_rounded_to_what_their_errors_leave_of_them():
-    found = MethodValue("m", "wdr", 1.23456, 0.07111), MethodValue("k", "wdr", 1.23456, 0.0026)
+    found = [
+        MethodValue("m", "wdr", 1.23456, 0.07111, tolerance=0.012345),
+        MethodValue("k", "wdr", 1.23456, 0.0026, tolerance=0.012345),
+    ]
     told = released(*(ValueFacts(one, 90.0) for one in found)).values.values
-    assert [(one.value, one.standard_error) for one in told] == [(1.23, 0.071), (1.235, 0.0026)]
+    assert [(one.value, one.standard_error, one.tolerance) for one in told] == [
+        (1.23, 0.071, 0.012),
+        (1.235, 0.0026, 0.0123),
+    ]
 
 
 def test_nothing_leaves_from_few_patients_or_without_weight():
@@ -62,30 +95,33 @@ def test_nothing_else_makes_a_message_of_values():
 
 
 def test_a_file_brings_back_the_same_values_and_holds_nothing_else(tmp_path):
-    message = released(*facts(90.0, 3.0, 50.0))
+    message = released(*facts(90.0, 3.0, 50.0), *gains((40, 60)))
     write_values(message, tmp_path / "a.values")
     assert read_values(tmp_path / "a.values") == message.values
     file = container.read(tmp_path / "a.values", "valuation")
-    assert set(file.arrays) == {"value", "standard_error"}
+    assert set(file.arrays) == {"value", "standard_error", "tolerance"}
     assert set(file.header) == {
-        "site", "fingerprint", "round", "context", "phase", "version", "n", "methods", "estimators", "kind", "format",
+        "site", "fingerprint", "round", "context", "phase", "version", "n", "methods", "over", "estimators", "verdicts",
+        "evaluation", "kind", "format",
     }  # fmt: skip
-    assert file.header["methods"] == ["m0", "m2"]  # m1 stayed at home, its name too
+    assert file.header["methods"] == ["m0", "m2", "m0"]  # m1 stayed at home, its name too
+    assert file.header["over"] == ["", "", "Clinicians"]
 
 
 @pytest.mark.parametrize(
     "broken",
     [
         {"n": 0}, {"n": "many"}, {"n": True}, {"methods": ["m0"]}, {"methods": "m0"}, {"estimators": [1, 2]},
-        {"site": ""}, {"extra": 1}, {"fingerprint": "f"}, {"version": "x y"},
+        {"site": ""}, {"extra": 1}, {"fingerprint": "f"}, {"version": "x y"}, {"over": [""]}, {"evaluation": 3},
     ],
 )  # fmt: skip
 def test_files_without_sound_values_are_refused(tmp_path, broken):
     header = {
         "site": "a", "fingerprint": "f" * 64, "version": "1", "n": 5, "methods": ["x", "y"],
-        "estimators": ["wdr", "fqe"], "round": "1", "context": "0" * 64, "phase": "values",
+        "estimators": ["wdr", "fqe"], "over": ["", ""], "verdicts": ["verified", "model-based"], "evaluation": "e",
+        "round": "1", "context": "0" * 64, "phase": "values",
     }  # fmt: skip
-    arrays = {"value": np.ones(2), "standard_error": np.ones(2)}
+    arrays = {"value": np.ones(2), "standard_error": np.ones(2), "tolerance": np.zeros(2)}
     container.write(tmp_path / "good", "valuation", header, arrays)
     assert read_values(tmp_path / "good").n == 5
     container.write(tmp_path / "bad", "valuation", header | broken, arrays)
@@ -111,11 +147,14 @@ def test_files_without_sound_values_are_refused(tmp_path, broken):
 
 def test_the_hub_pools_what_it_was_told():
     study = make_study()
+    same = {"fingerprint": study.fingerprint, "evaluation": study.evaluation_fingerprint}
     told = [
-        released(*facts(90.0, 90.0 if site == "a" else 1.0), site=site, n=n, fingerprint=study.fingerprint).values
+        released(*facts(90.0, 90.0 if site == "a" else 1.0), *gains((40, 60)), site=site, n=n, **same).values
         for site, n in (("b", 60), ("a", 100))
     ]
-    by_method = {one.method: one for one in pool_values(study, told)}
+    first, *rest = pool_values(study, told)
+    assert (first.method, first.over, first.verdict) == ("m0", "Clinicians", "verified")  # gains come first
+    by_method = {one.method: one for one in rest}
     assert by_method["m0"].pooling.sites == ("a", "b")
     assert by_method["m0"].pooling.n == 160
     assert by_method["m0"].pooling.plain.value == 1.0
@@ -125,13 +164,53 @@ def test_the_hub_pools_what_it_was_told():
         pool_values(study, [told[1], told[1]])
     with pytest.raises(OtherStudy, match="belongs to another study"):
         pool_values(make_study(name="other"), told)
+    with pytest.raises(OtherStudy, match=r"by other settings in \[evaluation\]"):
+        pool_values(make_study(evaluation={"min_share": 0.2}), told)
+
+
+def test_clinicians_stand_beside_a_method_at_the_same_sites():
+    study = make_study()
+
+    def site(name, values):
+        told = tuple(MethodValue(method, "wdr", value, 0.1, verdict=verdict) for method, value, verdict in values)
+        return SiteValues(name, study.fingerprint, 90, told, study.evaluation_fingerprint)
+
+    usual = ("Clinicians", 1.0, "verified")
+    told = [site("a", [usual, ("FDTR", 2.0, "model-based")]), site("b", [("Clinicians", 2.0, "verified")])]
+    everywhere, rule, beside = pool_values(study, told)
+    assert (everywhere.method, everywhere.pooling.plain.value, everywhere.pooling.sites) == (
+        "Clinicians",
+        1.5,
+        ("a", "b"),
+    )
+    assert (rule.method, rule.verdict, rule.pooling.sites) == ("FDTR", "model-based", ("a",))
+    assert (beside.method, beside.pooling.plain.value, beside.pooling.sites) == ("Clinicians", 1.0, ("a",))
+
+
+def test_the_error_of_a_model_does_not_average_out_over_sites():
+    study = make_study()
+    told = [
+        SiteValues(
+            name,
+            study.fingerprint,
+            90,
+            (MethodValue("FDTR", "richer", 0.5, 0.1, "Clinicians", "model-based", tolerance),),
+            study.evaluation_fingerprint,
+        )
+        for name, tolerance in (("a", 0.1), ("b", 0.3))
+    ]
+    (gain,) = pool_values(study, told)
+    half = gain.pooling.plain.high - gain.pooling.plain.value
+    assert gain.pooling.tolerance == pytest.approx(0.2)
+    assert half == pytest.approx(1.959964 * 0.1 / np.sqrt(2) + 0.2)
 
 
 def test_the_hub_believes_no_value_that_nobody_can_have_and_no_interval_beyond_it():
     study = make_study()
 
     def told(site, value, error):
-        return SiteValues(site, study.fingerprint, 90, (MethodValue("m", "wdr", value, error),))
+        values = (MethodValue("m", "wdr", value, error),)
+        return SiteValues(site, study.fingerprint, 90, values, study.evaluation_fingerprint)
 
     with pytest.raises(InvalidSums, match=r"'b' tells of a value far outside \[0, 3\]"):
         pool_values(study, [told("a", 1.0, 0.1), told("b", 1e6, 1e-9)])
@@ -148,17 +227,15 @@ def test_a_site_tells_what_its_own_evaluation_found():
     message = summarize_values(study, found)
     assert message.values.n == 300
     assert message.values.fingerprint == study.fingerprint
-    for one in message.values.values:
-        estimate = found.value(one.method, one.estimator)
-        assert abs(one.value - estimate.value) <= estimate.standard_error / 4
-        assert one.standard_error == pytest.approx(estimate.standard_error, rel=0.05)
-        assert estimate.believable
-        assert estimate.effective_sample_size.min() >= 20
-    small = [one for one in message.withheld if one.why.startswith("rule ESS")]
-    assert {(one.estimate.method, one.estimate.estimator) for one in small} == {
-        (name, estimator)
-        for name in found.targets
-        for estimator in ("wdr", "fqe")
-        if found.value(name, estimator).effective_sample_size.min() < 20
-    }
-    assert small, "a study in which every value may leave shows nothing"
+    for told in message.values.values:
+        assessed = found.assess(told.method, told.over or None)
+        assert abs(told.value - assessed.value) <= assessed.standard_error / 4
+        assert told.standard_error == pytest.approx(assessed.standard_error, rel=0.05)
+        assert told.verdict == assessed.verdict != "not estimable"
+        assert assessed.effective_sample_size >= 20
+        if told.over:
+            assert assessed.n_differing >= 30
+            assert assessed.n_unchanged == 0 or assessed.n_unchanged >= 11
+    assert {told.method for told in message.values.values if not told.over} >= {"Clinicians"}
+    assert any(told.over for told in message.values.values)
+    assert {withheld.why for withheld in message.withheld}, "a study in which every value may leave shows nothing"

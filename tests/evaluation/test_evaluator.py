@@ -321,7 +321,7 @@ def test_wrong_questions_get_a_sentence(patients, evaluator):
     with pytest.raises(ValueError, match="Method 'magic' is unknown"):
         evaluator.value(Behaviour(), "magic")
     with pytest.raises(ValueError, match="use method pdis"):
-        evaluator.value(Behaviour(), "wdr", IntervalOptions("bernstein"))
+        evaluator.value(Constant(0), "wdr", IntervalOptions("bernstein"))
     bound = evaluator.value(Behaviour(), "pdis", IntervalOptions("bernstein"))
     assert bound.low < evaluator.value(Behaviour(), "pdis").low
     assert bound.high == 3

@@ -6,8 +6,8 @@ import pytest
 import paper_algorithms as paper
 from evaluation_patients import literal_theta, make_patients
 from fdtr.evaluation import Behaviour, Constant, Evaluator, known_propensities
-from fdtr.evaluation.evaluator import SiteData, TargetEvaluation
 from fdtr.evaluation.fitted_q import cross_fitted_q, fit_q, fitted_q_values, solve_backward
+from fdtr.evaluation.target_evaluation import SiteData, TargetEvaluation
 from fdtr.evaluation.targets import Deterministic
 from fdtr.site.fitting import fit_local
 from random_tables import make_sites, make_study
@@ -72,6 +72,7 @@ def test_a_policy_is_valued_as_tuning_values_it():
         propensities=known_propensities(patients.behaviour),
         outcomes=outcomes,
         cautions=(),
+        richer=(),
     )
     view = TargetEvaluation(data, Deterministic(fit.policy.act, study.feature_map.levels), None, 1e-3)
     assert view.fitted.value == pytest.approx(fitted_q_values(rows, study.feature_map, [fit.fit.bounds])[0], rel=1e-9)

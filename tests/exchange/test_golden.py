@@ -62,7 +62,9 @@ def test_files_of_every_format_are_read_or_refused_by_name(version):
     assert message.body.sums.n.tolist() == [400, 400]
     assert total.body.sites == ("a", "b", "c")
     assert total.body.sums.n.tolist() == [1200, 1200]
-    assert [(one.method, one.value) for one in values.body.values] == [("FDTR", 1.25), ("LDTR", 1.25)]
+    assert [(one.name, one.value) for one in values.body.values] == [
+        ("FDTR", 1.25), ("LDTR", 1.25), ("FDTR − Clinicians", 0.25),
+    ]  # fmt: skip
     gram, masked = told["gram"], told["masked"]
     audit = small_study(disclosure={"payload": "gram"})
     found = open_message(folder / "a.gram", audit, Round(gram["fingerprint"], gram["roster"], gram["round"]))

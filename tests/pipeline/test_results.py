@@ -140,7 +140,7 @@ def test_all_estimating_is_over_when_progress_ends_and_saving_only_writes(study,
     assert ended == [True]
     results.save(tmp_path / "out")
     results.report(tmp_path / "report.html")
-    assert len(results.record.as_json()["values"]) == 3 * 10 * 5
+    assert len(results.record.as_json()["values"]) == 3 * 12 * 5
 
 
 def test_a_site_that_fails_while_it_is_valued_is_named_and_the_others_are_valued(study, data, monkeypatch, tmp_path):
@@ -179,12 +179,44 @@ def test_every_method_is_valued_on_held_out_patients_by_every_estimator(study, d
     assert {(v.site, v.estimator) for v in found.values} == {
         (site, estimator) for site in ("a", "b", "c/d") for estimator in ("pdis", "wis", "fqe", "dr", "wdr")
     }
-    assert {v.method for v in found.values} == {*METHODS, "Clinicians", "Always none", "Always low", "Always high"}
+    parts = {"FDTR (verified)", "LDTR (verified)"}
+    assert {v.method for v in found.values} == {
+        *METHODS,
+        *parts,
+        "Clinicians",
+        "Always none",
+        "Always low",
+        "Always high",
+    }
     by_hand = results.evaluations["b"].value("LDTR", "dr")
     one = next(v for v in found.values if (v.site, v.method, v.estimator) == ("b", "LDTR", "dr"))
     assert (one.value, one.low, one.high, one.n) == (by_hand.value, by_hand.low, by_hand.high, 120)
     for v in found.values:
         assert v.believable == (not v.reason)
+
+
+def test_the_record_says_what_each_site_assesses(results):
+    record = results.record
+    for one in record.assessments:
+        found = results.evaluations[one.site].assess(one.method, one.over or None)
+        assert (one.verdict, one.reason, one.n_advised) == (found.verdict, found.reason, found.n_advised)
+        assert np.isnan(one.value) == (one.verdict == "not estimable")
+        np.testing.assert_equal([one.value, one.low, one.high], [found.value, found.low, found.high])
+    assert {(one.method, one.over) for one in record.assessments} >= {
+        ("FDTR (verified)", "Clinicians"), ("FDTR", "LDTR"), ("Clinicians", ""),
+    }  # fmt: skip
+    usual = next(mean for mean in record.means if (mean.method, mean.over) == ("Clinicians", ""))
+    assert usual.verdict == "verified"
+    observed = [one.value for one in record.assessments if (one.method, one.over) == ("Clinicians", "")]
+    assert usual.plain.value == pytest.approx(np.mean(observed))
+
+
+def test_the_saved_policy_has_its_verified_part(results, tmp_path):
+    results.save(tmp_path / "out")
+    saved = fdtr.VerifiedPolicy.load(tmp_path / "out" / "policies" / "a.policy")
+    assert saved.threshold == results.verified["a"].threshold
+    states = np.random.default_rng(0).uniform([-1, 0, 0, 0], [1, 10, 1, 1], (50, 4))
+    np.testing.assert_array_equal(saved.advises(states, 0), results.verified["a"].advises(states, 0))
 
 
 def test_clusters_are_counted_where_errors_are_by_cluster(results, tmp_path):

@@ -13,6 +13,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from fdtr.report.record import load_record
+
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 pytestmark = pytest.mark.browser
@@ -22,7 +24,8 @@ QUIET = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-SECTIONS = ["study", "data", "values", "effects", "sharing", "policy", "trust", "method", "card", "cite"]
+SECTIONS = ["found", "study", "data", "values", "effects", "sharing", "policy", "trust", "method", "card", "cite"]
+N_CHARTS = 12
 AXE = "axe-core-4.14.0.tgz"
 AXE_SHA512 = "9WTZxEjsZ7b13TH8JPmbV2z8CHbl80/2hm3XPEG4JgNdQLK81IBRXmSxHfMAOkSqQeRxT/0dwNDz2GOm3zzpcQ=="
 
@@ -91,7 +94,7 @@ def axe(request) -> str:
 
 def test_every_section_is_there_and_every_chart_is_drawn(page):
     assert page.eval_on_selector_all("main > section", "all => all.map(one => one.id)") == SECTIONS
-    assert page.locator("figure.chart").count() == 10
+    assert page.locator("figure.chart").count() == N_CHARTS
     count = "all => all.map(one => one.querySelectorAll('.mark-symbol path, .mark-rect path').length)"
     marks = page.eval_on_selector_all("figure.chart .drawing", count)
     assert min(marks) >= 5
@@ -110,7 +113,7 @@ def test_a_chart_answers_to_the_pointer(page):
     tooltip.wait_for(state="hidden")
 
 
-def test_a_chart_can_be_downloaded_as_svg_and_as_csv(page, tmp_path):
+def test_a_chart_can_be_downloaded_as_svg_and_as_csv(page, demo, tmp_path):
     saved = {}
     for number, kind in enumerate(("svg", "csv")):
         with page.expect_download() as expected:
@@ -120,8 +123,9 @@ def test_a_chart_can_be_downloaded_as_svg_and_as_csv(page, tmp_path):
     assert {path.name for path in saved.values()} == {"values.svg", "values.csv"}
     assert ElementTree.parse(saved["svg"]).getroot().tag == "{http://www.w3.org/2000/svg}svg"
     rows = saved["csv"].read_text().splitlines()
-    assert rows[0] == "method,estimator,value,low,high,believable"
-    assert len(rows) == 1 + 2 * 10
+    assert rows[0] == "method,value,low,high,verdict"
+    means = [mean for mean in load_record(demo / "fdtr-demo").means if not mean.over]
+    assert [row.split(",")[0] for row in rows[1:]] == [mean.method for mean in means]
 
 
 def test_buttons_are_reached_by_the_keyboard(page, tmp_path):
@@ -137,11 +141,57 @@ def test_a_phone_does_not_scroll_sideways(phone):
     assert wide[0] <= wide[1] == 390
 
 
+def test_the_first_screen_holds_all_sites_and_what_they_mean(page):
+    assert page.locator(".forest tbody tr").count() == 6
+    for what in (".forest tbody tr", ".meaning li"):
+        box = page.locator(what).last.bounding_box()
+        assert box["y"] + box["height"] <= 900
+    assert page.locator(".meaning li").count() == 3
+    drawn = page.locator(".forest tbody .picture svg.strip")
+    assert drawn.count() == 6
+    zeros = drawn.locator(".zero").evaluate_all("all => all.map(one => Math.round(one.getBoundingClientRect().x))")
+    assert len(set(zeros)) == 1
+
+
+def test_charts_are_as_wide_as_the_page_and_the_contents_stay_in_view(page):
+    room = page.locator("main").bounding_box()["width"]
+    for name in ("gains", "gains-by-site", "values", "shared-effects", "actions"):
+        drawn = page.locator(f"#chart-{name} .drawing svg").first.bounding_box()["width"]
+        assert 0.95 * min(room, 960) < drawn <= room
+    page.locator("#trust").scroll_into_view_if_needed()
+    page.evaluate("document.querySelector('#trust').scrollIntoView()")
+    page.locator("nav a[href='#trust'][aria-current]").wait_for()
+    for link in page.locator("nav a").all():
+        assert 0 <= link.bounding_box()["y"] < 900
+
+
+def test_sites_are_cards_on_a_phone(phone):
+    row, picture = (phone.locator(f".forest tbody tr {part}").first for part in ("th", ".picture"))
+    assert picture.bounding_box()["y"] > row.bounding_box()["y"] + row.bounding_box()["height"] - 1
+    assert picture.bounding_box()["width"] > 300
+    for cell in phone.locator(".forest tbody td").all():
+        box = cell.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+
+
+def test_paper_gets_still_pictures_and_open_tables(page):
+    before = page.locator("#chart-gains svg").first.get_attribute("width")
+    folded = page.locator("details:not([open])").count()
+    assert folded > 5
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details:not([open])").count() == 0
+    assert float(page.locator("#chart-gains svg").first.get_attribute("width")) < float(before)
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.wait_for_function("document.querySelectorAll('figure.chart:not([data-drawn])').length === 0")
+    assert page.locator("details:not([open])").count() == folded
+
+
 def test_print_keeps_every_section_and_chart(page):
     page.emulate_media(media="print")
     for name in SECTIONS:
         assert page.locator(f"section#{name} h2").is_visible()
-    assert all(page.locator("figure.chart svg").nth(i).is_visible() for i in range(10))
+    assert all(page.locator("figure.chart svg").nth(i).is_visible() for i in range(N_CHARTS))
     assert not page.locator(".buttons").first.is_visible()
     assert len(page.pdf(format="A4")) > 50_000
 
@@ -150,7 +200,7 @@ def test_without_scripts_the_page_shows_its_charts_as_pictures(browser, report):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(report)
-    assert page.locator("figure.chart svg").count() == 10
+    assert page.locator("figure.chart svg").count() == N_CHARTS
     assert page.locator("figure.chart svg").first.is_visible()
     assert not page.locator(".buttons").first.is_visible()
     context.close()

@@ -65,13 +65,22 @@ def test_a_gram_is_shown_whole_and_says_what_it_can_tell():
     assert unnamed.grids[0].rows[-1][0] == f"feature {len(names)}"
 
 
-def test_totals_and_values_have_pages_too(study, summaries):
+def test_a_total_has_a_page_too(study, summaries):
     html = render_message(shown(study, combine(summaries), "total", "hub"))
     assert "sums over 1,200 patients of 3 sites" in html
     assert all(summary.digest in html for summary in summaries)
-    html = render_message(shown(study, small_values(study).values, "valuation"))
-    assert "2 values with their standard errors, over 400 patients" in html
-    assert "FDTR" in html
+
+
+def test_gains_and_values_have_a_page_with_every_number_and_verdict(study):
+    values = small_values(study).values
+    opened = shown(study, values, "valuation")
+    html = render_message(opened)
+    assert f"{len(values.values)} gains and values with their standard errors, over 400 patients" in html
+    grids = {grid.caption: grid for grid in sections_of(opened)[1].grids}
+    assert list(grids) == ["Gains", "Values"]
+    assert grids["Gains"].rows == (("FDTR", "Clinicians", "model-based", "fqe", "0.25", "0.1", "0.05"),)
+    assert [row[0] for row in grids["Values"].rows] == [value.method for value in values.values if not value.over]
+    assert all(len(grid.rows[0]) == len(grid.columns) for grid in grids.values())
 
 
 def test_a_withheld_step_is_told(study, summaries):

@@ -7,7 +7,6 @@ import math
 import re
 from base64 import b64encode
 from hashlib import sha256
-from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
 
@@ -21,22 +20,25 @@ import fdtr
 from fdtr.errors import UnreadableFile
 from fdtr.pipeline.results import report_again
 from fdtr.report import charts
-from fdtr.report.pages import environment, number, percent, script_text
-from fdtr.report.record import BrokenRule, Choice, Example, KnownValue, Record
+from fdtr.report.findings import findings_of, first_screen, meaning
+from fdtr.report.pages import environment, gain, interval, number, percent, script_text
+from fdtr.report.record import Assessment, BrokenRule, Choice, Example, KnownValue, Record, Span, Subgroup
 from fdtr.report.record import UsualCare as RecordedCare
-from fdtr.report.render import render
+from fdtr.report.render import render, render_site_page
 from fdtr.tuning import UsualCare
 from fdtr.tuning.ladder import LADDER
 from random_tables import make_study, make_table
+from report_pages import Page, cells, plain, told
 
 pytestmark = pytest.mark.slow
 
 ATTACK = "</script><script>alert(1)</script>\"'&"
 ATTACK_SHOWN = "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;&#34;&#39;&amp;"
 SECTIONS = {
+    "found": "What was found",
     "study": "The study in words",
     "data": "The data by site",
-    "values": "Value of each method",
+    "values": "Gains and values",
     "effects": "Shared coefficients over time",
     "sharing": "Heterogeneity and gain from sharing",
     "policy": "What the policy does",
@@ -46,62 +48,29 @@ SECTIONS = {
     "cite": "How to cite",
 }
 CHARTS = [
-    "true-values", "values", "values-by-site", "shared-effects", "gain-from-sharing", "actions", "settings",
-    "effective-sample-size", "overlap", "calibration",
+    "gains", "gains-by-site", "values", "values-by-site", "true-values", "shared-effects", "gain-from-sharing",
+    "actions", "settings", "effective-sample-size", "overlap", "calibration",
 ]  # fmt: skip
-BY_SITE = "Value at each site; struck through where it is not to be believed"
-OVERALL = "Value of each method, mean over sites, with 95% intervals"
+FOUND = "Gain over clinicians on patients held out from fitting"
+GAINS, GAINS_BY_SITE = "Gains: plain mean over sites, fixed effect, random effects", "Gains at each site, in numbers"
+VALUES, VALUES_BY_SITE = "Value of each method, mean over sites", "Value of each method at each site, in numbers"
+CHECKS = "The linear model against a richer one, for model-based values"
+PART = "FDTR (verified)"
 EFFECTS = "Shared effects, with p-values by Holm's method over all steps and features"
 LARGEST = 2_500_000
 """Bytes: 0.9 million are the charts' library."""
 
 
-class Page(HTMLParser):
-    """Checks that elements close in order, and keeps text by element."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.words: dict[str, list[str]] = {}
-        self.feed(html)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, name: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((name, dict(attrs)))
-        if name != "meta":
-            self.open.append(name)
-
-    def handle_startendtag(self, name: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((name, dict(attrs)))
-
-    def handle_endtag(self, name: str) -> None:
-        assert self.open.pop() == name
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] not in ("style", "script"):
-            self.words.setdefault(self.open[-1], []).append(data)
-
-    @property
-    def text(self) -> str:
-        return re.sub(r"\s+", " ", " ".join(word for words in self.words.values() for word in words))
-
-    def of(self, name: str) -> list[dict[str, str | None]]:
-        return [attrs for found, attrs in self.elements if found == name]
-
-
-def cells(html: str, caption: str) -> list[list[str]]:
-    """The rows of a table below its head, as markup."""
-    found = re.search(rf"<caption>{re.escape(str(escape(caption)))}</caption>(.*?)</table>", html, flags=re.DOTALL)
-    assert found, caption
-    rows = re.findall(r"<tr>(.*?)</tr>", found[1].split("</thead>")[1], flags=re.DOTALL)
-    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, flags=re.DOTALL) for row in rows]
-
-
-def plain(html: str) -> str:
-    """The page with its lines joined, as a browser joins them."""
-    return re.sub(r"\s+", " ", html)
+SUBGROUPS = [
+    Subgroup(
+        site=ATTACK, method=PART, group="x", label="below 5", n=101, value=0.31, low=0.02, high=0.6, p_value=0.0741,
+        reason="",
+    ),
+    Subgroup(
+        site=ATTACK, method=PART, group="x", label="5 and more", n=8, value=math.nan, low=math.nan, high=math.nan,
+        p_value=math.nan, reason="It has fewer than 50 patients.",
+    ),
+]  # fmt: skip
 
 
 def record_of(study: fdtr.Study, sites: dict[str, int], **awkward: Any) -> Record:
@@ -134,34 +103,118 @@ def test_every_section_is_there_in_order_and_linked(html):
     assert {str(attrs["href"]) for attrs in page.of("a")} <= {f"#{name}" for name in ids}
 
 
-def test_every_value_is_on_the_page_and_struck_where_it_is_not_to_be_believed(found, html):
-    shown = [row for row in cells(html, BY_SITE) if len(row) > 1]
-    methods = len(shown) // 2
-    rows = {
-        (estimator, row[0]): row[1:]
-        for estimator, part in (("wdr", shown[:methods]), ("fqe", shown[methods:]))
-        for row in part
-    }
-    main = [value for value in found.values if value.estimator == "wdr"]
-    for value in [*main, *(value for value in found.values if value.estimator == "fqe")]:
-        cell = rows[value.estimator, value.method][[ATTACK, "north"].index(value.site)]
-        assert f"{value.value:.2f} (" in cell.replace("−", "-")
-        assert ("<s " in cell) == (not value.believable)
-        assert value.estimator == "fqe" or value.reason in html
-    assert {value.believable for value in main} == {True, False}
+def number_of(one: Assessment | Span, of_gain: bool) -> str:
+    """A value or gain and its interval, as the page writes it."""
+    return told(gain(one) if of_gain else interval(one))
 
 
-def test_what_can_be_said_in_short_is_said(found):
-    def short(**believable: bool) -> str:
-        known = {"wdr": False, "fqe": False} | believable
-        judged = [p.model_copy(update={"believable": known[p.estimator]}) for p in found.pooled]
-        return plain(render(found.model_copy(update={"pooled": judged})))
+def test_the_first_screen_has_a_row_for_each_site_and_the_mean(found, html):
+    assert html.index(str(escape(FOUND))) < html.index("The study in words</h2>")
+    rows = cells(html, FOUND)
+    assert [told(row[0]) for row in rows] == [f"{ATTACK_SHOWN} 130 patients", "north 400 patients", "Mean 2 sites"]
+    by_pair = {(a.site, a.method, a.over): a for a in found.assessments}
+    for site, row in zip((ATTACK, "north"), rows[:-1], strict=True):
+        usual = by_pair[site, "Clinicians", ""]
+        assert told(row[1]) == f"{usual.value:.2f} {usual.low:.2f} to {usual.high:.2f}"
+        for method, cell in ((PART, row[3]), ("FDTR", row[4])):
+            one = by_pair[site, method, "Clinicians"]
+            shown = "" if one.verdict == "not estimable" else number_of(one, True)
+            assert told(cell).startswith(f"{shown} {one.verdict}".strip())
+            assert (f'<g class="{one.verdict}">' in row[2]) == (one.verdict != "not estimable")
+    part = by_pair["north", PART, "Clinicians"]
+    assert f"acts in {part.advised_share:.0%} of decisions" in told(rows[1][3])
+    means = {(m.method, m.over): m for m in found.means}
+    for method, cell in ((PART, rows[2][3]), ("FDTR", rows[2][4])):
+        mean = means[method, "Clinicians"]
+        assert told(cell).startswith(f"{number_of(mean.plain, True)} {mean.verdict}")
+    assert told(rows[2][3]).endswith("of decisions, 1 of 2 sites")
 
-    assert "FDTR is worth" in short(wdr=True, fqe=True)
-    by_model = short(fqe=True)
-    assert "the linear model estimates FDTR's value as" in by_model
-    assert "These patients cannot show whether the model is right" in by_model
-    assert "cannot be believed; the reasons are below" in short()
+
+def test_three_sentences_say_what_it_means(found, html):
+    sentences = meaning(findings_of(found), first_screen(findings_of(found)))
+    inside = re.search(r'<ul class="meaning">(.*?)</ul>', html, flags=re.DOTALL)
+    assert inside
+    assert re.findall(r"<li>(.*?)</li>", inside[1]) == [str(escape(sentence)) for sentence in sentences]
+    assert len(sentences) == 3
+
+
+def test_gains_come_first_and_every_number_has_its_verdict(found, html):
+    assert html.index(str(escape(GAINS))) < html.index(str(escape(VALUES)))
+    for caption, gains in ((GAINS, True), (VALUES, False)):
+        shown = [tuple(map(told, row)) for row in cells(html, caption)]
+        means = [mean for mean in found.means if bool(mean.over) == gains]
+        assert len(shown) == len(means)
+        for row, mean in zip(shown, means, strict=True):
+            names = (mean.method, *([mean.over] if gains else []))
+            assert row[: len(names) + 2] == (*names, mean.verdict, number_of(mean.plain, gains))
+    shown = [tuple(map(told, row)) for row in cells(html, GAINS_BY_SITE) if len(row) > 1]
+    gains = [one for one in found.assessments if one.over]
+    assert [row[:4] for row in shown] == [
+        (one.method, one.over, one.verdict, "–" if one.verdict == "not estimable" else number_of(one, True))
+        for site in (ATTACK, "north") for one in gains if one.site == site
+    ]  # fmt: skip
+    rows = {row[0]: row[1:] for row in (list(map(told, row)) for row in cells(html, VALUES_BY_SITE))}
+    values = [one for one in found.assessments if not one.over]
+    for one in values:
+        text = "–" if one.verdict == "not estimable" else number_of(one, False)
+        assert rows[one.method][[ATTACK, "north"].index(one.site)] == f"{text} {one.verdict}"
+        assert str(escape(one.reason)) in html
+    assert {one.verdict for one in values} == {"verified", "model-based", "not estimable"}
+
+
+def test_nothing_is_struck_through_or_believed(found):
+    fixed = render(found)
+    assert "<s " not in fixed
+    assert "believe" not in fixed.split("<script")[0]
+
+
+def test_a_model_that_held_out_data_reject_is_named_with_its_tolerance(found, html):
+    widened = [one for one in found.assessments if one.estimator == "richer" and not one.over]
+    assert widened
+    rows = [
+        tuple(map(told, row)) for row in cells(html, "The linear model against a richer one, for model-based values")
+    ]
+    checked = [one for one in found.assessments if one.verdict == "model-based" and not one.over]
+    assert len([row for row in rows if len(row) > 1]) == len(checked)
+    for one in widened:
+        assert f"{one.method} at {one.site}" in plain(html)
+        assert (
+            one.method, f"{one.misfit:.2f}", f"{one.tolerance:.3f}", "rejected, interval wider", number_of(one, False)
+        ) in rows  # fmt: skip
+
+
+def test_subgroups_are_shown_with_their_p_values_or_why_they_are_withheld(found, html):
+    assert "Subgroups were not examined." in html
+    assert "no group of patients was analysed separately" in plain(html)
+    rows = cells(render(found.model_copy(update={"subgroups": SUBGROUPS})), "Gain of the verified part by group")
+    assert [list(map(told, row)) for row in rows if len(row) > 1] == [
+        ["x below 5", "101", "+0.31 (0.02 to 0.60)", "0.074"],
+        ["x 5 and more", "–", "Withheld: It has fewer than 50 patients.", "–"],
+    ]
+
+
+def test_a_site_has_a_page_of_its_own(found):
+    assessments = [one for one in found.assessments if one.site == ATTACK]
+    site = found.sites[ATTACK]
+    assert site.trust
+    html = render_site_page(
+        found.load_study(), ATTACK, assessments, SUBGROUPS, site.trust, 130, near_ties=site.near_ties, n_clusters=40
+    )
+    page = Page(html)
+    assert page.words["h2"] == ["What was found", "Gains and values", "How far to trust this", "About this page"]
+    rows = cells(html, FOUND)
+    assert [told(row[0]) for row in rows] == [f"{ATTACK_SHOWN} 130 patients"]
+    assert told(rows[0][3]) == "not estimable too few were treated this way"
+    assert "Nothing is verified: too few patients were treated as FDTR advises" in plain(html)
+    assert "<script>alert" not in html
+    assert "Keep this page at the site" in html
+    assert f"40 clusters at {ATTACK_SHOWN}" in html
+    shown = [tuple(map(told, row)) for row in cells(html, "Value of each method, in numbers")]
+    assert [row[:2] for row in shown] == [(one.method, one.verdict) for one in assessments if not one.over]
+    bare = render_site_page(found.load_study(), ATTACK, assessments, [], site.trust, 130)
+    assert "How many decisions are near ties was not examined." in plain(bare)
+    assert "Subgroups were not examined." in bare
+    assert "Share of patients with nearly tied actions" not in bare
 
 
 def test_effects_that_stand_out_are_named(found, html):
@@ -174,9 +227,10 @@ def test_effects_that_stand_out_are_named(found, html):
 
 
 def test_values_are_shown_in_raw_units_too(found, html):
-    overall = next(p for p in found.pooled if (p.method, p.over, p.estimator) == ("Clinicians", "", "wdr"))
-    row = next(row for row in cells(html, OVERALL) if row[0] == "Clinicians")
-    assert number(3 * -2 + overall.plain.value * 10) in row[3]
+    for caption, over in ((VALUES, ""), (GAINS, "Clinicians")):
+        mean = next(m for m in found.means if (m.method, m.over) == ("FDTR", over))
+        row = next(row for row in cells(html, caption) if row[0] == "FDTR")
+        assert row[-1] == number((0 if over else 3 * -2) + mean.plain.value * 10)
 
 
 def test_sites_that_are_not_valued_are_named(html):
@@ -259,17 +313,21 @@ def test_nothing_claims_clinical_validity(html):
 
 def templates_of_report() -> dict[str, nodes.Template]:
     """Every template of the report, parsed."""
-    names = [name for name in environment().list_templates() if name != "message.html.j2"]
+    names = set(environment().list_templates()) - {"message.html.j2"}
     loader = environment().loader
     assert loader
     return {name: environment().parse(loader.get_source(environment(), name)[0]) for name in names}
 
 
 def doubtful(found: Record) -> Record:
-    """What seldom happens: nothing can be believed, and effects stand out."""
+    """What seldom happens: nothing can be estimated, held-out data reject no model, and effects stand out."""
+    nothing = {"verdict": "not estimable", "reason": "because", **dict.fromkeys(("value", "low", "high"), math.nan)}
     return found.model_copy(
         update={
-            "pooled": [p.model_copy(update={"believable": False, "reason": "because"}) for p in found.pooled],
+            "assessments": [
+                a.model_copy(update=nothing if a.over else {"estimator": "fqe"}) for a in found.assessments
+            ],
+            "means": [mean for mean in found.means if not mean.over],
             "shared_effects": [e.model_copy(update={"adjusted_p_value": 0.01}) for e in found.shared_effects],
         }
     )
@@ -279,7 +337,7 @@ def odd_ones(found: Record) -> Record:
     """What seldom happens: a refusal, a site that shares nothing, values believed, effects that nobody identifies."""
     site = found.sites["north"]
     assert site.trust
-    sure = site.trust.model_copy(update={"tipping_odds": math.nan})
+    sure = site.trust.model_copy(update={"tipping_odds": math.nan, "confounding_doubt": ""})
     refused = BrokenRule(rule="N", otherwise="refuse", steps=[0], measured="3", asked="11")
     unlike = {
         "north": site.model_copy(update={"disclosure": [refused], "steps_sent": [], "share_sent": 0.0}),
@@ -290,7 +348,7 @@ def odd_ones(found: Record) -> Record:
             "sites": unlike,
             "known_values": [],
             "split": "half",
-            "pooled": [p.model_copy(update={"believable": True, "reason": ""}) for p in found.pooled],
+            "subgroups": SUBGROUPS,
             "gains": [g.model_copy(update={"site": s, "only_together": True}) for g in found.gains for s in unlike],
             "shared_effects": [e.model_copy(update={"identified": False}) for e in found.shared_effects],
             "values": [v.model_copy(update={"n_clusters": 40}) for v in found.values],
@@ -357,7 +415,10 @@ def test_every_sentence_of_the_templates_is_shown_by_some_study(found):
         small_and_large(),
         record_of(make_study(learning={"pessimism": {"noise": 0.03}}), {"a": 60, "b": 60}),
     ]
-    shown = plain(" ".join(render(record) for record in records))
+    site = found.sites["north"]
+    assert site.trust
+    own_page = render_site_page(found.load_study(), "north", found.assessments[:1], [], site.trust, 400)
+    shown = plain(" ".join([own_page, *(render(record) for record in records)]))
     for name, template in templates_of_report().items():
         for part in template.find_all(nodes.TemplateData):
             assert plain(part.data).strip() in shown, name
@@ -369,11 +430,13 @@ def test_every_sentence_of_the_templates_is_shown_by_some_study(found):
 def test_headings_captions_and_buttons_come_from_templates_and_charts(found, html):
     constants = {c.value for template in templates_of_report().values() for c in template.find_all(nodes.Const)}
     written = {p.data for template in templates_of_report().values() for p in template.find_all(nodes.TemplateData)}
-    written = {text for part in written for text in re.findall(r"<(?:h3|summary)>([^<]+)<", part)}
+    written = {text for part in written for text in re.findall(r"<(?:h3|caption)[^>]*>([^<{]+)<", part)}
+    trusts = findings_of(found).trust
     drawn = [
-        charts.true_values(found), charts.values(found), charts.values_by_site(found), charts.shared_effects(found),
+        charts.gains(found.means), charts.gains_by_site(found.assessments), charts.values(found.means),
+        charts.values_by_site(found.assessments), charts.true_values(found), charts.shared_effects(found),
         charts.gain_from_sharing(found), charts.actions(found), charts.settings(found),
-        charts.effective_sample_size(found), charts.overlap(found), charts.calibration(found),
+        charts.effective_sample_size(trusts), charts.overlap(trusts), charts.calibration(trusts),
     ]  # fmt: skip
     assert [chart.name for chart in drawn if chart.rows] == CHARTS
     known = constants | written | {chart.title for chart in drawn if chart.rows}

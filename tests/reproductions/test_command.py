@@ -97,6 +97,7 @@ def test_panels_are_those_of_the_paper():
         ["tuning"],
         ["theorems"],
         ["evaluation"],
+        ["verdicts"],
         ["effects"],
         ["disclosure"],
         ["world"],

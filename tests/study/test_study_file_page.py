@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fdtr.study import Study
-from fdtr.study.sections import Actions, Columns, Covariate, Disclosure, Features, Learning, Reward
+from fdtr.study.sections import Actions, Columns, Covariate, Disclosure, Evaluation, Features, Learning, Reward
 
 pytestmark = pytest.mark.quick
 PAGE = (Path(__file__).parents[2] / "docs" / "study-file.md").read_text()
@@ -28,6 +28,7 @@ def test_every_key_is_shown():
         "reward": Reward,
         "learning": Learning,
         "disclosure": Disclosure,
+        "evaluation": Evaluation,
     }
     for name, model in sections.items():
         assert set(given[name]) == set(model.model_fields), name

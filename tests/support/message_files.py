@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fdtr import container
-from fdtr.disclosure import Message, MethodValue, ValueFacts, ValueMessage, release_values
+from fdtr.disclosure import Message, MethodValue, ValueFacts, ValueMessage, ValueRules, release_values
 from fdtr.exchange.envelopes import Received
 from fdtr.exchange.wire import open_message
 from fdtr.signing import Key, Round, numbered_round
@@ -36,7 +36,10 @@ def small_messages(study: Study, n: int = 400, sites: str = "abc") -> dict[str, 
 
 def small_values(study: Study, site: str = "a") -> ValueMessage:
     facts = [ValueFacts(MethodValue(name, "wdr", 1.25, 0.1), 90.0) for name in ("FDTR", "LDTR")]
-    return release_values(site, study.fingerprint, 400, facts, min_patients=50, min_effective=30.0)
+    gain = MethodValue("FDTR", "fqe", 0.25, 0.1, "Clinicians", "model-based", 0.05)
+    facts.append(ValueFacts(gain, 90.0, differing=400))
+    rules = ValueRules(min_patients=50, min_effective=30.0, min_cell=11)
+    return release_values(site, study.fingerprint, 400, facts, rules, study.evaluation_fingerprint)
 
 
 def with_roster(study: Study, *names: str) -> tuple[Study, dict[str, Key]]:

@@ -100,31 +100,36 @@ def _show_pooled_values(study: Study, methods: Sequence[PooledMethod], machine: 
     if machine:
         show.as_json([_pooled_json(method) for method in methods])
         return
-    for estimator, name in show.ESTIMATORS.items():
+    for gains in (True, False):
         rows = [
             [
-                pooled.method,
+                _named(pooled),
                 str(len(pooled.pooling.sites)),
                 f"{pooled.pooling.n:,}",
+                pooled.verdict,
                 *(_mean(mean) for mean in (pooled.pooling.plain, pooled.pooling.fixed, pooled.pooling.random)),
                 f"{pooled.pooling.i_squared:.0%}" if isfinite(pooled.pooling.i_squared) else "–",
             ]
             for pooled in methods
-            if pooled.estimator == estimator
+            if bool(pooled.over) == gains
         ]
-        columns = ["method", "sites", "n", "mean", "fixed effect", "random effects", "I²"]
+        columns = ["gain of" if gains else "method", "sites", "n", "verdict", "mean", "fixed effect", "random effects"]
         bound = f"sum of {study.horizon} mapped rewards, at most {study.horizon}"
-        caution = "; right as far as the model is" if estimator == "fqe" else ""
         if rows:
-            show.table(f"Value over sites, {name}, ± 95%: {bound}{caution}", columns, rows)
-    incomplete = [[pooled.method, pooled.estimator, ", ".join(pooled.silent)] for pooled in methods if pooled.silent]
+            what = "Gains over sites, paired by patient" if gains else "Values over sites"
+            show.table(f"{what}, ± 95%: {bound}", [*columns, "I²"], rows)
+    if methods:
+        show.line(show.VERDICTS)
+    incomplete = [[_named(pooled), ", ".join(pooled.silent)] for pooled in methods if pooled.silent]
     if incomplete:
-        show.table(
-            "Not told by every site: a mean over some", ["method", "estimator", "withheld by"], incomplete, keys=2
-        )
+        show.table("Not told by every site: a mean over some", ["of", "withheld by"], incomplete)
     warnings = {warning.name: warning.sentence for pooled in reversed(methods) for warning in pooled.pooling.warnings}
     for sentence in warnings.values():
         show.line(sentence)
+
+
+def _named(pooled: PooledMethod) -> str:
+    return f"{pooled.method} over {pooled.over}" if pooled.over else pooled.method
 
 
 def _pooled_json(pooled: PooledMethod) -> dict[str, object]:
@@ -132,7 +137,9 @@ def _pooled_json(pooled: PooledMethod) -> dict[str, object]:
     pooling = pooled.pooling
     return {
         "method": pooled.method,
-        "estimator": pooled.estimator,
+        "over": pooled.over,
+        "verdict": pooled.verdict,
+        "tolerance": pooling.tolerance,
         "sites": pooling.sites,
         "not_told_by": pooled.silent,
         "patients": pooling.n,

@@ -9,6 +9,7 @@ from fdtr.cli import show
 from fdtr.cli.options import Json
 from fdtr.errors import InvalidStates
 from fdtr.policy import Explanation, Policy
+from fdtr.verified_policy import Advice, VerifiedPolicy
 
 
 def recommend(
@@ -19,12 +20,19 @@ def recommend(
 ) -> None:
     """Show what a policy would do for one state, and why.
 
-    For every action: the estimate, the penalty, and a cautious estimate, which is their difference. Writes and sends
+    For every action: the estimate, the penalty, and a cautious estimate, which is their difference. Beside it, whether
+    the part of the policy that data can verify says the same, or leaves the choice to clinicians. Writes and sends
     nothing. Research software: not for bedside use.
     """
     loaded = Policy.load(policy)
-    explanation = loaded.explain(_parse_state(state, loaded.features.covariates), step)
-    _show_recommendation(loaded, explanation, json)
+    described = _parse_state(state, loaded.features.covariates)
+    explanation = loaded.explain(described, step)
+    advice = VerifiedPolicy.load(policy).explain(described, step) if VerifiedPolicy.is_in(policy) else None
+    _show_recommendation(loaded, explanation, advice, json)
+
+
+def _advice_json(advice: Advice) -> dict[str, object]:
+    return {name: value for name, value in vars(advice).items() if name != "explanation"}
 
 
 def _parse_state(pairs: list[str], known: tuple[str, ...]) -> dict[str, float]:
@@ -44,8 +52,8 @@ def _parse_state(pairs: list[str], known: tuple[str, ...]) -> dict[str, float]:
     return state
 
 
-def _show_recommendation(policy: Policy, explanation: Explanation, machine: bool) -> None:
-    """Print what a policy recommends for one state, and why."""
+def _show_recommendation(policy: Policy, explanation: Explanation, advice: Advice | None, machine: bool) -> None:
+    """Print what a policy recommends for one state, what its verified part says, and why."""
     if machine:
         show.as_json(
             {
@@ -55,6 +63,7 @@ def _show_recommendation(policy: Policy, explanation: Explanation, machine: bool
                 "action": explanation.chosen.action,
                 "actions": explanation.actions,
                 "clipped": explanation.clipped,
+                "verified": None if advice is None else _advice_json(advice),
             }
         )
         return
@@ -62,6 +71,9 @@ def _show_recommendation(policy: Policy, explanation: Explanation, machine: bool
         show.note(f"outside the study's range, taken as its end: {', '.join(explanation.clipped)}.")
     chosen = explanation.chosen
     show.line(f"{policy.method} of {policy.site}, step {explanation.step}: {chosen.label} (code {chosen.action:g})")
+    if advice is not None:
+        says = chosen.label if advice.advised else "nothing; clinicians decide"
+        show.line(f"Its verified part: {says}. {advice.reason}")
     show.line()
     left = policy.horizon - explanation.step
     low, high = policy.study["reward"]["range"]

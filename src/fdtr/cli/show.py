@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,10 @@ if TYPE_CHECKING:  # the hub prints without loading what fits
     from fdtr.exchange.folder.round_status import StepsTaken
     from fdtr.study import Study
 
-Interval = tuple[float, float, float, bool]
-"""Value, low end, high end, and whether to believe it."""
-DOUBT = "×"
-ESTIMATORS = {"wdr": "doubly robust (wdr)", "fqe": "linear model alone (fqe)"}
+VERDICTS = (
+    "verified: doubly robust; model-based: as far as the model is right; not estimable: too few patients were treated "
+    "this way."
+)
 
 _out = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 _err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
@@ -143,25 +144,38 @@ def progress() -> Iterator[Report]:
         yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of)
 
 
-def values_table(title: str, study: Study, intervals: Mapping[str, Sequence[Interval]]) -> None:
-    """Print a row for each method: its value by wdr and by fqe, and that by wdr in raw units where these differ.
+@dataclass(frozen=True)
+class Told:
+    """A value or gain as people read it: its name, value, interval, and how far to believe it.
 
-    `intervals` has those by wdr and by fqe for each method.
+    `where` says for whom a method decides, or at how many sites it was told.
     """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    verdict: str
+    where: str
+
+
+def values_table(title: str, study: Study, told: Sequence[Told], where: str, gains: bool = False) -> None:
+    """Print a row for each value or gain, with its verdict, and in raw units where these differ."""
     low, high = study.reward.range
     raw = (low, high) != (0.0, 1.0)
     rows = []
-    for method, of_method in intervals.items():
-        in_raw_units = study.horizon * low + of_method[0][0] * (high - low)
-        rows.append(
-            [method, *(_interval(*interval) for interval in of_method), *([f"{in_raw_units:.4g}"] if raw else [])]
-        )
-    columns = ["method", *ESTIMATORS.values(), *(["wdr in raw units"] if raw else [])]
-    table(f"{title} (95%): sum of {study.horizon} mapped rewards, at most {study.horizon}", columns, rows)
+    for one in told:
+        number = f"{one.value:+.3f} ({one.low:+.2f} to {one.high:+.2f})" if gains else _interval(one)
+        row = [one.name, "–" if isnan(one.value) else number, one.verdict, one.where]
+        in_raw_units = (0 if gains else study.horizon * low) + one.value * (high - low)
+        rows.append([*row, *(["–" if isnan(one.value) else f"{in_raw_units:.4g}"] if raw else [])])
+    columns = ["gain of" if gains else "method", "gain" if gains else "value", "verdict", where]
+    unit = f"sum of {study.horizon} mapped rewards, at most {study.horizon}"
+    table(f"{title} (95%): {unit}", [*columns, *(["in raw units"] if raw else [])], rows)
 
 
-def _interval(value: float, low: float, high: float, believable: bool) -> str:
-    return f"{value:.3f} ({low:.2f} to {high:.2f}){'' if believable else f' {DOUBT}'}"
+def _interval(told: Told) -> str:
+    return f"{told.value:.3f} ({told.low:.2f} to {told.high:.2f})"
 
 
 def coefficients_table(title: str, by_feature: Mapping[str, Sequence[float]], known: Iterable[bool]) -> None:

@@ -1,12 +1,12 @@
 """A site's commands on files (its message, its policy, its values) and in a shared folder."""
 
-from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
 from fdtr.cli import show
+from fdtr.cli.evaluation_output import evaluation_json, show_evaluation, show_released_values, write_page
 from fdtr.cli.options import (
     UNSIGNED,
     FolderPath,
@@ -35,11 +35,13 @@ from fdtr.exchange.site_state.joined_folders import find_joined
 from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.exchange.site_state.sent_copies import find_kept, read_own
 from fdtr.exchange.wire import inspect, read_total
-from fdtr.pipeline.study_record import value_record, value_site
 from fdtr.signing import fingerprint_of, require_own
-from fdtr.site.fitting import fit_federated, recomputed
+from fdtr.site.fitting import fit_federated, recomputed, verify
 from fdtr.site.rows import read_trajectories
-from fdtr.site.site_evaluation import SiteEvaluation, evaluate_site, refuse_values
+from fdtr.site.site_evaluation import (
+    evaluate_site,
+    refuse_values,
+)
 from fdtr.site.site_message import is_made_from
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
@@ -131,17 +133,21 @@ def fit(
     fitted = fit_federated(inputs.study, inputs.rows, inputs.total, inputs.sent, receive_only=receive_only)
     if receive_only:
         site_ledger().receive_only(inputs.study.fingerprint, inputs.rows.site)
-    fitted.policy.save(out)
+    verified = verify(inputs.study, inputs.rows, fitted)
+    verified.save(out)
     policy, members = fitted.policy, inputs.total.sites
     others = len({*members} - {policy.site})
     reasons = fitted.choice.reasons(policy.site)
     if json:
         answer = {"site": policy.site, "method": policy.method, "sites": members, "policy": out}
-        show.as_json({**answer, "settings": policy.settings, "reasons": reasons})
+        parts = {"verified": verified.speaks, "settings": policy.settings, "reasons": reasons}
+        show.as_json({**answer, **parts})
         return
     show.line(f"Wrote {out}: the policy of {policy.site}, learnt with {others} other sites. Keep it here.")
     for reason in reasons:
         show.line(reason)
+    if not verified.speaks:
+        show.line("These data can verify no part of it: too few patients were treated as it advises.")
 
 
 def evaluate(
@@ -157,6 +163,9 @@ def evaluate(
     split: HeldOut = "folds",
     key: KeyPath = None,
     round_number: RoundNumber = 1,
+    report: Annotated[
+        Path | None, typer.Option(help="A page (HTML) of what was found, for this site's own use. Optional.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before writing.")] = False,
     json: Json = False,
 ) -> None:
@@ -168,11 +177,12 @@ def evaluate(
 
     def confirm(message: ValueMessage) -> bool:
         if not json:
-            _show_released_values(message)
+            show_released_values(message)
         return yes or agreed(f"Write this to {out}?")
 
+    for written in filter(None, (out, report)):
+        spare_inputs(written, study, data, total, own, key)
     if out is not None:
-        spare_inputs(out, study, data, total, own, key)
         refuse_values(Study.load(study))  # before the work, not after it
     inputs = _read_inputs(study, data, total, site, own, round_number, receive_only)
     signer = optional_key(key) if out is not None else None
@@ -181,93 +191,23 @@ def evaluate(
     with show.progress() as progress:
         evaluation = evaluate_site(inputs.study, inputs.rows, inputs.total, inputs.sent, split=split, progress=progress)
     if not json:
-        _show_evaluation(inputs.study, evaluation)
+        show_evaluation(inputs.study, evaluation)
+    if report is not None:
+        receives = inputs.sent is None and evaluation.site not in inputs.total.sites
+        fitted = fit_federated(inputs.study, inputs.rows, inputs.total, inputs.sent, receive_only=receives)
+        write_page(inputs.study, inputs.rows, fitted, evaluation, split, report)
     message = None
     if out is not None:
         message = release_values(
             inputs.study, inputs.rows, evaluation, out, confirm=confirm, round_number=round_number, key=signer
         )
     if json:
-        show.as_json(_evaluation_json(inputs.study, evaluation, message, out))
+        show.as_json(evaluation_json(inputs.study, evaluation, message, out))
     else:
-        show.line(
-            f"Wrote {out}. Give it to the hub." if out else "Nothing was written. Add --out FILE to tell the hub."
-        )
-
-
-def _show_evaluation(study: Study, evaluation: SiteEvaluation) -> None:
-    """Print every method's value at one site, what is not to be believed and why, and FDTR's weights by step."""
-    estimates = {name: [evaluation.value(name, "wdr"), evaluation.value(name, "fqe")] for name in evaluation.targets}
-    patients = f"{evaluation.evaluator.rows.n_patients:,} patients, none treated by a policy fitted to them"
-    show.values_table(
-        f"{evaluation.site}: value to {patients}",
-        study,
-        {name: [(e.value, e.low, e.high, e.believable) for e in pair] for name, pair in estimates.items()},
-    )
-    doubts = [[name, e.method, e.reason] for name, pair in estimates.items() for e in pair if not e.believable]
-    if doubts:
-        show.table(f"{show.DOUBT} not to be believed", ["method", "estimator", "why"], doubts, keys=2)
-    diagnostics = evaluation.diagnostics()
-    weights = diagnostics.weights
-    shares = (weights.zero_share, weights.largest_share, diagnostics.overlap.rare_share)
-    show.table(
-        "FDTR's importance weights by step",
-        ["step", "patients", "worth", "mean", "without weight", "heaviest", "asks for the rarely done"],
-        [
-            [
-                str(h),
-                f"{diagnostics.present[h]:,}",
-                f"{weights.effective_sample_size[h]:.1f}",
-                f"{weights.mean[h]:.2f}",
-                *(f"{share[h]:.0%}" if isfinite(share[h]) else "–" for share in shares),
-            ]
-            for h in range(study.horizon)
-        ],
-    )
-    for warning in dict.fromkeys(caution.sentence for e in estimates["FDTR"] for caution in e.warnings):
-        show.line(f"FDTR: {warning}")
-    show.line()
-
-
-def _show_released_values(message: ValueMessage) -> None:
-    """Print how many values may leave the site, and which stay and why."""
-    n_values, n = len(message.values.values), message.values.n
-    show.line(f"May leave the site: {n_values} values with standard errors, and {n:,}, how many patients.")
-    if message.withheld:
-        rows = [[value.estimate.method, value.estimate.estimator, value.why] for value in message.withheld]
-        show.table("These stay at home", ["method", "estimator", "why"], rows, keys=2)
-
-
-def _evaluation_json(
-    study: Study, evaluation: SiteEvaluation, message: ValueMessage | None, out: Path | None
-) -> dict[str, Any]:
-    """All estimates at one site, how far to trust them, and what was released."""
-    estimated = value_site(evaluation, study.actions.labels)
-    released = None
-    if message is not None:
-        names = [{"method": value.method, "estimator": value.estimator} for value in message.values.values]
-        withheld = [
-            {"method": value.estimate.method, "estimator": value.estimate.estimator, "why": value.why}
-            for value in message.withheld
-        ]
-        released = {"file": out, "values": names, "withheld": withheld}
-    return {
-        "site": evaluation.site,
-        "patients": evaluation.evaluator.rows.n_patients,
-        "methods": {
-            method: {
-                estimator: {
-                    **value_record(evaluation.site, method, estimate, estimated.clustered).model_dump(),
-                    "effective_sample_size": estimate.effective_sample_size.tolist(),
-                    "warnings": [{"name": caution.kind, "sentence": caution.sentence} for caution in estimate.warnings],
-                }
-                for estimator, estimate in estimates.items()
-            }
-            for method, estimates in estimated.estimates.items()
-        },
-        "trust": estimated.trust,
-        "released": released,
-    }
+        if report is not None:
+            show.line(f"Wrote {report}, for this site alone: it was not checked for disclosure.")
+        nothing = "Nothing was written. Add --out FILE to tell the hub." if report is None else ""
+        show.line(f"Wrote {out}. Give it to the hub." if out else nothing)
 
 
 def withdraw(

@@ -153,20 +153,25 @@ def show_demo(results: Results, folder: Path, machine: bool) -> None:
 
 
 def _values(study: Study, record: Record) -> None:
-    """Print the mean over sites of every method by both estimators, and which sites are in doubt or not valued."""
-    means = {
-        (p.method, p.estimator): (p.plain.value, p.plain.low, p.plain.high, p.believable)
-        for p in record.pooled
-        if not p.over
-    }
-    intervals = {method: [means[method, estimator] for estimator in show.ESTIMATORS] for method, _ in means}
-    if intervals:
-        show.values_table("Value on held-out patients, mean over sites", study, intervals)
-    doubtful = [v for v in record.values if v.method == "FDTR" and v.estimator == "wdr" and not v.believable]
-    if doubtful:
-        show.line(f"{show.DOUBT} not to be believed; values.csv has every reason. Of FDTR:")
-        for value in doubtful:
-            show.line(f"  {value.site}: {value.reason}")
+    """Print gains and values, means over sites, with their verdicts, and which sites are not valued."""
+    for gains in (True, False):
+        told = [
+            show.Told(
+                f"{mean.method} over {mean.over}" if gains else mean.method,
+                mean.plain.value,
+                mean.plain.low,
+                mean.plain.high,
+                mean.verdict,
+                str(len(mean.sites)),
+            )
+            for mean in record.means
+            if bool(mean.over) == gains
+        ]
+        if told:
+            what = "Gains on held-out patients" if gains else "Values on held-out patients"
+            show.values_table(f"{what}, mean over sites", study, told, "sites", gains)
+    if record.means:
+        show.line(show.VERDICTS)
         show.line()
     for site, site_record in record.sites.items():
         if site_record.not_valued:

@@ -6,7 +6,14 @@ what the rules judge, and `disclosure.noise` holds the noise of differential pri
 
 from fdtr.disclosure.message import Kept, Message, lost_to_noise, release, release_weighted
 from fdtr.disclosure.released_table import TableOne, release_table
-from fdtr.disclosure.released_values import MethodValue, SiteValues, ValueFacts, ValueMessage, release_values
+from fdtr.disclosure.released_values import (
+    MethodValue,
+    SiteValues,
+    ValueFacts,
+    ValueMessage,
+    ValueRules,
+    release_values,
+)
 from fdtr.disclosure.rule_once import VALUES, EarlierReleases, Release, drawn
 from fdtr.disclosure.rules import (
     Bounds,
@@ -35,6 +42,7 @@ __all__ = [
     "TableOne",
     "ValueFacts",
     "ValueMessage",
+    "ValueRules",
     "Verdict",
     "drawn",
     "judge",

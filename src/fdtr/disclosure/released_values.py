@@ -1,13 +1,14 @@
-"""Values that may leave a site after learning: each method's value, its standard error, and the number of patients.
+"""Values that may leave a site after learning: values and paired gains of its methods, with errors and verdicts.
 
-Two rules. N: enough patients. ESS: the weights behind a value must be worth enough patients at every step, because a
-value that rests on a handful of patients would reveal their outcomes. A value that fails ESS, or that the site itself
-doubts, is withheld; the others may leave. Numbers are rounded in proportion to their standard error, so that one
-patient more or less hardly shows.
+Rules. N: enough patients. ESS: the weights behind a value must be worth enough patients at every step, because a value
+that rests on a handful of patients would reveal their outcomes. PAIRED, for a gain: enough patients contribute to the
+difference, their weights alone are worth enough, and those who contribute nothing are none or many. What fails a rule,
+or what the site itself cannot estimate, is withheld; the rest may leave. Numbers are rounded in proportion to their
+standard error, so that one patient more or less hardly shows. Values of subgroups never leave.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -20,42 +21,72 @@ from fdtr.errors import DisclosureError
 
 _MADE_HERE = object()
 
+USUAL, MODEL_BASED = "Clinicians", "model-based"
+"""The method that is what clinicians do, and the verdict of what rests on a model."""
+
+FEWEST_DIFFERING = 30
+"""Patients who contribute to a paired gain, at least."""
+
 
 @dataclass(frozen=True)
 class MethodValue:
-    """The value of one method by one estimator, on the mapped scale [0, H]."""
+    """The value of one method on the mapped scale [0, H], or its paired gain `over` another one.
+
+    `verdict` and `estimator` say how far to believe it, `tolerance` estimates the error of a model; 0 without one.
+    """
 
     method: str
     estimator: str
     value: float
     standard_error: float
+    over: str = ""
+    verdict: str = ""
+    tolerance: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The method, and what its gain is over."""
+        return f"{self.method} − {self.over}" if self.over else self.method
 
 
 @dataclass(frozen=True)
 class ValueFacts:
-    """An estimate with what the rules look at: its smallest effective sample size, and the site's own doubt."""
+    """An estimate with what the rules look at: its smallest effective sample size, and the site's own doubt.
+
+    For a gain, `differing` patients contribute to the difference and `unchanged` ones contribute nothing; the effective
+    sample size is that of the former.
+    """
 
     estimate: MethodValue
     effective_sample_size: float
     doubt: str = ""
+    differing: int = 0
+    unchanged: int = 0
 
 
 @dataclass(frozen=True)
 class SiteValues:
-    """The released `values` of one site, all on the same `n` patients, rounded up to tens."""
+    """The released `values` of one site, all on the same `n` patients, rounded up to tens.
+
+    `evaluation` is the fingerprint of the study's [evaluation], by which they were made.
+    """
 
     site: str
     fingerprint: str
     n: int
     values: tuple[MethodValue, ...]
+    evaluation: str = ""
 
     @property
     def header(self) -> dict[str, Any]:
-        """Number of patients, methods and estimators, as the file's header has them."""
+        """Number of patients, methods, what gains are over, estimators and verdicts, as the file's header has them."""
         return {
             "n": self.n,
+            "evaluation": self.evaluation,
             "methods": [value.method for value in self.values],
+            "over": [value.over for value in self.values],
             "estimators": [value.estimator for value in self.values],
+            "verdicts": [value.verdict for value in self.values],
         }
 
     def packed(self) -> dict[str, NDArray[np.float64]]:
@@ -63,6 +94,7 @@ class SiteValues:
         return {
             "value": np.array([value.value for value in self.values]),
             "standard_error": np.array([value.standard_error for value in self.values]),
+            "tolerance": np.array([value.tolerance for value in self.values]),
         }
 
     @property
@@ -99,35 +131,57 @@ class ValueMessage:
         )
 
 
+@dataclass(frozen=True)
+class ValueRules:
+    """Thresholds of the study: patients, the effective sample size of weights, and patients in a cell."""
+
+    min_patients: int
+    min_effective: float
+    min_cell: int
+
+
 def release_values(
-    site: str, fingerprint: str, n: int, facts: Sequence[ValueFacts], min_patients: int, min_effective: float
+    site: str, fingerprint: str, n: int, facts: Sequence[ValueFacts], rules: ValueRules, evaluation: str = ""
 ) -> ValueMessage:
     """Make a message of the values that may leave; refuses if none may."""
-    require_patients(site, "its values", n, min_patients)
-    judged = [(fact.estimate, _why_not(fact, min_effective)) for fact in facts]
+    require_patients(site, "its values", n, rules.min_patients)
+    judged = [(fact.estimate, _why_not(fact, rules)) for fact in facts]
     released = tuple(_rounded(estimate) for estimate, why in judged if not why)
     withheld = tuple(Withheld(estimate, why) for estimate, why in judged if why)
     if not released:
         raise DisclosureError(
             "ESS",
             f"Site {site!r} may not release any value:\n"
-            + "\n".join(f"  {w.estimate.method}, {w.estimate.estimator}: {w.why}." for w in withheld)
+            + "\n".join(f"  {w.estimate.name}, {w.estimate.estimator}: {w.why}." for w in withheld)
             + "\nNothing was written. Do not forward this message.",
         )
-    return ValueMessage(SiteValues(site, fingerprint, up_to_tens(n), released), withheld, _MADE_HERE)
+    values = SiteValues(site, fingerprint, up_to_tens(n), released, evaluation)
+    return ValueMessage(values, withheld, _MADE_HERE)
 
 
-def _why_not(fact: ValueFacts, min_effective: float) -> str:
-    if fact.effective_sample_size < min_effective:
-        return f"rule ESS: weights worth {fact.effective_sample_size:.1f} patients at some step, not {min_effective:g}"
+def _why_not(fact: ValueFacts, rules: ValueRules) -> str:
+    if fact.doubt:
+        return fact.doubt
+    if fact.estimate.over:
+        if fact.differing < FEWEST_DIFFERING:
+            return f"rule PAIRED: {fact.differing} patients make the difference, not {FEWEST_DIFFERING}"
+        if 0 < fact.unchanged < rules.min_cell:
+            return f"rule PAIRED: {fact.unchanged} patients do not add to the difference; none or {rules.min_cell} may"
+    if fact.effective_sample_size < rules.min_effective:
+        worth = f"weights worth {fact.effective_sample_size:.1f} patients at some step, not {rules.min_effective:g}"
+        return f"rule ESS: {worth}"
     value, error = fact.estimate.value, fact.estimate.standard_error
     if not (isfinite(value) and isfinite(error)) or error <= 0:
         return "it has no value or no standard error"
-    return fact.doubt
+    return ""
 
 
 def _rounded(estimate: MethodValue) -> MethodValue:
-    """The value rounded by its standard error, and the standard error with one more decimal."""
+    """The value rounded by its standard error; that and the tolerance have one more decimal."""
     place = decimals_left(estimate.standard_error)
-    value, error = round(estimate.value, place), round(estimate.standard_error, place + 1)
-    return MethodValue(estimate.method, estimate.estimator, value, error)
+    return replace(
+        estimate,
+        value=round(estimate.value, place),
+        standard_error=round(estimate.standard_error, place + 1),
+        tolerance=round(estimate.tolerance, place + 1),
+    )

@@ -32,6 +32,7 @@ docs/methods.md has their equations. *Intervals* are chosen by `IntervalOptions`
 Everything is on the mapped scale: a reward lies in [0, 1] and a value in [0, H].
 """
 
+from fdtr.evaluation.assessment import Assessment, Evidence
 from fdtr.evaluation.estimate import Estimate, Estimator, IntervalKind
 from fdtr.evaluation.evaluator import Evaluator
 from fdtr.evaluation.intervals import IntervalOptions
@@ -39,11 +40,13 @@ from fdtr.evaluation.propensity import Propensities, known_propensities
 from fdtr.evaluation.targets import Behaviour, Constant, PolicyLike, Softened
 
 __all__ = [
+    "Assessment",
     "Behaviour",
     "Constant",
     "Estimate",
     "Estimator",
     "Evaluator",
+    "Evidence",
     "IntervalKind",
     "IntervalOptions",
     "PolicyLike",

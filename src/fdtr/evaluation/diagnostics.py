@@ -74,11 +74,25 @@ class Diagnostics:
 
 
 def diagnose(arrays: StepArrays, weights: Weights, target: Sequence[Array], behaviour: Sequence[Array]) -> Diagnostics:
-    """Diagnostics from the weights and the action probabilities (A, n_h) of the `target` and of clinicians."""
+    """Diagnostics from the weights and the action probabilities (A, n_h) of the `target` and of clinicians.
+
+    Products of weights are skewed, and their mean over few patients is often below 1 by chance. Where a target advises
+    some patients only, the weights of single steps are judged instead, which its rules keep small.
+    """
     overlap = overlap_of(arrays, target, behaviour)
     support = doubt_support(overlap)
-    doubt = doubt_size(weights.effective_sample_size, arrays.n) or support or doubt_mean(weights)
+    judged = weights if weights.reached is None else _single_steps(arrays, target, behaviour)
+    doubt = doubt_size(weights.effective_sample_size, arrays.n) or support or doubt_mean(judged)
     return Diagnostics(np.array(arrays.counts), weights, overlap, doubt, support)
+
+
+def _single_steps(arrays: StepArrays, target: Sequence[Array], behaviour: Sequence[Array]) -> Weights:
+    """π/b of every step by itself, among the decisions that the target makes: clinicians are not certain of these."""
+    ratios, decided = np.ones((arrays.horizon, arrays.n)), np.zeros((arrays.horizon, arrays.n), bool)
+    for h, (chances, propensities, actions) in enumerate(zip(target, behaviour, arrays.actions, strict=True)):
+        ratios[h, : len(actions)] = at_actions(chances, actions) / at_actions(propensities, actions)
+        decided[h, : len(actions)] = propensities.max(axis=0) < 1
+    return Weights(ratios, np.zeros(arrays.horizon), decided)
 
 
 def overlap_of(arrays: StepArrays, target: Sequence[Array], behaviour: Sequence[Array]) -> Overlap:
@@ -118,8 +132,7 @@ def doubt_mean(weights: Weights) -> str:
     Then clinicians never treat some patients as the target would, and the value describes the others alone. Steps with
     capped weights are not judged: their mean is lower for another reason.
     """
-    mean, n = weights.mean, weights.ratios.shape[1]
-    error = weights.ratios.std(axis=1, ddof=1) / np.sqrt(n) if n > 1 else mean
+    mean, error = weights.mean, weights.mean_error
     lost = np.flatnonzero((mean + LOST_ERRORS * error < 1) & (mean < 1 - LEAST_LOST) & (weights.clipped_share == 0))
     if not len(lost):
         return ""

@@ -114,12 +114,16 @@ class FittedQ:
 
     `effective_sample_size` (H,) is (Σ_i κ_{h,i})² / ν_hᵀΣ_h⁻¹ν_h. Since Σκ² ≤ ν_hᵀΣ_h⁻¹ν_h, it is at most Kish's number
     for the weights κ. It is smaller where the target needs directions without data: there ν_hᵀΣ_h⁻¹ν_h is of the order
-    of 1/λ, so extrapolation shows. For policies by fold, it is that of κ from the other folds.
+    of 1/λ, so extrapolation shows. For policies by fold, it is that of κ from the other folds. `kappa` (H, n) are the
+    weights behind V̂ and `cautious_kappa` those behind ψ; `theta_by_fold` (F, H, d) are fitted without each fold.
     """
 
     value: float
     influence: Array
     effective_sample_size: Array
+    kappa: Array
+    cautious_kappa: Array
+    theta_by_fold: Array
 
     @property
     def statistic(self) -> Statistic:
@@ -154,16 +158,18 @@ def fit_q(
     # φ of one step at a time: that of all steps is as large as the table times d.
     predicted = tuple(coefficients @ design.taken(h) for h, coefficients in enumerate(theta))
     residuals = arrays.residuals(values, predicted)
-    influence, size = values[0].copy(), np.zeros(arrays.horizon)
+    size, kappa = np.zeros(arrays.horizon), np.zeros_like(arrays.rewards)
     start = nu = transitions.start.sum(axis=0)
     for h, count in enumerate(arrays.counts):
         direction = solve(factor(gram[h] + ridge * np.eye(len(nu))), nu)
-        kappa = direction @ design.taken(h)
-        influence[:count] += kappa * residuals[h, :count]
+        kappa[h, :count] = direction @ design.taken(h)
         spread = float(nu @ direction)
-        size[h] = kappa.sum() ** 2 / spread if spread > 0 else 0.0
+        size[h] = kappa[h].sum() ** 2 / spread if spread > 0 else 0.0
         nu = direction @ cross[h]
-    return QOfAll(float(start @ theta[0]) / arrays.n, influence - influence.mean(), size, theta)
+    influence = values[0] + (kappa * residuals).sum(axis=0)
+    by_fold = theta_without_folds(outcomes, transitions, ridge)
+    value = float(start @ theta[0]) / arrays.n
+    return QOfAll(value, influence - influence.mean(), size, kappa, kappa, by_fold, theta)
 
 
 def values_of(theta: Array, design: Design, chances: ByStep) -> ByStep:
@@ -182,10 +188,15 @@ def cross_fitted_q(design: Design, outcomes: OutcomeSums, transitions: Transitio
     It is truncated to the range of the true Q. Doubly robust evaluation accepts any Q, and a wild one only adds noise.
     """
     q = _no_q(design)
-    without_fold = [array.sum(axis=0) - array for array in (outcomes.gram, outcomes.moment, transitions.cross)]
-    for fold, (gram, moment, cross) in enumerate(zip(*without_fold, strict=True)):
-        _fill_q(q, design, fold, solve_backward(gram, moment, cross, ridge))
+    for fold, theta in enumerate(theta_without_folds(outcomes, transitions, ridge)):
+        _fill_q(q, design, fold, theta)
     return truncated(q)
+
+
+def theta_without_folds(outcomes: OutcomeSums, transitions: TransitionSums, ridge: float) -> Array:
+    """θ fitted without each fold, (F, H, d)."""
+    without_fold = [array.sum(axis=0) - array for array in (outcomes.gram, outcomes.moment, transitions.cross)]
+    return np.stack([solve_backward(g, b, c, ridge) for g, b, c in zip(*without_fold, strict=True)])
 
 
 def _no_q(design: Design) -> ByStep:
@@ -209,6 +220,7 @@ def fit_held_out_q(design: Design, chances: Sequence[ByStep], outcomes: OutcomeS
     arrays, q = design.arrays, _no_q(design)
     phi = [design.taken(h) for h in range(arrays.horizon)]
     terms, cautious_terms = np.empty(arrays.n), np.empty(arrays.n)
+    weights, cautious_weights, thetas = np.zeros_like(arrays.rewards), np.zeros_like(arrays.rewards), []
     sums, spreads = np.zeros(arrays.horizon), np.zeros(arrays.horizon)
     for fold, policy_chances in enumerate(chances):
         in_fold = design.folds == fold
@@ -225,11 +237,14 @@ def fit_held_out_q(design: Design, chances: Sequence[ByStep], outcomes: OutcomeS
         others_kappa, spread = _implied_weights(fold_phi, gram, cross, others_start, n_others, ridge)
         terms[in_fold] = first + (kappa * residuals).sum(axis=0)
         cautious_terms[in_fold] = first + (others_kappa * residuals).sum(axis=0)
+        weights[:, in_fold], cautious_weights[:, in_fold] = kappa, others_kappa
+        thetas.append(theta)
         sums += others_kappa.sum(axis=1)
         spreads += spread
         _fill_q(q, design, fold, theta)
     size = np.where(spreads > 0, sums**2 / np.where(spreads > 0, spreads, 1.0), 0.0)
-    return HeldOutQ(float(terms.mean()), cautious_terms - cautious_terms.mean(), size, q)
+    influence = cautious_terms - cautious_terms.mean()
+    return HeldOutQ(float(terms.mean()), influence, size, weights, cautious_weights, np.stack(thetas), q)
 
 
 def _implied_weights(

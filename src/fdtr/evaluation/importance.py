@@ -21,6 +21,11 @@ where mean_ρ is (1/n) Σ_i ρ_{i,h} (·) in DR (Jiang and Li 2016) and Σ_i ρ_
 Brunskill 2016, with their terms collected by weight). V is 0 for patients who have left. The value is consistent if
 either Q or the propensities are right. With both cross-fitted, their errors enter only as a product, so the influence
 function of V̂ is that with known nuisances: ψ_i = the patient's term − V̂ in DR.
+
+*Advice for some patients.* Where a target leaves the treatment to clinicians, the weight stays as it is, and V_h is Q_h
+of what was done. `reached` are patients who were advised at this step or before. Whether a patient is first reached at
+step h does not depend on the target, so that E[ρ_h | reached] = 1: weights are normalised among the reached, and the
+terms of everybody else are a plain mean. Who is never advised contributes the sum of the own rewards, exactly.
 """
 
 from collections.abc import Sequence
@@ -29,7 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.evaluation.intervals import Statistic, mean_of, weighted_means
+from fdtr.evaluation.intervals import Statistic, mean_of
 from fdtr.evaluation.step_arrays import ByStep, StepArrays, at_actions
 
 Array = NDArray[np.float64]
@@ -37,20 +42,44 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Weights:
-    """`ratios` (H, n) are ρ; `clipped_share` (H,) is the share of patients whose ρ was reduced to the cap."""
+    """`ratios` (H, n) are ρ; `clipped_share` (H,) is the share of patients whose ρ was reduced to the cap.
+
+    `reached` (H, n) says whom the target has advised by a step; None: everybody.
+    """
 
     ratios: Array
     clipped_share: Array
+    reached: NDArray[np.bool_] | None = None
+
+    @property
+    def advised(self) -> NDArray[np.bool_]:
+        """Patients whom the target advises at some step, (n,)."""
+        return np.ones(self.ratios.shape[1], bool) if self.reached is None else self.reached[-1]
 
     @property
     def effective_sample_size(self) -> Array:
-        """(Σρ)²/Σρ² of each step, (H,): the number of equal weights that carry as much information."""
-        return effective_sample_size(self.ratios)
+        """(Σρ)²/Σρ² of each step over the patients who are advised at some step, (H,): weights of others are all 1.
+
+        It is the number of equal weights that carry as much information; that of all patients where nobody is advised.
+        """
+        return effective_sample_size(self.ratios[:, self.advised] if self.advised.any() else self.ratios)
 
     @property
     def mean(self) -> Array:
-        """Mean weight of each step, (H,): about 1 where every patient could have been treated as the target would."""
-        return np.asarray(self.ratios.mean(axis=1))
+        """Mean weight of each step over the reached, (H,): about 1 where every patient could have been treated so."""
+        if self.reached is None:
+            return np.asarray(self.ratios.mean(axis=1))
+        count = self.reached.sum(axis=1)
+        total = (self.ratios * self.reached).sum(axis=1)
+        return np.where(count > 0, total / np.maximum(count, 1), 1.0)
+
+    @property
+    def mean_error(self) -> Array:
+        """Standard error of `mean`, (H,); that of fewer than two weights is the mean itself."""
+        counted = np.ones(self.ratios.shape, bool) if self.reached is None else self.reached
+        n = counted.sum(axis=1)
+        squares = np.where(counted, (self.ratios - self.mean[:, None]) ** 2, 0.0).sum(axis=1)
+        return np.where(n > 1, np.sqrt(squares / np.maximum(n - 1, 1) / np.maximum(n, 1)), self.mean)
 
     @property
     def zero_share(self) -> Array:
@@ -64,10 +93,16 @@ class Weights:
         return np.asarray(self.ratios.max(axis=1) / np.where(total > 0, total, 1.0))
 
 
-def weigh(arrays: StepArrays, target: Sequence[Array], behaviour: Sequence[Array], cap: float | None = None) -> Weights:
+def weigh(
+    arrays: StepArrays,
+    target: Sequence[Array],
+    behaviour: Sequence[Array],
+    cap: float | None = None,
+    reached: NDArray[np.bool_] | None = None,
+) -> Weights:
     """ρ of every patient and step. `target` and `behaviour` hold the action probabilities (A, n_h) of each step.
 
-    `cap` limits every ρ_h; the products for later steps use the uncapped values.
+    `cap` limits every ρ_h; the products for later steps use the uncapped values. `reached` as in `Weights`.
     """
     ratios = np.empty_like(arrays.rewards)
     product = np.ones(arrays.n)
@@ -75,8 +110,8 @@ def weigh(arrays: StepArrays, target: Sequence[Array], behaviour: Sequence[Array
         product[: len(actions)] *= at_actions(target_chances, actions) / at_actions(propensities, actions)
         ratios[h] = product
     if cap is None:
-        return Weights(ratios, np.zeros(len(ratios)))
-    return Weights(np.minimum(ratios, cap), np.asarray(np.mean(ratios > cap, axis=1)))
+        return Weights(ratios, np.zeros(len(ratios)), reached)
+    return Weights(np.minimum(ratios, cap), np.asarray(np.mean(ratios > cap, axis=1)), reached)
 
 
 def effective_sample_size(weights: Array) -> Array:
@@ -104,7 +139,7 @@ def step_weighted(arrays: StepArrays, weights: Weights) -> Statistic:
 
     ψ_i = Σ_h ρ_{i,h} (r_{i,h} − V̂_h) / ρ̄_h. A step at which all weights are 0 counts as 0.
     """
-    return weighted_means(arrays.rewards, weights.ratios)
+    return _normalised(np.zeros(arrays.n), arrays.rewards, weights)
 
 
 def doubly_robust(arrays: StepArrays, weights: Weights, q: ByStep, chances: ByStep) -> Statistic:
@@ -115,10 +150,20 @@ def doubly_robust(arrays: StepArrays, weights: Weights, q: ByStep, chances: BySt
 
 def weighted_doubly_robust(arrays: StepArrays, weights: Weights, q: ByStep, chances: ByStep) -> Statistic:
     """WDR: weights normalised within each step. With Q = 0 it equals `step_weighted`."""
-    start, residual = _start_and_residuals(arrays, q, chances)
-    denominators = np.vstack([np.ones(arrays.n), weights.ratios])
-    numerators = np.vstack([start, weights.ratios * residual])
-    return Statistic(numerators.T, denominators.T, np.ones(len(numerators)))
+    return _normalised(*_start_and_residuals(arrays, q, chances), weights)
+
+
+def _normalised(start: Array, terms: Array, weights: Weights) -> Statistic:
+    """The mean of `start` (n,), plus that of `terms` (H, n) by step: weighted with ρ among the reached, else plain."""
+    reached = np.ones(terms.shape, bool) if weights.reached is None else weights.reached
+    plain = start + np.where(reached, 0.0, terms).sum(axis=0)
+    ones, rho = np.ones(len(plain)), np.where(reached, weights.ratios, 0.0)
+    return Statistic(
+        numerators=np.vstack([plain, rho * terms]).T,
+        denominators=np.vstack([ones, rho]).T,
+        signs=np.ones(1 + len(terms)),
+        members=np.vstack([ones, reached]).T,
+    )
 
 
 def _start_and_residuals(arrays: StepArrays, q: ByStep, chances: ByStep) -> tuple[Array, Array]:

@@ -1,12 +1,12 @@
 """Values as ratios of sums over patients, and their intervals: influence function, bootstrap, Bernstein's bound.
 
-Every estimator here is a sum of ratios of sums over patients,
+Every estimator here is a sum of ratios of sums over patients, each times the share p_j of patients whom it is about,
 
-    V = Σ_j s_j (Σ_i N_ij) / (Σ_i D_ij).
+    V = Σ_j s_j p_j R_j,   R_j = Σ_i N_ij / Σ_i D_ij,   p_j = Σ_i P_ij / n.
 
 Its influence function, the derivative of V in a patient's weight, is
 
-    ψ_i = Σ_j s_j (N_ij − R_j D_ij) / D̄_j,   R_j = Σ_i N_ij / Σ_i D_ij.
+    ψ_i = Σ_j s_j [p_j (N_ij − R_j D_ij) / D̄_j + (P_ij − p_j) R_j].
 
 Its standard error is the jackknife's, which agrees with that of ψ except where few units carry much of the weight.
 """
@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from fdtr.algebra.threads import for_chunks, one_blas_thread
 from fdtr.evaluation.estimate import IntervalKind
@@ -36,12 +36,16 @@ ROUNDING = 1e-12
 class Statistic:
     """A value V as above, with one row for each of n independent units and one column for each of J ratios.
 
-    `numerators` N (n, J), `denominators` D (n, J), `signs` s (J,). A ratio whose denominators are all 0 counts as 0.
+    `numerators` N (n, J), `denominators` D (n, J), `signs` s (J,). `members` P (n, J) counts the patients of each unit
+    whom a ratio is about, and `sizes` (n,) all of them; None: every unit is one patient, and every ratio is about all.
+    A ratio whose denominators are all 0 counts as 0.
     """
 
     numerators: Array
     denominators: Array
     signs: Array
+    members: Array | None = None
+    sizes: Array | None = None
 
     @property
     def n(self) -> int:
@@ -49,20 +53,37 @@ class Statistic:
         return len(self.numerators)
 
     @cached_property
+    def columns(self) -> Array:
+        """N, D, P and the sizes beside each other, (n, 3J + 1)."""
+        sizes = np.ones(self.n) if self.sizes is None else self.sizes
+        members = np.broadcast_to(sizes[:, None], self.numerators.shape) if self.members is None else self.members
+        return np.hstack([self.numerators, self.denominators, members, sizes[:, None]])
+
+    @cached_property
     def value(self) -> float:
         """V."""
-        return float(self.ratios_of(self.numerators.sum(axis=0), self.denominators.sum(axis=0)))
+        return float(self.value_of(self.columns.sum(axis=0)))
 
-    def ratios_of(self, numerators: Array, denominators: Array) -> Array:
-        """V from sums (…, J) over these rows, or over a bootstrap sample of them."""
-        return np.asarray(_divide(numerators, denominators) @ self.signs)
+    def value_of(self, sums: Array) -> Array:
+        """V from sums (…, 3J + 1) of `columns` over these rows, or over a bootstrap sample of them."""
+        numerators, denominators, members = np.split(sums[..., :-1], 3, axis=-1)
+        return np.asarray((_divide(numerators, denominators) * _divide(members, sums[..., -1:])) @ self.signs)
+
+    @property
+    def contributions(self) -> Array:
+        """What each unit adds to the numerators, as a part of n V, (n,): Σ_j s_j p_j N_ij / D̄_j."""
+        numerators, denominators, members = np.split(self.columns[:, :-1], 3, axis=1)
+        shares = members.sum(axis=0) / self.columns[:, -1].sum()
+        return np.asarray((shares * _divide(numerators, denominators.mean(axis=0))) @ self.signs)
 
     @cached_property
     def influence(self) -> Array:
         """ψ of each unit, (n,). They sum to 0."""
-        mean = self.denominators.mean(axis=0)
-        ratios = _divide(self.numerators.mean(axis=0), mean)
-        return np.asarray(_divide(self.numerators - ratios * self.denominators, mean) @ self.signs)
+        numerators, denominators, members = np.split(self.columns[:, :-1], 3, axis=1)
+        mean, size = denominators.mean(axis=0), self.columns[:, -1].mean()
+        ratios, shares = _divide(numerators.mean(axis=0), mean), members.mean(axis=0) / size
+        own = shares * _divide(numerators - ratios * denominators, mean)
+        return np.asarray((own + ratios * (members - shares * self.columns[:, -1:]) / size) @ self.signs)
 
     @cached_property
     def standard_error(self) -> float:
@@ -73,10 +94,11 @@ class Statistic:
         """
         if self.n < 2:
             return float("nan")
-        total = self.denominators.sum(axis=0)
-        rest = total - self.denominators
-        rest[np.abs(rest) <= ROUNDING * total] = 0.0
-        without = self.ratios_of(self.numerators.sum(axis=0) - self.numerators, rest)
+        total, ratios = self.columns.sum(axis=0), len(self.signs)
+        rest = total - self.columns
+        weights = slice(ratios, 2 * ratios)
+        rest[:, weights][np.abs(rest[:, weights]) <= ROUNDING * total[weights]] = 0.0
+        without = self.value_of(rest)
         return float(np.sqrt((self.n - 1) / self.n * np.sum((self.value - without) ** 2)))
 
     def clustered(self, clusters: NDArray[np.intp] | None) -> "Statistic":
@@ -86,19 +108,32 @@ class Statistic:
         """
         if clusters is None:
             return self
-        n_clusters = int(clusters.max()) + 1
-        numerators, denominators = (np.zeros((n_clusters, len(self.signs))) for _ in range(2))
-        np.add.at(numerators, clusters, self.numerators)
-        np.add.at(denominators, clusters, self.denominators)
-        return Statistic(numerators, denominators, self.signs)
+        sums = np.zeros((int(clusters.max()) + 1, self.columns.shape[1]))
+        np.add.at(sums, clusters, self.columns)
+        numerators, denominators, members = np.split(sums[:, :-1], 3, axis=1)
+        return Statistic(numerators, denominators, self.signs, members, sums[:, -1])
+
+    def among(self, chosen: NDArray[np.bool_]) -> "Statistic":
+        """The statistic of some units alone, (n,)."""
+        numerators, denominators, members = np.split(self.columns[chosen, :-1], 3, axis=1)
+        return Statistic(numerators, denominators, self.signs, members, self.columns[chosen, -1])
 
     def minus(self, other: "Statistic") -> "Statistic":
         """The difference of two values of the same units."""
-        return Statistic(
-            np.hstack([self.numerators, other.numerators]),
-            np.hstack([self.denominators, other.denominators]),
-            np.concatenate([self.signs, -other.signs]),
-        )
+        pairs = zip(np.split(self.columns[:, :-1], 3, axis=1), np.split(other.columns[:, :-1], 3, axis=1), strict=True)
+        numerators, denominators, members = (np.hstack(pair) for pair in pairs)
+        signs = np.concatenate([self.signs, -other.signs])
+        return Statistic(numerators, denominators, signs, members, self.columns[:, -1])
+
+
+def p_value(statistic: Statistic) -> float:
+    """Two-sided p-value of V = 0, with Student's t on n − 1 degrees of freedom; NaN where V has no error.
+
+    >>> round(p_value(mean_of(np.array([1.0, 2.0, 3.0]))), 3)
+    0.074
+    """
+    error = statistic.standard_error
+    return float(2 * stdtr(statistic.n - 1, -abs(statistic.value) / error)) if error > 0 else math.nan
 
 
 def mean_of(summands: Array) -> Statistic:
@@ -176,7 +211,7 @@ def bootstrap(statistic: Statistic, rng: np.random.Generator, draws: int = DRAWS
     times faster than `Generator.multinomial`, which draws a binomial for each unit.) Each block of draws has its own
     generator, so results do not depend on the number of threads.
     """
-    n, columns = statistic.n, np.hstack([statistic.numerators, statistic.denominators])
+    n, columns = statistic.n, statistic.columns
     sizes = [min(DRAWS_AT_ONCE, draws - start) for start in range(0, draws, DRAWS_AT_ONCE)]
     parts: list[Array] = []
 
@@ -190,9 +225,10 @@ def bootstrap(statistic: Statistic, rng: np.random.Generator, draws: int = DRAWS
 
     with one_blas_thread():
         for_chunks(draw, parts.append, zip(sizes, rng.spawn(len(sizes)), strict=True))
-    numerators, denominators = np.split(np.concatenate(parts), 2, axis=1)
+    sums = np.concatenate(parts)
+    denominators = np.split(sums[:, :-1], 3, axis=1)[1]
     lost = statistic.denominators.any(axis=0) & (denominators == 0)
-    return Draws(statistic.ratios_of(numerators, denominators), float(lost.any(axis=1).mean()))
+    return Draws(statistic.value_of(sums), float(lost.any(axis=1).mean()))
 
 
 def bootstrap_interval(draws: Draws, feasible: Range, level: float = LEVEL) -> Interval:

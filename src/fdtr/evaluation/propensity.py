@@ -9,6 +9,8 @@ patient's probabilities come from the model fitted to the other folds.
 Unnormalised weights (`pdis`) use the model fitted to all patients instead. 1/b̂ is convex in b̂, so under a model of
 other patients the weights average more than 1, by O(p/n) at each step. Maximum likelihood on the patients themselves
 balances their own scores, Σ_i (1{a_i = a} − b̂(a | x_i)) ψ(x_i) ≈ 0, and removes that (Hirano, Imbens and Ridder, 2003).
+
+Models are kept as coefficients on (1, ψ(x)), by step, so that a policy can take them along (`fdtr.verified_policy`).
 """
 
 import warnings
@@ -20,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.care_models import FLOOR, NEVER, LogisticCare, floored, logistic_chances
 from fdtr.evaluation.estimate import Caution, CautionKind, name_steps
 from fdtr.evaluation.step_arrays import ByStep, Codes, Folds, StepArrays, at_actions, state_functions
 from fdtr.features import FeatureMap
@@ -27,9 +30,6 @@ from fdtr.features import FeatureMap
 Array = NDArray[np.float64]
 PropensitySteps = Literal["auto", "each", "pooled"]
 """One propensity model for "each" step, one "pooled" over steps, or "auto": pooled where a step has too few rows."""
-
-FLOOR = 0.001
-"""Smallest probability of any action: an action never seen is not impossible, and nothing is divided by 0."""
 
 ROWS_PER_COEFFICIENT = 10
 """With fewer rows than this at some step, "auto" fits one model for all steps."""
@@ -71,30 +71,45 @@ def fit_propensities(
 
     `folds` (n,) are positions 0 … F−1. Problems become cautions of the result; none is raised.
     """
-    n_actions = features.n_actions
+    n_actions, n_folds, n_functions = features.n_actions, int(folds.max(initial=0)) + 1, features.n_functions
     rows, labels = _state_columns(features)
-    psi = tuple(functions[rows] for functions in state_functions(arrays, features))
-    pooled = steps == "pooled" or (steps == "auto" and not _enough_rows(arrays, n_actions, len(labels)))
-    designs = [_pooled_design(psi, arrays)] if pooled else [_step_design(psi, arrays, h) for h in range(arrays.horizon)]
+    psi = state_functions(arrays, features)
+    designs = _designs(arrays, tuple(functions[rows] for functions in psi), n_actions, steps)
+    pooled = steps == "pooled" or len(designs) < arrays.horizon
     problems = _Problems(features.levels, labels, floor)
     frequencies = _frequencies(arrays, n_actions, folds)
-    held_out_chances, in_sample = ([np.empty((n_actions, count)) for count in arrays.counts] for _ in range(2))
+    models = np.stack([_constant_care(shares, n_functions, arrays.horizon) for shares in frequencies])
+    of_all = _constant_care(np.full(n_actions, 1 / n_actions), n_functions, arrays.horizon)
     for design in designs:
-        model_of_all = _fit_and_predict(design.columns, design.actions, design.columns, n_actions)
-        if model_of_all is not None:
-            _place(model_of_all.chances, design, np.ones(len(design.actions), dtype=bool), in_sample)
-        for fold in range(int(folds.max(initial=0)) + 1):
+        _write(_fit(design.columns, design.actions, n_actions), design, rows, of_all)
+        for fold in range(n_folds):
             held_out = folds[design.patients] == fold
-            if not held_out.any():
-                continue
-            model = _fit_and_predict(
-                design.columns[~held_out], design.actions[~held_out], design.columns[held_out], n_actions
-            )
-            problems.note(design, held_out, model, None if pooled else int(design.steps[0]))
-            chances = frequencies[fold][:, None] if model is None else model.chances
-            _place(chances, design, held_out, held_out_chances)
+            model = _fit(design.columns[~held_out], design.actions[~held_out], n_actions)
+            if held_out.any():
+                problems.note(design, held_out, model, None if pooled else int(design.steps[0]))
+            _write(model, design, rows, models[fold])
+    held_out_chances = [np.empty((n_actions, count)) for count in arrays.counts]
+    for h, (functions, chances) in enumerate(zip(psi, held_out_chances, strict=True)):
+        for fold in range(n_folds):
+            in_fold = folds[: functions.shape[1]] == fold
+            chances[:, in_fold] = logistic_chances(models[fold, h], functions[:, in_fold])
+    in_sample = [logistic_chances(model, functions) for model, functions in zip(of_all, psi, strict=True)]
     cautions = problems.cautions(arrays, held_out_chances)
     return Propensities(_floored(held_out_chances, floor), _floored(in_sample, floor), pooled, cautions)
+
+
+def fit_logistic_care(
+    arrays: StepArrays, features: FeatureMap, chosen: NDArray[np.bool_], steps: PropensitySteps = "auto"
+) -> LogisticCare:
+    """The logistic model fitted to the `chosen` patients (n,)."""
+    rows, _ = _state_columns(features)
+    psi = tuple(functions[rows] for functions in state_functions(arrays, features))
+    even = np.full(features.n_actions, 1 / features.n_actions)
+    care = _constant_care(even, features.n_functions, arrays.horizon)
+    for design in _designs(arrays, psi, features.n_actions, steps):
+        train = chosen[design.patients]
+        _write(_fit(design.columns[train], design.actions[train], features.n_actions), design, rows, care)
+    return LogisticCare(care)
 
 
 def known_propensities(chances: ByStep) -> Propensities:
@@ -123,6 +138,13 @@ def _enough_rows(arrays: StepArrays, n_actions: int, n_columns: int) -> bool:
     return all(count >= needed for count in arrays.counts if count)
 
 
+def _designs(arrays: StepArrays, psi: ByStep, n_actions: int, steps: PropensitySteps) -> list[_Design]:
+    """One design for each step, or a pooled one; `psi` has the functions that vary with the state."""
+    if steps == "pooled" or (steps == "auto" and not _enough_rows(arrays, n_actions, len(psi[0]))):
+        return [_pooled_design(psi, arrays)]
+    return [_step_design(psi, arrays, h) for h in range(arrays.horizon)]
+
+
 def _step_design(psi: ByStep, arrays: StepArrays, h: int) -> _Design:
     count = arrays.counts[h]
     return _Design(psi[h].T, arrays.actions[h], np.arange(count), np.full(count, h))
@@ -140,14 +162,6 @@ def _pooled_design(psi: ByStep, arrays: StepArrays) -> _Design:
     )
 
 
-def _place(chances: Array, design: _Design, selected: NDArray[np.bool_], out: Sequence[Array]) -> None:
-    """Write predictions for the selected rows of a design to their steps and patients in `out`."""
-    patients, steps = design.patients[selected], design.steps[selected]
-    chances = np.broadcast_to(chances, (len(chances), len(patients)))
-    for h in np.unique(steps):
-        out[h][:, patients[steps == h]] = chances[:, steps == h]
-
-
 def _frequencies(arrays: StepArrays, n_actions: int, folds: Folds) -> Array:
     """How often each action was used in the other folds, (F, A): used where a model has no training rows."""
     counts = np.zeros((int(folds.max(initial=0)) + 1, n_actions))
@@ -159,40 +173,69 @@ def _frequencies(arrays: StepArrays, n_actions: int, folds: Folds) -> Array:
 
 
 def _floored(by_step: Sequence[Array], floor: float) -> ByStep:
-    raised = [np.maximum(chances, floor) for chances in by_step]
-    return tuple(chances / chances.sum(axis=0) for chances in raised)
+    return tuple(floored(chances, floor) for chances in by_step)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _Predictions:
-    """One fitted model: `chances` (A, c) predicted for new rows; 0 for actions that no training row has.
+class _Model:
+    """One fitted model: `coefficients` (A, 1 + p) on (1, columns); `NEVER` for actions that no training row has.
 
     `constant` (p,) marks columns that do not vary and were left out. `separated` are the positions of actions that a
     linear score separates from all others without error: only the ridge keeps their coefficients finite.
     """
 
-    chances: Array
+    coefficients: Array
     constant: NDArray[np.bool_]
     separated: tuple[int, ...]
     converged: bool
 
 
-def _fit_and_predict(columns: Array, actions: Codes, new_columns: Array, n_actions: int) -> _Predictions | None:
-    """Fit to `columns` (n, p) and `actions` (n,), and predict for `new_columns` (c, p). None where n = 0."""
+def _fit(columns: Array, actions: Codes, n_actions: int) -> _Model | None:
+    """Fit to `columns` (n, p) and `actions` (n,). None where n = 0."""
     if not len(actions):
         return None
     constant = np.ptp(columns, axis=0) <= 1e-12 * np.maximum(1.0, np.abs(columns).max(axis=0))
     used = np.unique(actions)
-    chances = np.zeros((n_actions, len(new_columns)))
+    coefficients = np.zeros((n_actions, 1 + columns.shape[1]))
     if len(used) == 1 or constant.all():
-        chances[used] = (np.bincount(actions, minlength=n_actions)[used] / len(actions))[:, None]
-        return _Predictions(chances, constant, (), converged=True)
+        coefficients[:, 0] = _log_odds(np.bincount(actions, minlength=n_actions) / len(actions))
+        return _Model(coefficients, constant, (), converged=True)
     centre, spread = columns[:, ~constant].mean(axis=0), columns[:, ~constant].std(axis=0)
-    train, new = ((part[:, ~constant] - centre) / spread for part in (columns, new_columns))
-    model, converged = _fit_logistic(train, actions)
-    chances[used] = model.predict_proba(new).T
-    separated = _separated(model.predict_proba(train).T, used, actions)
-    return _Predictions(chances, constant, separated, converged)
+    model, converged = _fit_logistic((columns[:, ~constant] - centre) / spread, actions)
+    slopes, intercepts = model.coef_ / spread, model.intercept_ - (model.coef_ / spread) @ centre
+    if len(used) == 2:  # scikit-learn gives the second of two actions alone
+        slopes, intercepts = np.vstack([0 * slopes, slopes]), np.append(0.0, intercepts)
+    coefficients[:, 0] = NEVER
+    coefficients[used, 0] = intercepts
+    coefficients[np.ix_(used, 1 + np.flatnonzero(~constant))] = slopes
+    separated = _separated(logistic_chances(coefficients, columns.T)[used], used, actions)
+    return _Model(coefficients, constant, separated, converged)
+
+
+def _constant_care(shares: Array, n_functions: int, horizon: int) -> Array:
+    """Coefficients (H, A, 1 + m) with which each action has its share (A,), whatever the state."""
+    care = np.zeros((horizon, len(shares), 1 + n_functions))
+    care[..., 0] = _log_odds(shares)
+    return care
+
+
+def _write(model: _Model | None, design: _Design, rows: Sequence[int], care: Array) -> None:
+    """Write a model's coefficients (A, 1 + p), if there is one, into `care` (H, A, 1 + m) at its steps.
+
+    `rows` are the functions that the design's first columns hold; indicators of steps after them move the constants.
+    """
+    if model is None:
+        return
+    reached = np.unique(design.steps).tolist()
+    later = [step for step in reached if step > 0]
+    for h in reached:
+        care[h, :, [0, *(1 + row for row in rows)]] = model.coefficients[:, : 1 + len(rows)].T
+        if len(reached) > 1 and h in later:
+            care[h, :, 0] += model.coefficients[:, 1 + len(rows) + later.index(h)]
+
+
+def _log_odds(shares: Array) -> Array:
+    return np.where(shares > 0, np.log(np.where(shares > 0, shares, 1.0)), NEVER)
 
 
 def _fit_logistic(columns: Array, actions: Codes) -> tuple[Any, bool]:
@@ -242,7 +285,7 @@ class _Problems:
     floor: float
     steps: dict[tuple[CautionKind, str], set[int | None]] = field(default_factory=lambda: defaultdict(set))
 
-    def note(self, design: _Design, held_out: NDArray[np.bool_], model: _Predictions | None, step: int | None) -> None:
+    def note(self, design: _Design, held_out: NDArray[np.bool_], model: _Model | None, step: int | None) -> None:
         """One fold's model. None: the other folds have no patient at the steps of this design."""
         if model is None:
             self.steps[CautionKind.TOO_FEW_ROWS, ""] |= set(design.steps[held_out].tolist())
@@ -272,15 +315,18 @@ class _Problems:
             for (kind, subject), steps in self.steps.items():
                 if kind == problem:
                     cautions.append(Caution(kind, sentence.format(subject=subject, steps=_name_steps(steps))))
-        taken = (at_actions(c, a) for c, a in zip(chances, arrays.actions, strict=True))
-        below = sum(int((probability < self.floor).sum()) for probability in taken)
-        if below:
-            what = f"{below / counts.sum():.2%} of the actions that were taken had a propensity below {self.floor:g}"
-            cautions.append(Caution(CautionKind.FLOORED_PROPENSITY, f"{what} and were given that."))
-        return tuple(cautions)
+        return (*cautions, *floor_caution(arrays, chances, self.floor))
 
     def _name(self, action: int) -> str:
         return f"{self.levels[action]:g}"
+
+
+def floor_caution(arrays: StepArrays, chances: Sequence[Array], floor: float) -> tuple[Caution, ...]:
+    """How many of the actions taken had `chances` (A, n_h) below the floor, if any had."""
+    taken = (at_actions(c, a) for c, a in zip(chances, arrays.actions, strict=True))
+    below = sum(int((probability < floor).sum()) for probability in taken)
+    what = f"{below / max(sum(arrays.counts), 1):.2%} of the actions that were taken had a propensity below {floor:g}"
+    return (Caution(CautionKind.FLOORED_PROPENSITY, f"{what} and were given that."),) if below else ()
 
 
 def _name_steps(steps: Iterable[int | None]) -> str:

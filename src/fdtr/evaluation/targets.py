@@ -72,7 +72,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What clinicians do, by their estimated propensities. All importance weights are then 1."""
+    """What clinicians do: the observed mean. All importance weights are 1; no propensity is needed."""
 
     def chances(self, states: Array, step: int, behaviour: Array) -> Array:  # noqa: ARG002 - needs no state
         """The propensities themselves."""
@@ -101,6 +101,32 @@ class Softened:
         return (1 - self.share) * self.base.chances(states, step, behaviour) + self.share * behaviour
 
 
+@runtime_checkable
+class PartialAdvice(Protocol):
+    """Anything that advises some patients and abstains for the others, such as `fdtr.VerifiedPolicy`."""
+
+    def decide(self, states: Any, step: int) -> tuple[NDArray[np.bool_], NDArray[Any]]:
+        """Whether it advises each of `states` (n, q), and the action code that it would advise, (n,) each."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Advised:
+    """Follow `advice` where there is some. Everybody else gets what clinicians decide. `levels` (A,) are the codes."""
+
+    advice: PartialAdvice
+    levels: NDArray[Any]
+
+    def chances(self, states: Array, step: int, behaviour: Array) -> Array:
+        """1 for the advised action; where it abstains, the clinicians' propensities."""
+        advised, codes = self.advice.decide(states.T, step)
+        return np.where(advised, (self.levels[:, None] == codes).astype(np.float64), behaviour)
+
+    def abstains(self, states: Array, step: int) -> NDArray[np.bool_]:
+        """Whose treatment is left to clinicians, (c,)."""
+        return ~self.advice.decide(states.T, step)[0]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ByFold:
     """For each patient the target of the patient's fold, which was fitted to the other folds.
@@ -122,8 +148,28 @@ class ByFold:
                 chances[:, in_fold] = target.chances(fold_states, step, behaviour[:, in_fold])
         return chances
 
+    def abstains(self, states: Array, step: int) -> NDArray[np.bool_]:
+        """Whose treatment is left to clinicians, (c,)."""
+        left, folds = np.zeros(states.shape[1], dtype=bool), self.folds[: states.shape[1]]
+        for fold, target in enumerate(self.targets):
+            in_fold = folds == fold
+            if in_fold.any():
+                left[in_fold] = abstentions(target, np.ascontiguousarray(states[:, in_fold]), step)
+        return left
 
-def as_target(treatment: Target | PolicyLike, levels: NDArray[Any]) -> Target:
+
+def abstentions(target: Target, states: Array, step: int) -> NDArray[np.bool_]:
+    """For which columns of `states` (q, c) a target leaves the treatment to clinicians, (c,)."""
+    if isinstance(target, Advised | ByFold):
+        return target.abstains(states, step)
+    return np.full(states.shape[1], isinstance(target, Behaviour))
+
+
+Treatment = Target | PolicyLike | PartialAdvice
+"""Whatever can be valued."""
+
+
+def as_target(treatment: Treatment, levels: NDArray[Any]) -> Target:
     """A policy as a target; a target unchanged. A softened `ByFold` becomes a `ByFold` of softened targets.
 
     >>> as_target(Constant(1), np.array([0, 5]))
@@ -134,6 +180,8 @@ def as_target(treatment: Target | PolicyLike, levels: NDArray[Any]) -> Target:
         return ByFold(base.folds, [Softened(target, treatment.share) for target in base.targets])
     if isinstance(treatment, Target):
         return treatment
+    if isinstance(treatment, PartialAdvice):
+        return Advised(treatment, np.asarray(levels))
     if isinstance(treatment, PolicyLike):
         return Deterministic(treatment.act, np.asarray(levels))
     raise TypeError(f"A policy or a target is evaluated, not {type(treatment).__name__}.")

@@ -55,8 +55,8 @@ ever had can be withdrawn.
 ...     (place / "table1.csv").unlink()
 ...     withdrawn = exchange.withdraw(table.digest)
 >>> received = exchange.read_values(place / "values.fdtr", first_round)
->>> [value.method for value in received.values if value.estimator == "wdr"]
-['FDTR', 'LDTR', 'Q-learn (1)', 'Q-learn (H)', 'Clinicians', 'Always 0', 'Always 1']
+>>> [value.method for value in received.values if value.over == "Clinicians" and value.verdict == "verified"]
+['FDTR (verified)', 'LDTR (verified)', 'FDTR', 'LDTR']
 >>> len(withdrawn)
 1
 

@@ -182,7 +182,8 @@ def write_values(message: ValueMessage, path: str | Path, within: Round | None =
 def open_values(source: Source, expected: Round | None) -> Received[SiteValues]:
     """Read the values of a site's methods with their envelope."""
     file = container.read(source, VALUES, most=MOST_VALUES_BYTES, signed=True)
-    fields, name = frozenset({"n", "methods", "estimators"}), str(source)
+    fields = frozenset({"n", "evaluation", "methods", "over", "estimators", "verdicts"})
+    name = str(source)
     return unseal(file, name, VALUES_PHASE, fields, expected, lambda envelope: _values(file, name, envelope))
 
 
@@ -368,13 +369,14 @@ def _require_floats(arrays: Iterable[NDArray[Any]], source: str | Path) -> None:
 
 def _values(file: Container, source: str | Path, envelope: Envelope) -> SiteValues:
     check_site_name(envelope.site)
-    names = [file.header["methods"], file.header["estimators"]]
-    columns = [file.arrays[name] for name in ("value", "standard_error") if name in file.arrays]
-    n = file.header["n"]
+    names = [file.header[name] for name in ("methods", "estimators", "over", "verdicts")]
+    columns = [file.arrays[name] for name in ("value", "standard_error", "tolerance") if name in file.arrays]
+    n, evaluation = file.header["n"], file.header["evaluation"]
     if (
-        not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in names)
+        not isinstance(evaluation, str)
+        or not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in names)
         or len({len(part) for part in names}) != 1
-        or not len(file.arrays) == len(columns) == 2
+        or not len(file.arrays) == len(columns) == 3
         or any(column.shape != (len(names[0]),) for column in columns)
         or type(n) is not int
         or n < 1
@@ -382,7 +384,11 @@ def _values(file: Container, source: str | Path, envelope: Envelope) -> SiteValu
         raise UnreadableFile(f"{source} holds no values that can be read. {AGAIN}")
     _require_floats(columns, source)
     rows = zip(*names, *(column.tolist() for column in columns), strict=True)
-    values = tuple(MethodValue(*row) for row in rows)
-    if len({(v.method, v.estimator) for v in values}) < len(values) or not all(v.standard_error > 0 for v in values):
+    values = tuple(
+        MethodValue(method, estimator, value, error, over, verdict, tolerance)
+        for method, estimator, over, verdict, value, error, tolerance in rows
+    )
+    sound = all(v.standard_error > 0 and v.tolerance >= 0 for v in values)
+    if len({(v.method, v.over) for v in values}) < len(values) or not sound:
         raise UnreadableFile(f"{source} tells of a method twice, or without an error. {AGAIN}")
-    return SiteValues(envelope.site, envelope.fingerprint, n, values)
+    return SiteValues(envelope.site, envelope.fingerprint, n, values, evaluation)

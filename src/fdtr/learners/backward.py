@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.noised import StepSums
-from fdtr.algebra.normal_equations import half_solve
+from fdtr.algebra.normal_equations import factor, half_solve
 from fdtr.algebra.pessimism import (
     LowerBound,
     NoiseUnits,
@@ -135,14 +135,14 @@ def moments_of(sums: Sequence[StepStatistics]) -> Array:
     return np.column_stack([step.moment for step in sums])
 
 
-def degrees_of_freedom(factor: Array, gram: Array) -> float:
-    """tr(Σ⁻¹Λ), how many parameters a regression spends. `factor` is L with Σ = L Lᵀ, `gram` is Λ.
+def degrees_of_freedom(lower: Array, gram: Array) -> float:
+    """tr(Σ⁻¹Λ), how many parameters a regression spends. `lower` is L with Σ = L Lᵀ, `gram` is Λ.
 
     >>> degrees_of_freedom(2 * np.eye(3), np.eye(3))
     0.75
     """
-    half = half_solve(factor, gram)
-    return float(np.trace(half_solve(factor, half.T)))
+    half = half_solve(lower, gram)
+    return float(np.trace(half_solve(lower, half.T)))
 
 
 def penalty_of(
@@ -154,13 +154,26 @@ def penalty_of(
     """
     n_features = len(theta)
     if isinstance(settings.pessimism, NoiseUnits):
-        residual = sums.residual_square(theta)
-        level = noise_level(residual, sums.n, degrees, sums.target_variance, n_features, span)
+        level = _noise_of(sums, theta, degrees, span)
         alpha = settings.pessimism.penalty_scale(n_features, level)
     else:
         zeta = log_term(n_features, horizon, n, settings.failure_probability)
         alpha = penalty_scale(settings.pessimism, n_features, horizon, zeta)
     return misspecified(alpha, settings.misspecification, horizon, n)
+
+
+def noise_levels(fit: Fit) -> tuple[float, ...]:
+    """σ̂ of the targets around φᵀθ at each step, (H,), from the rows that were fitted."""
+    horizon = len(fit.theta)
+    steps = zip(fit.statistics, fit.theta, fit.precision, strict=True)
+    return tuple(
+        _noise_of(sums, theta, degrees_of_freedom(factor(precision), sums.gram), horizon - h)
+        for h, (sums, theta, precision) in enumerate(steps)
+    )
+
+
+def _noise_of(sums: StepStatistics, theta: Array, degrees: float, span: int) -> float:
+    return noise_level(sums.residual_square(theta), sums.n, degrees, sums.target_variance, len(theta), span)
 
 
 def sums_of(fit: Fit, n_shared: int) -> Sums:

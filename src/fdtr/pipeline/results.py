@@ -19,6 +19,7 @@ from fdtr.site.site_check import SiteCheck
 from fdtr.site.site_evaluation import SiteEvaluation
 from fdtr.study import Study
 from fdtr.summary import Total
+from fdtr.verified_policy import VerifiedPolicy
 
 Rule = Policy | MajorityVote
 
@@ -27,9 +28,9 @@ Rule = Policy | MajorityVote
 class Results:
     """A whole study: the `total` of all messages, each site's fits, and every method's policies by site.
 
-    `methods` maps "FDTR" and the five baselines to {site: policy}. `evaluations` value them at each site on patients
-    they were not fitted to; sites that cannot be valued are in `not_valued`, with the reason. `record` has all that was
-    found as plain values: saving and reporting compute nothing.
+    `methods` maps "FDTR" and the five baselines to {site: policy}; `verified` has the verified part of FDTR's.
+    `evaluations` value them at each site on patients they were not fitted to; sites that cannot be valued are in
+    `not_valued`, with the reason. `record` has all that was found as plain values: saving and reports compute nothing.
     """
 
     study: Study
@@ -38,6 +39,7 @@ class Results:
     local: Mapping[str, LocalFit]
     federated: Mapping[str, FederatedFit]
     methods: Mapping[str, Mapping[str, Rule]]
+    verified: Mapping[str, VerifiedPolicy]
     checks: Mapping[str, SiteCheck]
     evaluations: Mapping[str, SiteEvaluation]
     not_valued: Mapping[str, str]
@@ -65,7 +67,7 @@ class Results:
         """Write everything but the study into an existing folder."""
         (folder / "policies").mkdir()
         for site, name in file_names(self.federated).items():
-            self.federated[site].policy.save(folder / "policies" / f"{name}.policy")
+            self.verified[site].save(folder / "policies" / f"{name}.policy")
         for name, content in _tables(self.record).items():
             write_atomically(folder / name, content)
         text = json.dumps(self.record.as_json(), indent=2, ensure_ascii=False) + "\n"

@@ -15,7 +15,16 @@ from fdtr.pipeline.results import Results, Rule
 from fdtr.pipeline.study_record import Practice, SiteEstimates, site_record, study_record, value_site
 from fdtr.policy import Policy
 from fdtr.progress import Progress, Steps, ignore_progress
-from fdtr.site.fitting import LocalFit, fit_federated, fit_local, fit_message, fit_q_learning, others_in, recomputed
+from fdtr.site.fitting import (
+    LocalFit,
+    fit_federated,
+    fit_local,
+    fit_message,
+    fit_q_learning,
+    others_in,
+    recomputed,
+    verify,
+)
 from fdtr.site.settings_choice import choose_together
 from fdtr.site.site_check import agree_on_repairs, check, vary
 from fdtr.site.site_evaluation import FDTR, SiteEvaluation, Split, Voters, evaluate_site, training_half
@@ -64,7 +73,7 @@ def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: P
             fit,
             checks[site],
             practice_of(fit.policy, rows, {method: rules[site] for method, rules in (allowed | baselines).items()}),
-            near_ties(rows, study.feature_map, fit.fit),
+            near_ties(rows, study.feature_map, fit.policy_fit),
             vary(study, rows, total, own.summary, fit),
         )
     evaluations, values, not_valued = _value_sites(study, sites, total, local, baselines, split, steps)
@@ -78,6 +87,7 @@ def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: P
         local=local,
         federated=federated,
         methods={FDTR: {site: fit.policy for site, fit in federated.items()}, **allowed, **baselines},
+        verified={site: verify(study, rows, federated[site]) for site, rows in sites.items()},
         checks=checks,
         evaluations=evaluations,
         not_valued=not_valued,
@@ -176,7 +186,7 @@ def _value_sites(
     for site, _ in _each(sites, steps, _VALUES):
         if site not in reasons:
             with _noting_failure(site, reasons):
-                values[site] = value_site(evaluations[site], study.actions.labels)
+                values[site] = value_site(study, evaluations[site])
     return {site: evaluations[site] for site in values}, values, reasons
 
 

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from fdtr import __version__
 from fdtr.disclosure import Verdict
 from fdtr.evaluation import Estimate, Estimator
+from fdtr.evaluation.assessment import Assessment, Evidence
 from fdtr.evaluation.estimate import CautionKind, Comparison
+from fdtr.evaluation.subgroups import GroupGain
 from fdtr.inference import SiteValue, heterogeneity, infer_effects, pool, raw_factors
 from fdtr.inference.near_ties import NearTies
 from fdtr.inference.shared_effects import gain_from_sharing, theorem3_bound
@@ -21,7 +23,7 @@ from fdtr.report import record
 from fdtr.site.fitting import FederatedFit, LocalFit
 from fdtr.site.settings_choice import message_settings
 from fdtr.site.site_check import SiteCheck, Variation
-from fdtr.site.site_evaluation import CLINICIANS, FDTR, LDTR, RELEASED, SiteEvaluation, Split
+from fdtr.site.site_evaluation import CLINICIANS, FDTR, GAINS, LDTR, VERIFIED, SiteEvaluation, Split, gains_by_group
 from fdtr.study import Study
 from fdtr.summary import Total
 from fdtr.tuning import Choice
@@ -29,7 +31,7 @@ from fdtr.tuning import Choice
 Array = NDArray[np.float64]
 
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
-POOLED = RELEASED
+POOLED: tuple[Estimator, ...] = ("wdr", "fqe")
 RIVALS = (CLINICIANS, LDTR)
 _LIBRARIES = ("numpy", "scipy", "scikit-learn")
 
@@ -53,21 +55,31 @@ class SiteEstimates:
     """Everything that is estimated at one site.
 
     `estimates` are those of every way of treating by every estimator; `gains` are those of FDTR over clinicians and
-    over LDTR.
+    over LDTR. `assessments` have what can be said of each value, and of each gain, by (method, what it is over).
     """
 
     estimates: Mapping[str, Mapping[Estimator, Estimate]]
     gains: Mapping[str, Mapping[Estimator, Comparison]]
+    assessments: Mapping[tuple[str, str], Assessment]
+    subgroups: Sequence[GroupGain]
+    n: int
     clustered: bool
     trust: record.Trust
 
 
-def value_site(evaluation: SiteEvaluation, labels: Sequence[str]) -> SiteEstimates:
-    """Compute all estimates at one site; `labels` name the actions."""
+def value_site(study: Study, evaluation: SiteEvaluation) -> SiteEstimates:
+    """Compute all estimates at one site."""
+    labels = study.actions.labels
     estimates = {name: {e: evaluation.value(name, e) for e in ESTIMATORS} for name in evaluation.targets}
     return SiteEstimates(
         estimates=estimates,
         gains={over: {estimator: evaluation.gain(over, estimator) for estimator in POOLED} for over in RIVALS},
+        assessments={
+            (method, over): evaluation.assess(method, over or None)
+            for method, over in (*GAINS, *((name, "") for name in evaluation.targets))
+        },
+        subgroups=gains_by_group(study, evaluation),
+        n=evaluation.evaluator.rows.n_patients,
         clustered=evaluation.clustered,
         trust=_trust(evaluation, [estimates[FDTR][estimator] for estimator in POOLED], labels),
     )
@@ -100,6 +112,9 @@ def study_record(
             for estimate in estimates.values()
         ],
         pooled=_pooled_values(values, study.horizon),
+        assessments=[one for site, of_site in values.items() for one in assessment_records(site, of_site)],
+        means=_means(values, study.horizon),
+        subgroups=[one for site, of_site in values.items() for one in subgroup_records(site, of_site)],
         shared_effects=_shared_effects(study, total, names),
         heterogeneity=_differences(total) if names else [],
         gains=_gains(total, local, names),
@@ -189,6 +204,48 @@ def _trust(evaluation: SiteEvaluation, estimates: Iterable[Estimate], labels: Se
         past=[markov.reward, markov.value],
         warnings=list(dict.fromkeys(caution.sentence for estimate in estimates for caution in estimate.warnings)),
     )
+
+
+def assessment_records(site: str, found: SiteEstimates) -> list[record.Assessment]:
+    """What can be said of the gains and values at one site, as plain values."""
+    return [
+        record.Assessment.of(assessed, site=site, method=method, over=over, n=found.n)
+        for (method, over), assessed in found.assessments.items()
+    ]
+
+
+def subgroup_records(site: str, found: SiteEstimates) -> list[record.Subgroup]:
+    """The verified gain in each declared group of one site, as plain values."""
+    return [
+        record.Subgroup.of(gain, site=site, method=VERIFIED[FDTR], group=gain.covariate) for gain in found.subgroups
+    ]
+
+
+def _means(values: Mapping[str, SiteEstimates], horizon: int) -> list[record.MeanOverSites]:
+    """Each gain and each value over the sites where it has a number."""
+    pairs = list(dict.fromkeys(pair for of_site in values.values() for pair in of_site.assessments))
+    means = []
+    for method, over in pairs:
+        found = {site: of_site.assessments[method, over] for site, of_site in values.items()}
+        known = {site: one for site, one in found.items() if one.verdict != Evidence.NONE}
+        if not known:
+            continue
+        sites = [
+            SiteValue(site, one.value, one.standard_error, values[site].n, one.tolerance) for site, one in known.items()
+        ]
+        pooling = pool(sites, (-horizon if over else 0, horizon))
+        verdicts = {one.verdict for one in known.values()}
+        means.append(
+            record.MeanOverSites.of(
+                pooling,
+                method=method,
+                over=over,
+                verdict=Evidence.VERIFIED if verdicts == {Evidence.VERIFIED} else Evidence.MODEL,
+                sites=list(known),
+                warnings=[warning.sentence for warning in pooling.warnings],
+            )
+        )
+    return means
 
 
 def _pooled_values(values: Mapping[str, SiteEstimates], horizon: int) -> list[record.Pooled]:

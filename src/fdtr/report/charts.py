@@ -11,7 +11,7 @@ from typing import Any
 import altair as alt
 
 from fdtr.evaluation.diagnostics import FEWEST, LEAST_SHARE
-from fdtr.report.record import MODEL, ROBUST, KnownValue, Record, Span, Trust, Value
+from fdtr.report.record import MODEL, ROBUST, Assessment, MeanOverSites, Record, Trust
 
 Row = Mapping[str, Any]
 Drawing = alt.Chart | alt.LayerChart | alt.FacetChart | alt.HConcatChart
@@ -22,7 +22,10 @@ COLOURS = ("#14597a", "#b34700", "#00664b", "#7a2da0", "#8a6d00", "#333f48", "#a
 SHADES = ("#ffffff", "#0b3a52")
 ESTIMATORS = {ROBUST: "Doubly robust", MODEL: "Linear model alone"}
 GIVEN, RECOMMENDED = "given", "recommended"
-_WIDTH = 250
+_WIDTH, _PANEL, _TICK = 250, 125, 31
+"""Widths of a chart, of one panel of several, and between numbers on an axis, in pixels of the still picture."""
+_OVER = " over "
+_TWO_LINES = f"[split(datum.label, '{_OVER}')[0], 'over ' + split(datum.label, '{_OVER}')[1]]"
 _SAMPLE_SIZES = [0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10000]
 _TOOLTIPS = {
     "estimator": "estimated by",
@@ -31,6 +34,7 @@ _TOOLTIPS = {
     "estimate": "effect",
     "worth": "patients",
     "kind": "column",
+    "over": "compared with",
     "same": "the same",
 }
 """Names of fields in tooltips, where they differ from the field."""
@@ -78,37 +82,83 @@ class Chart:
 
 def true_values(record: Record) -> Chart:
     """What each method is worth where the truth is known."""
-    rows = [_interval_row(known, known.method, "True value") for known in record.known_values]
-    drawing = intervals(rows, "True value")
+    rows = [
+        {"method": known.method, "value": known.value, "low": known.low, "high": known.high}
+        for known in record.known_values
+    ]
+    drawing = _dots(rows, "True value")
     return Chart("true-values", "True value of each method, by simulation", drawing, rows, _in_words(rows))
 
 
-def values(record: Record) -> Chart:
-    """What each method is worth, mean over sites, by both estimators."""
-    rows = [
-        _interval_row(mean.plain, mean.method, ESTIMATORS[mean.estimator], mean.believable)
-        for mean in record.pooled
-        if not mean.over
-    ]
-    drawing = intervals(rows, "Value, mean over sites")
+def gains(means: Sequence[MeanOverSites]) -> Chart:
+    """What a method gains over another, plain mean over sites, by verdict."""
+    rows = [_mean_row(mean) for mean in means if mean.over]
+    drawing = _dots(rows, "Gain, mean over sites", "gain")
+    return Chart("gains", "Gains, mean over sites", drawing, rows, _in_words(rows))
+
+
+def gains_by_site(assessments: Sequence[Assessment]) -> Chart:
+    """What a method gains over another at each site, by verdict; what is not estimable is left out."""
+    rows = [_site_row(one) for one in assessments if one.over and one.verdict != "not estimable"]
+    return _at_each_site("gains-by-site", "Gains", rows, "Gain", "gain")
+
+
+def values(means: Sequence[MeanOverSites]) -> Chart:
+    """What each method is worth, plain mean over sites, by verdict."""
+    rows = [_mean_row(mean) for mean in means if not mean.over]
+    drawing = _dots(rows, "Value, mean over sites")
     return Chart("values", "Value of each method, mean over sites", drawing, rows, _in_words(rows))
 
 
-def values_by_site(record: Record) -> Chart:
-    """What each method is worth at each site, by both estimators."""
-    rows = [
-        {"site": value.site, **_interval_row(value, value.method, name, value.believable)}
-        for estimator, name in ESTIMATORS.items()
-        for value in record.values
-        if value.estimator == estimator
-    ]
-    panels = _panel_for_each_site(intervals(rows, "Value").properties(width=125))
-    return Chart("values-by-site", "Value of each method at each site", panels, rows, _in_words(rows))
+def values_by_site(assessments: Sequence[Assessment]) -> Chart:
+    """What each method is worth at each site, by verdict; what is not estimable is left out."""
+    rows = [_site_row(one) for one in assessments if not one.over and one.verdict != "not estimable"]
+    return _at_each_site("values-by-site", "Value of each method", rows, "Value", "method")
 
 
-def _interval_row(span: Span | Value | KnownValue, method: str, estimator: str, believable: bool = True) -> Row:
-    interval = {"value": span.value, "low": span.low, "high": span.high}
-    return {"method": method, "estimator": estimator, **interval, "believable": believable}
+def _at_each_site(name: str, title: str, rows: Sequence[Row], across: str, label: str) -> Chart:
+    """A panel for each site, or one chart where there is one site."""
+    if len(_distinct(rows, "site")) < 2:
+        return Chart(name, title, _dots(rows, across, label), rows, _in_words(rows))
+    panels = _panel_for_each_site(_dots(rows, across, label, _PANEL))
+    return Chart(name, f"{title} at each site", panels, rows, _in_words(rows))
+
+
+def _mean_row(mean: MeanOverSites) -> Row:
+    return {**_named(mean), **mean.plain.model_dump(), "verdict": mean.verdict}
+
+
+def _site_row(one: Assessment) -> Row:
+    return {
+        "site": one.site,
+        **_named(one),
+        "value": one.value,
+        "low": one.low,
+        "high": one.high,
+        "verdict": one.verdict,
+    }
+
+
+def _named(one: Assessment | MeanOverSites) -> dict[str, str]:
+    """The method, and for a gain what it is compared with, and both as a label in two lines."""
+    names = {"method": one.method}
+    return {**names, "over": one.over, "gain": f"{one.method}{_OVER}{one.over}"} if one.over else names
+
+
+def _dots(rows: Sequence[Row], across: str, label: str = "method", width: int = _WIDTH) -> Drawing:
+    """A dot and its interval for each `label`; hollow and dashed where model-based."""
+    is_gain = label == "gain"
+    details = [name for name in ("site", "method", "over", "verdict") if any(name in row for row in rows)]
+    axis = alt.Axis(labelLimit=230, labelExpr=_TWO_LINES) if is_gain else alt.Axis()
+    base = alt.Chart().encode(
+        y=alt.Y(f"{label}:N", sort=_distinct(rows, label), title=None, axis=axis),
+        tooltip=[*_tips(details), *_tips(["value", "low", "high"], ".3f")],
+    )
+    lines, points = _marks(base, across, alt.datum.verdict != "model-based", width // _TICK)
+    zero = [alt.Chart().mark_rule(color=QUIET).encode(x=alt.datum(0.0))] if is_gain else []
+    return alt.layer(*zero, lines, points, data=_data(rows)).properties(
+        width=width, height=alt.Step(34 if is_gain else 20)
+    )
 
 
 def intervals(rows: Sequence[Row], across: str) -> Drawing:
@@ -122,24 +172,29 @@ def intervals(rows: Sequence[Row], across: str) -> Drawing:
         yOffset=alt.YOffset("estimator:N", sort=estimators) if several else alt.Undefined,
         tooltip=[*_tips(where), *_tips(["value", "low", "high"], ".3f")],
     )
+    lines, points = _marks(base, across, alt.datum.believable == True, _WIDTH // _TICK)  # noqa: E712 - an expression for the page
+    points = points.encode(
+        shape=alt.Shape("estimator:N", scale=shapes, title=None, legend=alt.Legend() if several else None)
+    )
+    return alt.layer(lines, points, data=_data(rows)).properties(width=_WIDTH, height=alt.Step(14 if several else 20))
+
+
+def _marks(base: alt.Chart, across: str, test: Any, ticks: int) -> tuple[alt.Chart, alt.Chart]:
+    """Intervals and their values: solid where `test` holds, hollow and dashed elsewhere."""
+
+    def either(solid: Any, hollow: Any) -> Any:
+        return alt.when(test).then(alt.value(solid)).otherwise(alt.value(hollow))
+
     lines = base.mark_rule(strokeWidth=1.5).encode(
-        alt.X("low:Q", title=across, scale=alt.Scale(zero=False)),
+        alt.X("low:Q", title=across, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=ticks)),
         x2="high:Q",
-        color=_if_believable(ACCENT, QUIET),
-        strokeDash=_if_believable([1, 0], [3, 3]),
+        color=either(ACCENT, QUIET),
+        strokeDash=either([1, 0], [3, 3]),
     )
-    dots = base.mark_point(size=55, strokeWidth=1.5, opacity=1).encode(
-        alt.X("value:Q"),
-        shape=alt.Shape("estimator:N", scale=shapes, title=None, legend=alt.Legend() if several else None),
-        stroke=_if_believable(ACCENT, QUIET),
-        fill=_if_believable(ACCENT, "white"),
+    points = base.mark_point(size=55, strokeWidth=1.5, opacity=1).encode(
+        alt.X("value:Q"), stroke=either(ACCENT, QUIET), fill=either(ACCENT, "white")
     )
-    return alt.layer(lines, dots, data=_data(rows)).properties(width=_WIDTH, height=alt.Step(14 if several else 20))
-
-
-def _if_believable(believed: Any, otherwise: Any) -> Any:
-    condition = alt.datum.believable == True  # noqa: E712 - an expression for the page, not for Python
-    return alt.when(condition).then(alt.value(believed)).otherwise(alt.value(otherwise))
+    return lines, points
 
 
 def shared_effects(record: Record) -> Chart:
@@ -160,7 +215,7 @@ def shared_effects(record: Record) -> Chart:
     layered = alt.layer(band, zero, path, lines, dots, data=_data(rows)).properties(width=100, height=80)
     facet = alt.Facet("feature:N", sort=_distinct(rows, "feature"), title=None)
     faceted = layered.facet(facet=facet, columns=3).resolve_scale(y="independent")
-    faceted = faceted.properties(bounds="flush", spacing={"row": 34, "column": 34})
+    faceted = faceted.properties(bounds="flush", spacing={"row": 34, "column": 46})
     return Chart("shared-effects", "Shared effects on the reward by step", faceted, rows)
 
 
@@ -218,36 +273,39 @@ def settings(record: Record) -> Chart:
     return Chart("settings", "Decisions that stay the same with other settings", alt.hconcat(*panels), rows)
 
 
-def effective_sample_size(record: Record) -> Chart:
-    """How many equal patients FDTR's weights are worth, by step; below the dashed line no value is believed."""
+def effective_sample_size(trusts: Mapping[str, Trust]) -> Chart:
+    """How many equal patients FDTR's weights are worth, by step; below the dashed line no value is verified."""
     y = alt.Y(
         "value:Q",
         title="Effective sample size",
         scale=alt.Scale(type="symlog"),
         axis=alt.Axis(values=_SAMPLE_SIZES),
     )
-    trusts = [site.trust for site in record.sites.values() if site.trust]
-    least = max(FEWEST, LEAST_SHARE * max((trust.present[0] for trust in trusts), default=0))
+    least = max(FEWEST, LEAST_SHARE * max((trust.present[0] for trust in trusts.values()), default=0))
     title = "Effective sample size of FDTR by step"
-    return _by_step("effective-sample-size", title, record, lambda trust: trust.effective_sample_size, y, least)
+    return _by_step("effective-sample-size", title, trusts, lambda trust: trust.effective_sample_size, y, least)
 
 
-def overlap(record: Record) -> Chart:
+def overlap(trusts: Mapping[str, Trust]) -> Chart:
     """Share of patients to whom FDTR recommends what clinicians rarely do, by step."""
     y = alt.Y("value:Q", title="Share of recommended actions", axis=alt.Axis(format="%"))
     title = "Recommended actions that clinicians rarely take"
-    return _by_step("overlap", title, record, lambda trust: trust.rare_share, y)
+    return _by_step("overlap", title, trusts, lambda trust: trust.rare_share, y)
 
 
 def _by_step(
-    name: str, title: str, record: Record, read: Callable[[Trust], list[float]], y: alt.Y, floor: float | None = None
+    name: str,
+    title: str,
+    trusts: Mapping[str, Trust],
+    read: Callable[[Trust], list[float]],
+    y: alt.Y,
+    floor: float | None = None,
 ) -> Chart:
     """A line for each valued site across steps; a dashed line at `floor`."""
     rows = [
-        {"site": name, "step": step, "value": value}
-        for name, site in record.sites.items()
-        if site.trust
-        for step, value in enumerate(read(site.trust))
+        {"site": site, "step": step, "value": value}
+        for site, trust in trusts.items()
+        for step, value in enumerate(read(trust))
         if not math.isnan(value)
     ]
     base = alt.Chart(_data(rows)).encode(
@@ -261,13 +319,12 @@ def _by_step(
     return Chart(name, title, lines.properties(width=_WIDTH, height=150), rows)
 
 
-def calibration(record: Record) -> Chart:
+def calibration(trusts: Mapping[str, Trust]) -> Chart:
     """Observed shares against predicted chances, by action, for every valued site."""
     rows = [
-        {"site": name, "action": action, "predicted": predicted, "observed": observed, "rows": count}
-        for name, site in record.sites.items()
-        if site.trust
-        for action, curve in site.trust.calibration.items()
+        {"site": site, "action": action, "predicted": predicted, "observed": observed, "rows": count}
+        for site, trust in trusts.items()
+        for action, curve in trust.calibration.items()
         for predicted, observed, count in zip(curve.predicted, curve.observed, curve.count, strict=True)
         if count
     ]
@@ -337,7 +394,7 @@ def _in_words(rows: Sequence[Row]) -> str:
     """Every value with its interval, for those who do not see the chart."""
     sentences = []
     for row in rows:
-        where = ", ".join(str(row[key]) for key in ("method", "site", "estimator") if key in row)
-        doubt = "" if row["believable"] else ", not to be believed"
-        sentences.append(f"{where}: {row['value']:.2f} ({row['low']:.2f}–{row['high']:.2f}){doubt}")
+        name = ", ".join(str(part) for part in (row.get("gain", row["method"]), row.get("site")) if part)
+        verdict = f", {row['verdict']}" if "verdict" in row else ""
+        sentences.append(f"{name}: {row['value']:.2f} ({row['low']:.2f} to {row['high']:.2f}){verdict}")
     return "; ".join(sentences)

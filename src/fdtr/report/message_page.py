@@ -157,8 +157,9 @@ TOGETHER = (
     "The rules therefore require three sites or more.",
 )
 VALUES = (
-    "For each way of choosing treatments: what it is worth to this site's patients, and how uncertain that is.",
+    "For each way of choosing treatments: its value for this site's patients, its gains over others, and their errors.",
     "Values are sums of rewards, each mapped onto [0, 1].",
+    "Verified: doubly robust. Model-based: right only as far as the model is; the tolerance estimates its error.",
     "These are means over all patients. They do not tell any one patient's outcome or treatment.",
 )
 
@@ -214,9 +215,7 @@ def sections_of(opened: OpenedFile) -> list[Section]:
     facts = Grid("What it says of itself", ("", ""), tuple(opened.facts.items()))
     about = Section(ABOUT, "The file", _summary(opened), (facts,))
     if isinstance(opened.body, SiteValues):
-        rows = tuple((v.method, v.estimator, _number(v.value), _number(v.standard_error)) for v in opened.body.values)
-        columns = ("method", "estimator", "value", "standard error")
-        return [about, Section("values", "Values", VALUES, (Grid("Every number in the file", columns, rows),))]
+        return [about, Section("values", "Gains and values", VALUES, _value_grids(opened.body))]
     sums = sums_in(opened.body)
     audit = isinstance(sums, Grams)
     meanings = GRAM_MEANINGS if audit else MEANINGS
@@ -239,6 +238,28 @@ def sections_of(opened: OpenedFile) -> list[Section]:
     return [about, *members, *arrays]
 
 
+def _value_grids(body: SiteValues) -> tuple[Grid, ...]:
+    """Every number in a file of values: a table of gains, and one of values."""
+    columns = ("verdict", "estimator", "value", "standard error", "tolerance")
+    grids = []
+    for title, names, values in (
+        ("Gains", ("method", "over"), [value for value in body.values if value.over]),
+        ("Values", ("method",), [value for value in body.values if not value.over]),
+    ):
+        rows = tuple(
+            (
+                *(getattr(value, name) for name in names),
+                value.verdict,
+                value.estimator,
+                *(_number(x) for x in (value.value, value.standard_error, value.tolerance)),
+            )
+            for value in values
+        )
+        if rows:
+            grids.append(Grid(title, (*names, *columns), rows))
+    return tuple(grids)
+
+
 def sums_in(body: SiteSummary | Total) -> Sums | Grams:
     """The sums that stand in the file; everything else in `body` is derived from them."""
     return body.payload if isinstance(body, SiteSummary) else body.sums
@@ -247,7 +268,9 @@ def sums_in(body: SiteSummary | Total) -> Sums | Grams:
 def _summary(opened: OpenedFile) -> tuple[str, ...]:
     """How many numbers, over how many patients; then what they do and do not tell together."""
     if isinstance(opened.body, SiteValues):
-        return (f"{len(opened.body.values)} values with their standard errors, over {opened.body.n:,} patients.",)
+        return (
+            f"{len(opened.body.values)} gains and values with their standard errors, over {opened.body.n:,} patients.",
+        )
     sums = sums_in(opened.body)
     audit = isinstance(sums, Grams)
     about = f"all {sums.n_features}" if isinstance(sums, Grams) else f"{sums.n_shared} shared"

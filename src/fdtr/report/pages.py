@@ -7,16 +7,33 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any
+from typing import Any, Protocol
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fdtr.report.record import Curve, Span, Value
+from fdtr.report.record import Curve
 
 _NO_VALUE = "–"
+_MOST_PLACES = 6
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SCRIPT_END = re.compile("</(?=script)", re.IGNORECASE)
+
+
+class Interval(Protocol):
+    """Whatever has a value and its 95% interval."""
+
+    @property
+    def value(self) -> float:
+        """The value itself; NaN where there is none."""
+
+    @property
+    def low(self) -> float:
+        """The low end."""
+
+    @property
+    def high(self) -> float:
+        """The high end."""
 
 
 def render_page(template: str, scripts: Sequence[str] = (), **context: Any) -> str:
@@ -40,7 +57,8 @@ def environment() -> Environment:
         finalize=printable,
     )
     named = (
-        number, places, percent, p_value, interval, listed, smallest, largest, calibration_error, grouped, distinct,
+        number, places, percent, p_value, interval, gain, listed, smallest, largest, calibration_error, grouped,
+        distinct,
     )  # fmt: skip
     templates.filters.update({function.__name__: function for function in named}, thousands="{:,}".format)
     templates.tests["finite"] = math.isfinite
@@ -117,7 +135,7 @@ def places(values: Iterable[float]) -> int:
     (1, 0)
     """
     largest_size = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-    return min(max(2 - math.floor(math.log10(largest_size)), 0), 6) if largest_size > 0 else 0
+    return min(max(2 - math.floor(math.log10(largest_size)), 0), _MOST_PLACES) if largest_size > 0 else 0
 
 
 def percent(share: float) -> str:
@@ -144,13 +162,32 @@ def p_value(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
-def interval(span: Span | Value) -> str:
-    """A value and its 95% interval.
+def interval(span: Interval, decimals: int = 2) -> str:
+    """A value and its 95% interval; a dash where there is no number.
 
+    >>> from fdtr.report.record import Span
     >>> interval(Span(value=1.5, low=-0.25, high=2))
     '1.50 (−0.25 to 2.00)'
     """
-    return f"{number(span.value, 2)} ({number(span.low, 2)} to {number(span.high, 2)})"
+    if not math.isfinite(span.value):
+        return _NO_VALUE
+    return f"{number(span.value, decimals)} ({number(span.low, decimals)} to {number(span.high, decimals)})"
+
+
+def gain(span: Interval, decimals: int = 2) -> str:
+    """A gain and its 95% interval, with its sign. An interval that excludes 0 is never written as if 0 were its end.
+
+    >>> from fdtr.report.record import Span
+    >>> gain(Span(value=1.5, low=-0.25, high=2)), gain(Span(value=-1.5, low=-2, high=-1), 1)
+    ('+1.50 (−0.25 to 2.00)', '−1.5 (−2.0 to −1.0)')
+    >>> gain(Span(value=0.108, low=0.004, high=0.21))
+    '+0.108 (0.004 to 0.210)'
+    """
+    nearest = min(abs(span.low), abs(span.high))
+    while span.low * span.high > 0 and round(nearest, decimals) == 0 and decimals < _MOST_PLACES:
+        decimals += 1
+    shown = interval(span, decimals)
+    return f"+{shown}" if span.value > 0 and round(span.value, decimals) else shown
 
 
 def listed(words: Iterable[object]) -> str:

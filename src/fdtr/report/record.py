@@ -208,6 +208,66 @@ class Value(Part):
     reason: str
 
 
+class Assessment(Part):
+    """What can be said of a method's value at one site, or of its paired gain `over` another; mapped scale.
+
+    `verdict` is "verified", "model-based" or "not estimable", which has no number. `tolerance` is the estimated error
+    of the model, by which the interval is wider where `estimator` is "richer"; `misfit` is T of the test that decides
+    so. `advised_share` is the share of decisions that the method makes, `n_advised` the patients for whom it makes any.
+    """
+
+    site: str
+    method: str
+    over: str
+    verdict: Literal["verified", "model-based", "not estimable"]
+    estimator: str
+    value: Number
+    low: Number
+    high: Number
+    standard_error: Number
+    tolerance: Number
+    misfit: Number
+    advised_share: Number
+    n_advised: int
+    n: int
+    reason: str
+
+
+class MeanOverSites(Part):
+    """The plain mean over `sites` of assessments that have a number; `verdict` is the worst of theirs."""
+
+    method: str
+    over: str
+    verdict: Literal["verified", "model-based"]
+    sites: list[str]
+    n: int
+    tolerance: Number
+    plain: "Span"
+    fixed: "Span"
+    random: "Span"
+    i_squared: Number
+    warnings: list[str]
+
+
+class Subgroup(Part):
+    """The verified part's gain over clinicians in one group of one site's patients, judged together (Holm).
+
+    `group` names the covariate, `label` the band or level. A group too small for an estimate has a `reason` and no
+    number. `p_value` is adjusted over all groups of the site.
+    """
+
+    site: str
+    method: str
+    group: str
+    label: str
+    n: int | None
+    value: Number
+    low: Number
+    high: Number
+    p_value: Number
+    reason: str
+
+
 class Span(Part):
     """A value and its 95% interval."""
 
@@ -333,6 +393,9 @@ class Record(Part):
     sites: dict[str, Site]
     values: list[Value]
     pooled: list[Pooled]
+    assessments: list[Assessment]
+    means: list[MeanOverSites]
+    subgroups: list[Subgroup] = []
     shared_effects: list[Effect]
     heterogeneity: list[Difference]
     gains: list[Gain]

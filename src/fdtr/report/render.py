@@ -6,16 +6,19 @@ import json
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import vl_convert
 from markupsafe import Markup
 
+from fdtr import __version__
+from fdtr.evaluation.richer_q import CRITICAL
 from fdtr.inference.shared_effects import SMALL_P
-from fdtr.report import charts
+from fdtr.report import charts, forest
 from fdtr.report.charts import Chart
+from fdtr.report.findings import Findings, findings_of, first_screen, gain_decimals, meaning, model_checks
 from fdtr.report.pages import grouped, listed, number, places, printable, render_page, resource
-from fdtr.report.record import MODEL, ROBUST, Pooled, Record, Rung
+from fdtr.report.record import Assessment, Record, Rung, Subgroup, Trust
 from fdtr.study import Study
 
 # The bundle's own names for Vega and Vega-Lite are empty: vega-embed is the way to them. Its menu stays off.
@@ -24,47 +27,93 @@ _LIBRARIES = "window.vegaEmbed = vegaEmbed;"
 
 def render(record: Record) -> str:
     """The report of a study as HTML."""
-    study = record.load_study()
+    findings = findings_of(record)
     return render_page(
         "report.html.j2",
         _scripts(),
         record=record,
-        study=study,
-        charts=charts,
         estimators=charts.ESTIMATORS,
-        ROBUST=ROBUST,
-        MODEL=MODEL,
         SMALL_P=SMALL_P,
-        specify=specify,
-        picture=picture,
-        chart_data=chart_data,
-        **_view(record, study),
+        **_values_view(findings),
+        **_view(record),
     )
 
 
-def _view(record: Record, study: Study) -> dict[str, Any]:
-    """What the templates show and the record does not hold as such."""
+def render_site_page(
+    study: Study,
+    site: str,
+    assessments: Sequence[Assessment],
+    subgroups: Sequence[Subgroup],
+    trust: Trust,
+    n: int,
+    *,
+    near_ties: Sequence[float] = (),
+    withheld: str = "",
+    n_clusters: int | None = None,
+    split: Literal["folds", "half"] = "folds",
+) -> str:
+    """The values of one site as HTML, for that site alone: gains and values, subgroups, and how far to trust them.
+
+    `n` patients were valued. `near_ties` are the shares of patients with nearly tied actions by step, and `withheld` is
+    what is not shown because of them, as a `NearTies` has both; without them the page says that near ties were not
+    examined. `n_clusters` is given where errors are by cluster.
+    """
+    findings = Findings(
+        study=study,
+        patients={site: n},
+        assessments=assessments,
+        subgroups=subgroups,
+        trust={site: trust},
+        near_ties={site: near_ties} if len(near_ties) else {},
+        decisions={site: trust.present},
+        withheld={site: withheld} if withheld else {},
+        split=split,
+        clusters=[] if n_clusters is None else [f"{n_clusters:,} clusters at {site}"],
+    )
+    return render_page("site.html.j2", _scripts(), site=site, version=__version__, **_values_view(findings))
+
+
+def _values_view(findings: Findings) -> dict[str, Any]:
+    """What the sections on values show, on the page of a study and on that of a site."""
+    screen = first_screen(findings)
+    checks = list(model_checks(findings))
+    trusts = findings.trust
+    return {
+        "study": findings.study,
+        "findings": findings,
+        "screen": screen,
+        "meaning": meaning(findings, screen) if screen else [],
+        "axis": forest.make_axis(screen),
+        "axis_strip": forest.axis_strip,
+        "strip": forest.strip,
+        "key": forest.key,
+        "decimals": gain_decimals(screen),
+        "model_checks": checks,
+        "rejected": [f"{check.method} at {check.site}" for check in checks if check.estimator == "richer"],
+        "CRITICAL": CRITICAL,
+        "charts": charts,
+        "specify": specify,
+        "picture": picture,
+        "chart_data": chart_data,
+        "steps": [f"Step {step}" for step in range(findings.study.horizon)],
+        "odds": next(([f"Γ = {number(odds)}" for odds in trust.odds] for trust in trusts.values()), []),
+        "warnings": [(site, text) for site, trust in trusts.items() for text in trust.warnings],
+    }
+
+
+def _view(record: Record) -> dict[str, Any]:
+    """What the other sections show and the record does not hold as such."""
     sites = record.sites.values()
     rows = sum(site.rows for site in sites)
-    valued = [site.trust for site in sites if site.trust]
     example = record.example
     choices = [choice for site in example.by_site.values() for choice in site] if example else []
-    clusters = {value.site: value.n_clusters for value in record.values if value.n_clusters is not None}
-
-    def pooled(method: str, estimator: str, over: str = "") -> Pooled | None:
-        """The mean over sites, of a method or of its difference from another, where there is one."""
-        return next((p for p in record.pooled if (p.method, p.over, p.estimator) == (method, over, estimator)), None)
-
     return {
-        "steps": [f"Step {step}" for step in range(study.horizon)],
         "patients": sum(site.patients for site in sites),
         "rows": rows,
         "filled": sum(sum(site.filled.values()) for site in sites),
         "clipped": sum(sum(site.clipped.values()) for site in sites),
         "agreement": sum(site.agreement_with_practice * site.rows for site in sites) / max(rows, 1),
-        "pooled": pooled,
         "known": {value.method: value for value in record.known_values}.get,
-        "clusters": [f"{n:,} clusters at {site}" for site, n in clusters.items()],
         "clear_effects": _clear_effects(record),
         "silent_features": _silent_features(record),
         "variations": _variations(record),
@@ -74,8 +123,6 @@ def _view(record: Record, study: Study) -> dict[str, Any]:
         "nearness": [site.nearness for site in record.sites.values() if site.nearness],
         "example_state": [f"{name} {number(x)}" for name, x in example.state.items()] if example else [],
         "example_decimals": places(x for c in choices for x in (c.estimate, c.penalty, c.bound)),
-        "odds": [f"Γ = {number(odds)}" for odds in valued[0].odds] if valued else [],
-        "warnings": [(n, text) for n, site in record.sites.items() if site.trust for text in site.trust.warnings],
     }
 
 

@@ -4,6 +4,7 @@ from .linear import World, WorldSpec, make_world
 from .sepsis import HospitalWorld, make_hospital_world
 from .tabular import TabularWorld
 from .worlds import (
+    AS_USUAL,
     NO_DISCLOSURE_RULES,
     Act,
     FixedHorizonWorld,
@@ -16,6 +17,7 @@ from .worlds import (
 )
 
 __all__ = [
+    "AS_USUAL",
     "NO_DISCLOSURE_RULES",
     "Act",
     "DiscreteSpec",

@@ -12,7 +12,9 @@ them is high and raises them elsewhere, which linear features do not see; beside
 the first score is, which they do.
 
 Both may have more that a study does not want to meet: `confounding` is a hidden cause that makes patients worse while
-clinicians treat them more; with `ends`, patients die or are discharged; `censoring` takes sick patients out of tables.
+clinicians treat them more; with `ends`, patients die or are discharged; `censoring` takes sick patients out of tables;
+`unseen` covariates make what is seen non-Markov. Two leave little to learn: with `effect` 0 no treatment does
+anything, and with a `skill` of few random decisions clinicians do what is best for almost everybody.
 """
 
 from dataclasses import dataclass
@@ -77,7 +79,9 @@ class DiscreteSpec:
     change. `confounding` is the log odds ratio by which a hidden cause makes patients worse and treatments more likely.
     With `ends`, death and discharge end a stay (ward only). `censoring` is the chance at each step that the sickest
     patients are lost; tables do not have them. With `habit`, clinicians treat what they see instead of what is best
-    (ward only).
+    (ward only). `unseen` covariates are in no table; clinicians with a habit do not see them either. `effect` is the
+    share of what treatments do elsewhere that they do here. `skill` is the share of decisions that are made at random,
+    at the first and the last site.
     """
 
     kind: Literal["ward", "crossed"] = "ward"
@@ -88,6 +92,9 @@ class DiscreteSpec:
     ends: bool = False
     censoring: float = 0.0
     habit: bool = False
+    unseen: tuple[str, ...] = ()
+    effect: float = 1.0
+    skill: tuple[float, float] = SKILL
 
     def __post_init__(self) -> None:
         if min(self.n_sites, self.horizon) < 1:
@@ -96,6 +103,12 @@ class DiscreteSpec:
             raise ValueError("deviation and confounding are numbers from 0 on")
         if not 0 <= self.censoring < 1:
             raise ValueError(f"censoring is {self.censoring:g}; it is a chance from 0 to below 1")
+        if not all(0 <= share <= 1 for share in (self.effect, *self.skill)):
+            raise ValueError(f"effect is {self.effect:g} and skill {self.skill}; they are shares from 0 to 1")
+        if unknown := set(self.unseen) - (set(VITALS) if self.habit else set()):
+            raise ValueError(f"{sorted(unknown)} cannot be unseen: a ward with habit has {', '.join(VITALS)}")
+        if set(self.unseen) & {"heart_rate", "pressure", "oxygen"}:
+            raise ValueError("clinicians with a habit see heart rate, pressure and oxygen, and so must the study")
         if (self.ends or self.habit) and self.kind != "ward":
             raise ValueError('only the kind "ward" has ends and habits')
 
@@ -116,10 +129,13 @@ def make_discrete_world(spec: DiscreteSpec, rng: np.random.Generator) -> Tabular
     parts = [make(spec, own) for own in rng.spawn(spec.n_sites)]
     states = parts[0].states
     transitions = np.stack([[np.stack([part.transitions(cause) for cause in causes])] for part in parts])
+    if spec.effect < 1:
+        untreated = transitions[:, :, :, np.argmin(parts[0].intensity)][:, :, :, None]
+        transitions = (1 - spec.effect) * untreated + spec.effect * transitions
     hidden = np.full((spec.n_sites, len(causes), len(states)), 1 / len(causes))
     landing = parts[0].landing
     exits, worth = (("death", "discharge"), np.array([0.0, _STAY])) if spec.ends else ((), np.zeros(0))
-    random_shares = np.linspace(*SKILL, spec.n_sites)
+    random_shares = np.linspace(*spec.skill, spec.n_sites)
     chances = []
     for rows, share in zip(transitions, random_shares, strict=True):
         if spec.habit:
@@ -129,7 +145,7 @@ def make_discrete_world(spec: DiscreteSpec, rng: np.random.Generator) -> Tabular
         chances.append(_clinicians(usual, share, causes, parts[0].intensity))
     return TabularWorld(
         sites=tuple(f"site-{k + 1:0{len(str(spec.n_sites))}d}" for k in range(spec.n_sites)),
-        covariates=parts[0].covariates,
+        covariates=tuple(name for name in parts[0].covariates if name not in spec.unseen),
         horizon=spec.horizon,
         n_actions=len(parts[0].intensity),
         states=states,
@@ -142,6 +158,7 @@ def make_discrete_world(spec: DiscreteSpec, rng: np.random.Generator) -> Tabular
         exits=exits,
         worth=worth,
         lost=np.where(parts[0].health < 0.25, spec.censoring, 0.0) if spec.censoring else None,
+        seen=tuple(j for j, name in enumerate(parts[0].covariates) if name not in spec.unseen),
     )
 
 
@@ -335,7 +352,7 @@ def _landing(health: Array, spec: DiscreteSpec) -> Array:
 
 
 def _content(spec: DiscreteSpec, part: "_Ward | _Crossed") -> dict[str, Any]:
-    content = {
+    content: dict[str, Any] = {
         "name": f"discrete-{spec.kind}",
         "horizon": spec.horizon,
         **part.study_part(),
@@ -343,4 +360,5 @@ def _content(spec: DiscreteSpec, part: "_Ward | _Crossed") -> dict[str, Any]:
         "reward": {"range": [0.0, 1.0]},
         "disclosure": NO_DISCLOSURE_RULES,
     }
+    content["covariates"] = [column for column in content["covariates"] if column["name"] not in spec.unseen]
     return {**content, "ends": {"death": 0.0, "discharge": _STAY}} if spec.ends else content

@@ -31,12 +31,12 @@ from fdtr.simulation.worlds import (
 class TabularWorld(SimulatedWorld):
     """K sites with S states, A actions, U hidden causes and E exits.
 
-    `states` (S, m) are the covariates of each state, all different. `initial` (K, S): where patients arrive. `hidden`
-    (K, U, S): p(u | s). `chances` (K, H, U, S, A): what clinicians do. `transitions` (K, T, U, A, S, S + E): where a
-    step leads, exits last; T is 1, or 2 where the last step has chances of its own. `landing` (H, S + E): the reward
-    for where a step led. `exits` are the names of the E ends and `worth` (E,) what each missing step then counts.
-    `lost` (S,): the chance at each step that a patient is lost, who is then in no table. `content` is the study file
-    without its settings of the method.
+    `states` (S, m) are the covariates of each state, all different; `seen` are the columns that tables and rules have,
+    None for all. `initial` (K, S): where patients arrive. `hidden` (K, U, S): p(u | s). `chances` (K, H, U, S, A): what
+    clinicians do. `transitions` (K, T, U, A, S, S + E): where a step leads, exits last; T is 1, or 2 where the last
+    step has chances of its own. `landing` (H, S + E): the reward for where a step led. `exits` are the names of the E
+    ends and `worth` (E,) what each missing step then counts. `lost` (S,): the chance at each step that a patient is
+    lost, who is then in no table. `content` is the study file without its settings of the method.
     """
 
     states: Array
@@ -49,6 +49,7 @@ class TabularWorld(SimulatedWorld):
     exits: tuple[str, ...] = ()
     worth: Array = field(default_factory=lambda: np.zeros(0))
     lost: Array | None = None
+    seen: tuple[int, ...] | None = None
 
     def study(self, **learning: float | str) -> dict[str, Any]:
         """Content of a study file for this world; `learning` goes into its [learning]."""
@@ -69,11 +70,11 @@ class TabularWorld(SimulatedWorld):
         for h in range(self.horizon):
             luck, state = chance.random((2, n)), place[present]
             cause = codes_at(self.hidden[site][:, state].T, luck[0, present])
-            states[h, present] = self.states[state]
-            if act is None:
-                codes = codes_at(self.chances[site, h][cause, state], choice.random(n)[present])
-            else:
-                codes = np.asarray(act(states[h, present], h)).astype(np.intp)
+            states[h, present] = self._visible[state]
+            codes = codes_at(self.chances[site, h][cause, state], choice.random(n)[present])
+            if act is not None:
+                advised = np.asarray(act(states[h, present], h)).astype(np.intp)
+                codes = np.where(advised < 0, codes, advised)
             actions[h, present] = codes
             expected[h, present] = self._mean_rewards(site, h)[codes, state]
             place[present] = self._onward(site, h, cause, codes, state, luck[1, present])
@@ -89,7 +90,7 @@ class TabularWorld(SimulatedWorld):
 
     def arrive(self, site: int, n: int, rng: np.random.Generator) -> Array:
         """States (n, m) of `n` fresh patients at step 0."""
-        return self.states[self._first(site, rng.random(n))]
+        return self._visible[self._first(site, rng.random(n))]
 
     def move(self, site: int, step: int, states: Array, codes: NDArray[Any], rng: np.random.Generator) -> Move:
         """What becomes of patients in `states` (n, m) who get `codes` (n,) at a step."""
@@ -98,7 +99,7 @@ class TabularWorld(SimulatedWorld):
         cause = codes_at(self.hidden[site][:, state].T, luck[0])
         place = self._onward(site, step, cause, chosen, state, luck[1])
         ends = self._names[np.maximum(place - live + 1, 0)] if self.exits else None
-        later = self.states[np.where(place < live, place, state)]
+        later = self._visible[np.where(place < live, place, state)]
         return Move(self.landing[step, place], self._mean_rewards(site, step)[chosen, state], later, ends)
 
     def value(self, site: int, act: Act | None, n: int = 0, rng: np.random.Generator | None = None) -> Value:  # noqa: ARG002
@@ -108,12 +109,26 @@ class TabularWorld(SimulatedWorld):
         """
         later, every = np.zeros(len(self.states)), np.arange(len(self.states))
         for h in reversed(range(self.horizon)):
+            ahead = self._ahead(site, h, later)
+            usual = np.einsum("us,usa,uas->s", self.hidden[site], self.chances[site, h], ahead)
             if act is None:
-                ahead = self._ahead(site, h, later)
-                later = np.einsum("us,usa,uas->s", self.hidden[site], self.chances[site, h], ahead)
+                later = usual
             else:
-                later = self._mean_ahead(site, h, later)[np.asarray(act(self.states.copy(), h)).astype(np.intp), every]
+                codes = np.asarray(act(self._visible.copy(), h)).astype(np.intp)
+                later = np.where(codes < 0, usual, self._mean_ahead(site, h, later)[codes, every])
         return Value(float(self.initial[site] @ later), 0.0)
+
+    def usual_q(self, site: int) -> tuple[Array, Array]:
+        """Q^b (H, A, S) and V^b (H, S) of the site's clinicians b, by dynamic programming, without error."""
+        q, v = (
+            np.empty((self.horizon, self.n_actions, len(self.states))),
+            np.zeros((self.horizon + 1, len(self.states))),
+        )
+        for h in reversed(range(self.horizon)):
+            ahead = self._ahead(site, h, v[h + 1])
+            q[h] = np.einsum("us,uas->as", self.hidden[site], ahead)
+            v[h] = np.einsum("us,usa,uas->s", self.hidden[site], self.chances[site, h], ahead)
+        return q, v[:-1]
 
     def values(
         self,
@@ -126,17 +141,35 @@ class TabularWorld(SimulatedWorld):
         return [self.value(site, act) for act in acts]
 
     def best_rule(self, site: int) -> Act:
-        """π*."""
+        """π*; where not all is seen, what is best in most of the states that look alike, which is good and no more."""
         return self.optimal(site).act
 
     def optimal(self, site: int) -> Optimal:
         """The best of all rules that choose by state and step, and its value, without error."""
         best, later = best_actions(lambda h, value: self._mean_ahead(site, h, value), self.horizon, len(self.states))
         value = float(self.initial[site] @ later)
+        if self.hides:
+            return self._best_seen(site, best)
         return Optimal(lambda states, step: best[step][self.positions(states)], value, 0.0, exact=True)
+
+    def _best_seen(self, site: int, best: Codes) -> Optimal:
+        """A good rule of what is seen: the action that is `best` (H, S) in most states that look alike."""
+        looks, alike = np.unique(self._visible, axis=0, return_inverse=True)
+        votes = np.zeros((self.horizon, len(looks), self.n_actions))
+        for h, actions in enumerate(best):
+            np.add.at(votes[h], (alike.ravel(), actions), 1.0)
+        rule = votes.argmax(axis=2)
+
+        def act(states: Array, step: int) -> Codes:
+            distance = np.abs(np.asarray(states)[:, None] - looks).max(axis=2)
+            return np.asarray(rule[step][distance.argmin(axis=1)])
+
+        return Optimal(act, self.value(site, act).mean, 0.0, exact=False)
 
     def positions(self, states: Array) -> Codes:
         """The state's number (n,) of covariates `states` (n, m), which must be those of this world."""
+        if self.hides:
+            raise ValueError("states that look alike cannot be told apart from covariates; use sample or value")
         distance, nearest = self._tree.query(np.asarray(states, dtype=np.float64))
         if np.any(distance > 1e-4):
             raise ValueError("covariates belong to none of this world's states")
@@ -152,6 +185,16 @@ class TabularWorld(SimulatedWorld):
         begins = np.flatnonzero(table["step"] == 0)  # a patient's rows stand together, the first step first
         kept = np.repeat(~np.logical_or.reduceat(gone, begins), np.diff([*begins, len(gone)]))
         return {name: column[kept] for name, column in table.items()}
+
+    @cached_property
+    def _visible(self) -> Array:
+        """What tables and rules have of each state, (S, m')."""
+        return self.states if self.seen is None else np.ascontiguousarray(self.states[:, list(self.seen)])
+
+    @property
+    def hides(self) -> bool:
+        """Whether tables and rules lack some covariates of a state."""
+        return self.seen is not None and len(self.seen) < self.states.shape[1]
 
     @cached_property
     def _tree(self) -> Any:

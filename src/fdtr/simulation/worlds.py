@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Codes = NDArray[np.intp]
 Act = Callable[[Array, int], NDArray[Any]]
-"""A treatment rule: `states` (n, m) in the study's order, and the step; returns action codes (n,)."""
+"""A treatment rule: `states` (n, m) in the study's order, and the step; returns action codes (n,), or `AS_USUAL`."""
+
+AS_USUAL = -1
+"""The code by which a rule leaves a patient to the site's clinicians."""
 
 NO_DISCLOSURE_RULES = {
     "jitter": 0.0,
@@ -184,7 +187,7 @@ class FixedHorizonWorld(SimulatedWorld):
         policies meet the same patients with the same luck.
         """
         chance, choice = rng.spawn(2)
-        act = act or self.behaviour(site, choice)
+        act = self._rule(site, act, choice)
         shape = (self.horizon, n)
         states = np.empty((*shape, len(self.covariates)))
         actions, expected = np.empty(shape, dtype=np.intp), np.empty(shape)
@@ -199,7 +202,7 @@ class FixedHorizonWorld(SimulatedWorld):
     def values(self, site: int, acts: Sequence[Act | None], n: int, rng: np.random.Generator) -> list[Value]:
         """The values of several policies on the same patients with the same luck, which is drawn once for all."""
         chance, choice = rng.spawn(2)
-        rules = [act or self.behaviour(site, choice) for act in acts]
+        rules = [self._rule(site, act, choice if act is None else deepcopy(choice)) for act in acts]
         first = self.arrive(site, n, chance)
         now, sums = [first.copy() for _ in rules], np.zeros((len(rules), n))
         for h in range(self.horizon):
@@ -214,6 +217,18 @@ class FixedHorizonWorld(SimulatedWorld):
     def value(self, site: int, act: Act | None, n: int, rng: np.random.Generator) -> Value:
         """V^π from `n` patients, summing exact expected rewards; None is what clinicians do."""
         return self.values(site, [act], n, rng)[0]
+
+    def _rule(self, site: int, act: Act | None, choice: np.random.Generator) -> Act:
+        """`act`, with clinicians who draw from `choice` where it says `AS_USUAL`; the same draws at every step."""
+        if act is None:
+            return self.behaviour(site, choice)
+        usual = [self.behaviour(site, of_step) for of_step in choice.spawn(self.horizon)]
+
+        def rule(states: Array, step: int) -> Codes:
+            codes = np.asarray(act(states, step), dtype=np.intp)
+            return codes if (codes >= 0).all() else np.where(codes < 0, usual[step](states, step), codes)
+
+        return rule
 
     def move(self, site: int, step: int, states: Array, codes: NDArray[Any], rng: np.random.Generator) -> Move:
         """What becomes of patients in `states` (n, m) who get `codes` (n,) at a step."""

@@ -39,8 +39,8 @@ the weights come from the study's seed; `fdtr.exchange.release_message` releases
 Values of every method on patients that it was not fitted to, and a Table 1 of the patients:
 
 >>> evaluation = evaluate_site(study, rows, total, own)
->>> list(evaluation.targets)
-['FDTR', 'LDTR', 'Q-learn (1)', 'Q-learn (H)', 'Clinicians', 'Always 0', 'Always 1']
+>>> list(evaluation.targets)[:6]
+['FDTR', 'LDTR', 'Q-learn (1)', 'Q-learn (H)', 'FDTR (verified)', 'LDTR (verified)']
 >>> evaluation.value("FDTR").believable, len(evaluation.folds)
 (True, 200)
 >>> for row in summarize_table(study, rows, table).rows[:3]:

@@ -9,14 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import __version__
+from fdtr.algebra.care_models import CareModel
 from fdtr.algebra.pessimism import NoiseUnits
 from fdtr.disclosure import judge, withheld_steps
 from fdtr.disclosure.blocks import is_uneven
 from fdtr.disclosure.facts import measure
 from fdtr.disclosure.noise import Cost, expected_ratio, gaussian_noise, noise_scale
 from fdtr.errors import NotRepeatable, OtherStudy, WrongSite
+from fdtr.evaluation.step_arrays import step_arrays
+from fdtr.evaluation.trees import fit_care
+from fdtr.evaluation.verification import VerificationRules, verify_policy
 from fdtr.learners import baselines, federated, local
-from fdtr.learners.backward import Fit, Settings, grams_of
+from fdtr.learners.backward import Fit, Settings, grams_of, noise_levels
 from fdtr.learners.private_fit import Noise, fit_private
 from fdtr.policy import Policy
 from fdtr.site.rows import require_rows
@@ -25,6 +29,7 @@ from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Step, Trajectories
 from fdtr.tuning import Candidate, Choice
+from fdtr.verified_policy import VerifiedPolicy
 
 Array = NDArray[np.float64]
 
@@ -49,10 +54,14 @@ class MessageFit:
 
 @dataclass(frozen=True)
 class LocalFit(MessageFit):
-    """LDTR at one site: its `policy` with the settings `chosen` for it, and the `summary` that the site could send."""
+    """LDTR at one site: its `policy` with the settings `chosen` for it, and the `summary` that the site could send.
+
+    `policy_fit` is the fit behind the policy, `fit` the one behind the summary.
+    """
 
     policy: Policy
     chosen: Candidate
+    policy_fit: Fit = field(repr=False)
 
     @property
     def theta(self) -> Array:
@@ -70,7 +79,7 @@ class FederatedFit:
     policy: Policy
     choice: Choice
     settings: Settings = field(repr=False)
-    fit: Fit = field(repr=False)
+    policy_fit: Fit = field(repr=False)
 
     @property
     def chosen(self) -> Candidate:
@@ -80,12 +89,12 @@ class FederatedFit:
     @property
     def theta(self) -> Array:
         """(θ⁰, θᵏ) of every step, (H, d)."""
-        return self.fit.theta
+        return self.policy_fit.theta
 
     @cached_property
     def shared_coefficients(self) -> Array:
         """θ⁰ of every step, (H, d0)."""
-        return self.fit.theta[:, : self.policy.features.n_shared]
+        return self.policy_fit.theta[:, : self.policy.features.n_shared]
 
 
 def fit_message(study: Study, rows: Trajectories, noise: Noise | None = None) -> MessageFit:
@@ -113,7 +122,7 @@ def fit_local(study: Study, rows: Trajectories, noise: Noise | None = None) -> L
     same = settings == message_settings(study)
     fit = message.fit if same else local.fit_local(rows, study.feature_map, settings)
     policy = as_policy(study, rows.site, "LDTR", fit, chosen, settings)
-    return LocalFit(message.fit, message.summarized, policy, chosen)
+    return LocalFit(message.fit, message.summarized, policy, chosen, fit)
 
 
 def _summary(study: Study, rows: Trajectories, fit: Fit, noise: Noise | None) -> SiteSummary:
@@ -169,6 +178,26 @@ def fit_federated(
     chosen, settings = choice.candidate, settings_for(study, choice)
     fit = federated.fit_federated(rows, study.feature_map, settings, others, sharing=chosen.sharing, share=chosen.share)
     return FederatedFit(as_policy(study, rows.site, "FDTR", fit, chosen, settings), choice, settings, fit)
+
+
+def verify(
+    study: Study, rows: Trajectories, fit: LocalFit | FederatedFit, care: CareModel | None = None
+) -> VerifiedPolicy:
+    """The part of a fitted policy that the data of its site can verify: advice for some patients, in some states.
+
+    `rows` are those it was fitted to. `care` is the model of what clinicians do, fitted to `rows` if None.
+    [evaluation] of the study has the rules. `help(fdtr.VerifiedPolicy)` has an example.
+    """
+    require_rows(study, rows)
+    section, features, arrays = study.evaluation, study.feature_map, step_arrays(rows)
+    rules = VerificationRules(
+        min_chance=section.min_chance,
+        min_advantage=section.min_advantage,
+        min_share=section.min_share,
+        min_patients=study.disclosure.min_effective_sample_size,
+    )
+    care = fit_care(arrays, features) if care is None else care
+    return verify_policy(fit.policy, noise_levels(fit.policy_fit), care, arrays, rules)
 
 
 def recomputed(study: Study, rows: Trajectories, total: Total) -> SiteSummary:

@@ -7,16 +7,19 @@ fold, and errors are clustered.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
+from math import isfinite
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.disclosure import MethodValue, ValueFacts, ValueMessage, release_values
+from fdtr.disclosure import MethodValue, ValueFacts, ValueMessage, ValueRules, release_values
 from fdtr.errors import DisclosureError, TooFewClusters
+from fdtr.evaluation.assessment import Assessment, Evidence
 from fdtr.evaluation.confounding import Sensitivity
 from fdtr.evaluation.diagnostics import Diagnostics
 from fdtr.evaluation.estimate import Comparison, Estimate, Estimator
@@ -25,24 +28,36 @@ from fdtr.evaluation.fitted_q import RIDGE
 from fdtr.evaluation.intervals import BY_INFLUENCE, IntervalOptions
 from fdtr.evaluation.markov import MarkovCheck
 from fdtr.evaluation.propensity import Calibration, Propensities, PropensitySteps
+from fdtr.evaluation.step_arrays import step_arrays
+from fdtr.evaluation.subgroups import Group, GroupGain
 from fdtr.evaluation.targets import Behaviour, ByFold, Constant, PolicyLike, Target, as_target
+from fdtr.evaluation.trees import fit_care
+from fdtr.inference import holm
 from fdtr.learners.baselines import MajorityVote
 from fdtr.policy import Policy
 from fdtr.progress import Progress, ignore_progress
-from fdtr.site.fitting import fit_federated, fit_local, fit_q_learning
+from fdtr.site.fitting import fit_federated, fit_local, fit_q_learning, verify
 from fdtr.site.rows import evaluation_folds, require_rows
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
+from fdtr.verified_policy import VerifiedPolicy
 
 log = logging.getLogger("fdtr.site")
 
 N_FOLDS = 5
 Split = Literal["folds", "half"]
-RELEASED: tuple[Estimator, ...] = ("wdr", "fqe")
-"""Estimators whose values leave a site: doubly robust, and the linear model alone, which needs no weights."""
-
 FDTR, LDTR, CLINICIANS = "FDTR", "LDTR", "Clinicians"
+VERIFIED = {name: f"{name} (verified)" for name in (FDTR, LDTR)}
+GAINS = (
+    (VERIFIED[FDTR], CLINICIANS),
+    (VERIFIED[LDTR], CLINICIANS),
+    (VERIFIED[FDTR], VERIFIED[LDTR]),
+    (FDTR, CLINICIANS),
+    (LDTR, CLINICIANS),
+    (FDTR, LDTR),
+)
+"""Paired gains that are told: a method, and what it is compared with."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,11 +78,20 @@ class SiteEvaluation:
     site: str
     evaluator: Evaluator
     targets: Mapping[str, Target]
-    policies: Mapping[str, Sequence[PolicyLike]]
+    policies: Mapping[str, Sequence[Policy | VerifiedPolicy | MajorityVote]]
+    _assessed: dict[tuple[str, str], Assessment] = field(default_factory=dict, init=False)
 
     def value(self, name: str, method: Estimator = "wdr", interval: IntervalOptions = BY_INFLUENCE) -> Estimate:
         """Value of the target `name`."""
         return self.evaluator.value(self.targets[name], method, interval)
+
+    def assess(self, name: str, over: str | None = None) -> Assessment:
+        """What can be said of the value of the target `name`, or of its paired gain `over` another."""
+        key = (name, over or "")
+        if key not in self._assessed:
+            base = None if over is None else self.targets[over]
+            self._assessed[key] = self.evaluator.assess(self.targets[name], base)
+        return self._assessed[key]
 
     def gain(self, over: str, method: Estimator = "wdr") -> Comparison:
         """Value of FDTR minus that of the target `over`, on the same patients."""
@@ -150,16 +174,18 @@ def evaluate_site(
     require_rows(study, rows)
     folds = evaluation_folds(study, rows, 2 if split == "half" else n_folds)
     held_out = [0] if split == "half" else list(range(int(folds.max()) + 1))
-    fitted: dict[str, list[PolicyLike]] = {}
+    evaluator = Evaluator(rows, study.feature_map, folds, _cluster_codes(rows))
+    fitted: dict[str, list[Policy | VerifiedPolicy | MajorityVote]] = {}
     for done, fold in enumerate(held_out):
         log.info("site %s: fitting without part %d of %d", rows.site, done + 1, len(held_out))
         progress("folds", done, len(held_out))
-        for name, policy in _fit_all(study, rows, folds != fold, total, own, voters).items():
+        for name, policy in _fit_all(study, rows.select(folds != fold), total, own, voters).items():
             fitted.setdefault(name, []).append(policy)
     progress("folds", len(held_out), len(held_out))
     if split == "half":
         rows = rows.select(folds == 0)
         folds = evaluation_folds(study, rows, n_folds)
+        evaluator = Evaluator(rows, study.feature_map, folds, _cluster_codes(rows))
     levels = study.feature_map.levels
     targets: dict[str, Target] = {
         name: as_target(policies[0], levels)
@@ -171,7 +197,7 @@ def evaluate_site(
     constants = {f"Always {label}": Constant(position) for position, label in enumerate(labels)}
     return SiteEvaluation(
         rows.site,
-        Evaluator(rows, study.feature_map, folds, _cluster_codes(rows)),
+        evaluator,
         {**targets, CLINICIANS: Behaviour(), **constants},
         fitted,
     )
@@ -182,19 +208,55 @@ def training_half(study: Study, rows: Trajectories) -> Trajectories:
     return rows.select(evaluation_folds(study, rows, 2) != 0)
 
 
+def gains_by_group(study: Study, evaluation: SiteEvaluation) -> list[GroupGain]:
+    """The verified part's gain over clinicians in the groups of [evaluation]; p-values are adjusted (Holm)."""
+    groups = list(_groups(study, evaluation))
+    if not groups:
+        return []
+    target, usual = evaluation.targets[VERIFIED[FDTR]], evaluation.targets[CLINICIANS]
+    found = evaluation.evaluator.gains_in(groups, target, usual, study.disclosure.min_patients)
+    adjusted = holm([gain.p_value for gain in found])
+    return [replace(gain, p_value=float(p)) for gain, p in zip(found, adjusted, strict=True)]
+
+
+def _groups(study: Study, evaluation: SiteEvaluation) -> Iterator[Group]:
+    """Bands or levels of the declared covariates at the first step, in raw units."""
+    first = evaluation.evaluator.data.arrays.states[0]
+    names = [covariate.name for covariate in study.covariates]
+    for name, cuts in study.evaluation.groups.items():
+        values = first[names.index(name)]
+        if not cuts:
+            for level in np.unique(values):
+                yield Group(name, f"{level:g}", values == level)
+            continue
+        edges = [-np.inf, *cuts, np.inf]
+        for low, high in pairwise(edges):
+            label = (
+                f"below {high:g}"
+                if low == -np.inf
+                else f"{low:g} and more"
+                if high == np.inf
+                else f"{low:g} to {high:g}"
+            )
+            yield Group(name, label, (values >= low) & (values < high))
+
+
 def summarize_values(study: Study, evaluation: SiteEvaluation) -> ValueMessage:
-    """Every method's value and standard error that the disclosure rules let leave the site."""
+    """The gains and values, with errors and verdicts, that the disclosure rules let leave the site."""
     refuse_values(study)
-    facts = []
-    for name in evaluation.targets:
-        for estimator in RELEASED:
-            estimate = evaluation.value(name, estimator)
-            value = MethodValue(name, estimator, estimate.value, estimate.standard_error)
-            facts.append(ValueFacts(value, float(estimate.effective_sample_size.min()), estimate.reason))
-    thresholds, n = study.disclosure, evaluation.evaluator.rows.n_patients
-    return release_values(
-        evaluation.site, study.fingerprint, n, facts, thresholds.min_patients, thresholds.min_effective_sample_size
-    )
+    pairs = [*((name, over) for name, over in GAINS), *((name, "") for name in evaluation.targets)]
+    facts = [_facts(name, over, evaluation.assess(name, over or None)) for name, over in pairs]
+    section, n = study.disclosure, evaluation.evaluator.rows.n_patients
+    rules = ValueRules(section.min_patients, section.min_effective_sample_size, section.min_cell)
+    return release_values(evaluation.site, study.fingerprint, n, facts, rules, study.evaluation_fingerprint)
+
+
+def _facts(name: str, over: str, found: Assessment) -> ValueFacts:
+    """What the rules look at in one value, or in one gain over another method."""
+    verdict, tolerance = str(found.verdict), found.tolerance if isfinite(found.tolerance) else 0.0
+    estimate = MethodValue(name, found.estimator, found.value, found.standard_error, over, verdict, tolerance)
+    doubt = found.reason if found.verdict == Evidence.NONE else ""
+    return ValueFacts(estimate, found.effective_sample_size, doubt, found.n_differing, found.n_unchanged)
 
 
 def refuse_values(study: Study) -> None:
@@ -209,27 +271,29 @@ def refuse_values(study: Study) -> None:
 
 def _fit_all(
     study: Study,
-    rows: Trajectories,
-    chosen: NDArray[np.bool_],
+    train: Trajectories,
     total: Total,
     own: SiteSummary | None,
     voters: Voters | None,
-) -> dict[str, PolicyLike]:
-    """Every method, fitted to the `chosen` patients (n,)."""
-    train = rows.select(chosen)
+) -> dict[str, Policy | VerifiedPolicy | MajorityVote]:
+    """Every method, fitted to the patients of `train`."""
     try:
-        alone, q = fit_local(study, train).policy, fit_q_learning(study, train)
-        receives = own is None and rows.site not in total.sites
-        together = fit_federated(study, train, total, own, receive_only=receives).policy
-        policies: dict[str, PolicyLike] = {FDTR: together, LDTR: alone, **q}
+        alone, q = fit_local(study, train), fit_q_learning(study, train)
+        receives = own is None and train.site not in total.sites
+        together = fit_federated(study, train, total, own, receive_only=receives)
     except TooFewClusters:
         raise TooFewClusters(
-            f"Site {rows.site!r} has {rows.n_clusters} clusters: too few to hold some out and to tune on the rest. Fix "
-            "ridge, sharing and share in the study, or give another cluster column in [columns], or none."
+            f"Site {train.site!r} has {train.n_clusters} clusters without those that are held out: too few to tune on. "
+            "Fix ridge, sharing and share in the study, or give another cluster column in [columns], or none."
         ) from None
+    policies: dict[str, Policy | VerifiedPolicy | MajorityVote] = {FDTR: together.policy, LDTR: alone.policy, **q}
     if voters is not None:
-        policies["LDTR (MV)"] = MajorityVote("LDTR (MV)", (alone, *voters.local))
+        policies["LDTR (MV)"] = MajorityVote("LDTR (MV)", (alone.policy, *voters.local))
         policies["Q-learn (1-MV)"] = MajorityVote("Q-learn (1-MV)", (q["Q-learn (1)"], *voters.single))
+    care = fit_care(step_arrays(train), study.feature_map)
+    for fit in (together, alone):
+        verified = verify(study, train, fit, care)
+        policies[verified.method] = verified
     return policies
 
 

@@ -366,3 +366,30 @@ class Disclosure(Section):
         if (self.epsilon is None) != (self.delta is None):
             raise ValueError("epsilon and delta belong together: give both, or neither")
         return self
+
+
+class Evaluation(Section):
+    """How policies are valued. Not in the fingerprint: another way to value them voids no total."""
+
+    min_chance: Annotated[
+        Number, Field(ge=0, lt=1, description="Verified advice: clinicians' chance of it, in patients like this one.")
+    ] = 0.05
+    min_advantage: Annotated[
+        Number, Field(ge=0, description="Verified advice: standard errors by which it is better than clinicians.")
+    ] = 1.0
+    min_share: Annotated[
+        Number,
+        Field(gt=0, le=1, description="Verified advice: patients that its weights are worth, as a share of all."),
+    ] = 0.10
+    groups: Annotated[
+        dict[Text, tuple[Number, ...]],
+        Field(description="Subgroups by a covariate at the first step: cuts between bands; none for each level."),
+    ] = Field(default_factory=dict)
+
+    @field_validator("groups")
+    @classmethod
+    def _check_groups(cls, groups: dict[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
+        for name, cuts in groups.items():
+            if any(a >= b for a, b in pairwise(cuts)):
+                raise ValueError(f"{name}: the cuts must increase")
+        return groups

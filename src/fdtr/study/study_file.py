@@ -32,6 +32,7 @@ from fdtr.study.sections import (
     Columns,
     Covariate,
     Disclosure,
+    Evaluation,
     Features,
     Learning,
     Number,
@@ -77,6 +78,7 @@ class Study(Section):
     ] = Field(default_factory=dict)
     learning: Learning = Learning()
     disclosure: Disclosure = Disclosure()
+    evaluation: Evaluation = Evaluation()
     roster: Annotated[
         dict[Text, Text], Field(description="The public key of each site, and of the hub; not in the fingerprint.")
     ] = Field(default_factory=dict)
@@ -117,6 +119,7 @@ class Study(Section):
         if self.disclosure.secure_sum:
             self._check_resolution()
         self._check_columns(names)
+        self._check_groups()
         features = self.feature_map.names
         twice = sorted({name for name in features if features.count(name) > 1})
         if twice:
@@ -143,6 +146,17 @@ class Study(Section):
         twice = sorted({column for column in used if used.count(column) > 1})
         if twice:
             raise ValueError(f"[columns] reads the column {twice[0]!r} for two different things")
+
+    def _check_groups(self) -> None:
+        covariates = {covariate.name: covariate for covariate in self.covariates}
+        for name, cuts in self.evaluation.groups.items():
+            if name not in covariates:
+                raise ValueError(f"[evaluation] groups: {name!r} is no covariate{nearest(name, list(covariates))}")
+            low, high = covariates[name].range
+            if any(not low < cut <= high for cut in cuts):
+                raise ValueError(f"[evaluation] groups: {name} has cuts outside its range [{low:g}, {high:g}]")
+            if not cuts and not isinstance(covariates[name].basis, CategoricalBasis):
+                raise ValueError(f"[evaluation] groups: {name} has no levels; list cuts between its bands")
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
@@ -215,14 +229,15 @@ class Study(Section):
     def _toml(self) -> bytes:
         import tomli_w
 
-        fields = {**self.public, "columns": self.columns.model_dump(), "roster": self.roster}
+        own = {"columns": self.columns.model_dump(), "evaluation": self.evaluation.model_dump(mode="json")}
+        fields = {**self.public, **own, "roster": self.roster}
         ordered = {name: _without_none(fields[name]) for name in type(self).model_fields}
         return tomli_w.dumps(ordered).encode()
 
     @cached_property
     def public(self) -> dict[str, Any]:
-        """Every field but [columns] and [roster], defaults included, as JSON values: what the fingerprint covers."""
-        dumped = self.model_dump(mode="json", exclude={"columns", "roster"})
+        """Every field but [columns], [evaluation] and [roster], defaults included: what the fingerprint covers."""
+        dumped = self.model_dump(mode="json", exclude={"columns", "evaluation", "roster"})
         # These two were added later: left out at their defaults, they do not change older fingerprints.
         if not self.disclosure.colluding:
             del dumped["disclosure"]["colluding"]
@@ -234,6 +249,11 @@ class Study(Section):
     def fingerprint(self) -> str:
         """SHA-256 of the canonical JSON (RFC 8785) of `public`, in hex."""
         return container.fingerprint(self.public)
+
+    @cached_property
+    def evaluation_fingerprint(self) -> str:
+        """SHA-256 of [evaluation]: values that were made in different ways are not pooled."""
+        return container.fingerprint(self.evaluation.model_dump(mode="json"))
 
     @cached_property
     def feature_map(self) -> FeatureMap:

@@ -1,0 +1,242 @@
+"""How wrong a linear Q may be: a richer Q beside it, and what the two differ by.
+
+Beside φ the richer model has, for each action by itself, a constant, the functions of ψ, their products for two
+covariates, and squares of linear covariates, all standardised: R_a(x). These have a ridge μ of their own; with μ = ∞ it
+is the linear model. μ has the least held-out error, over all steps, in predicting Y = r_h + V_{h+1} with the linear V.
+
+*Does the richer model see more?* With e the held-out residual of the linear model and g the difference of the two
+held-out predictions of Y,
+
+    T = mean over patients of Σ_h e_h g_h, over its standard error,
+
+is large where the linear model is wrong: g then predicts e. Where it is right e has mean 0 whatever g is.
+
+*By how much is a value off?* Fitted Q of the richer model, by the same recursion as the linear one, is corrected with
+the weights κ that the linear model implies (`fdtr.evaluation.fitted_q`),
+
+    V̂_r = (1/n) Σ_i [ Q_0(x_i, π) + Σ_h κ_{h,i} (r_{h,i} + Q_{h+1}(x_{h+1,i}, π) − Q_h(x_{h,i}, a_{h,i})) ],
+
+which is exact where either Q is right or κ are the true weights. D = V̂ − V̂_r estimates the error of the linear value.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.evaluation.fitted_q import RIDGE, FittedQ
+from fdtr.evaluation.intervals import Statistic, mean_of
+from fdtr.evaluation.step_arrays import ByStep, Design, at_actions
+from fdtr.features import FeatureMap
+
+Array = NDArray[np.float64]
+
+RIDGES = (np.inf, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
+"""μ that are tried, on standardised functions: so many rows weigh as much as the wish for a coefficient of 0."""
+
+CRITICAL = 1.645
+"""T beyond this says that the linear model is wrong: a one-sided test of 5%."""
+
+_CONSTANT = 1e-9
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RicherQ:
+    """`values` of each patient by the richer model: V̂_r is their mean, `cautious` (n,) are those that errors come from.
+
+    `misfit` is T, 0 where μ = ∞; `ridge` is μ. `q` (A, n_h) of each step and its `residuals` (H, n) are held out.
+    """
+
+    values: Array
+    cautious: Array
+    misfit: float
+    ridge: float
+    q: ByStep
+    residuals: Array
+
+    @property
+    def statistic(self) -> Statistic:
+        """V̂_r to first order as an average over patients."""
+        return mean_of(self.values.mean() + self.cautious - self.cautious.mean())
+
+    @property
+    def rejects(self) -> bool:
+        """Whether held-out data contradict the linear model."""
+        return self.misfit > CRITICAL
+
+
+def products(psi: ByStep, features: FeatureMap) -> ByStep:
+    """R (p, n_h) of each step: 1 and the functions of two covariates, standardised over all steps."""
+    blocks = [block for block in features.blocks if block.basis is not None]
+    rows = [(block, row) for block in blocks for row in range(block.rows.start, block.rows.stop)]
+    pairs = [
+        (i, j)
+        for place, (first, i) in enumerate(rows)
+        for second, j in rows[place:]
+        if first is not second or (i == j and first.basis is not None and first.basis.kind == "linear")
+    ]
+    left, right = [i for i, _ in pairs], [j for _, j in pairs]
+    stacked = [np.vstack([part[[row for _, row in rows]], part[left] * part[right]]) for part in psi]
+    everything = np.hstack(stacked)
+    centre, spread = everything.mean(axis=1, keepdims=True), everything.std(axis=1, keepdims=True)
+    spread[spread <= _CONSTANT] = np.inf
+    return tuple(np.vstack([np.ones((1, part.shape[1])), (part - centre) / spread]) for part in stacked)
+
+
+def fit_richer_q(
+    design: Design,
+    richer: ByStep,
+    chances: Sequence[ByStep],
+    linear: FittedQ,
+    clusters: NDArray[np.intp] | None = None,
+    ridge: float = RIDGE,
+) -> RicherQ:
+    """The richer model's Q of the target whose action probabilities are `chances`, by fold, for all patients.
+
+    `richer` are the `products`, `linear` is the linear fit of the same target, `ridge` its λ. T is by `clusters` (n,).
+    """
+    steps = _Steps(design, richer, ridge)
+    mu, misfit = _judge(steps, chances, linear.theta_by_fold, clusters)
+    q = _richer_q(steps, chances, mu)
+    of_fold = [[table[h] for table in chances] for h in range(design.arrays.horizon)]
+    own = tuple(_by_fold(tables, design.folds) for tables in of_fold)
+    values = tuple((table * estimates).sum(axis=0) for table, estimates in zip(own, q, strict=True))
+    expected = tuple(at_actions(estimates, a) for estimates, a in zip(q, design.arrays.actions, strict=True))
+    residuals = design.arrays.residuals(values, expected)
+    estimates, cautious = (
+        values[0] + (kappa * residuals).sum(axis=0) for kappa in (linear.kappa, linear.cautious_kappa)
+    )
+    return RicherQ(estimates, cautious, misfit, mu, q, residuals)
+
+
+def _by_fold(tables: Sequence[Array], folds: NDArray[np.intp]) -> Array:
+    """Each column from the table (A, c) of its patient's fold."""
+    chosen = np.array(tables[0])
+    for fold, table in enumerate(tables):
+        in_fold = folds[: table.shape[1]] == fold
+        chosen[:, in_fold] = table[:, in_fold]
+    return chosen
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Step:
+    """One step: φ (d, n), R (p, n), the `actions` and `folds` of its patients, and sums by fold and action.
+
+    `gram` (F, d, d) is ΦΦᵀ, `own` (F, A, p, p) is R_aR_aᵀ, `cross` (F, A, d, p) is ΦR_aᵀ. `ridge` is λ.
+    """
+
+    phi: Array
+    richer: Array
+    actions: NDArray[np.intp]
+    folds: NDArray[np.intp]
+    gram: Array
+    own: Array
+    cross: Array
+    ridge: float
+
+    def solve(self, fold: int, targets: Array, ridges: Sequence[float]) -> tuple[Array, Array]:
+        """θ (M, d) and γ (M, A, p) for each of M ridges μ: fitted without the fold to `targets` (n,).
+
+        γ is eliminated action by action, as sites eliminate their own effects.
+        """
+        train = self.folds != fold
+        gram = self.gram.sum(axis=0) - self.gram[fold] + self.ridge * np.eye(len(self.phi))
+        own, cross = (sums.sum(axis=0) - sums[fold] for sums in (self.own, self.cross))
+        moment = self.phi[:, train] @ targets[train]
+        chosen = [train & (self.actions == action) for action in range(len(own))]
+        moments = np.array([self.richer[:, rows] @ targets[rows] for rows in chosen])
+        inverse = 1 / np.array(ridges)[:, None, None, None]  # 0 for μ = ∞, where γ = 0
+        sides = np.concatenate([cross.swapaxes(1, 2), moments[..., None]], axis=2)
+        halves = np.linalg.solve(inverse * own + np.eye(own.shape[-1]), inverse * sides)  # (M, A, p, d + 1)
+        schur = gram - (cross @ halves[..., :-1]).sum(axis=1)
+        theta = np.linalg.solve(schur, (moment - (cross @ halves[..., -1:])[..., 0].sum(axis=1))[..., None])[..., 0]
+        gamma = halves[..., -1] - (halves[..., :-1] @ theta[:, None, :, None])[..., 0]
+        return theta, gamma
+
+    def predict(self, theta: Array, gamma: Array) -> Array:
+        """Q of the actions taken, (n,)."""
+        return np.asarray(theta @ self.phi + np.einsum("np,pn->n", gamma[self.actions], self.richer))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Steps:
+    """The steps of a design, each with its sums, one at a time."""
+
+    design: Design
+    richer: ByStep
+    ridge: float
+
+    @property
+    def horizon(self) -> int:
+        return self.design.arrays.horizon
+
+    def at(self, h: int) -> _Step:
+        """Step h with its sums."""
+        design, richer, phi = self.design, self.richer[h], self.design.taken(h)
+        actions, count = design.arrays.actions[h], len(design.arrays.actions[h])
+        folds, shape = design.folds[:count], (design.n_folds, len(design.embeddings))
+        gram = np.zeros((design.n_folds, len(phi), len(phi)))
+        own, cross = np.zeros((*shape, len(richer), len(richer))), np.zeros((*shape, len(phi), len(richer)))
+        for fold, action in np.ndindex(shape):
+            rows = (folds == fold) & (actions == action)
+            gram[fold] += phi[:, rows] @ phi[:, rows].T
+            own[fold, action] = richer[:, rows] @ richer[:, rows].T
+            cross[fold, action] = phi[:, rows] @ richer[:, rows].T
+        return _Step(phi, richer, actions, folds, gram, own, cross, self.ridge)
+
+    def targets(self, h: int, later: Array | None) -> Array:
+        """r + V of the next step, (n_h,); `later` is V (n_{h+1},)."""
+        out = self.design.arrays.rewards[h, : self.design.arrays.counts[h]].copy()
+        if later is not None:
+            out[: len(later)] += later
+        return out
+
+
+def _judge(
+    steps: _Steps, chances: Sequence[ByStep], theta_by_fold: Array, clusters: NDArray[np.intp] | None
+) -> tuple[float, float]:
+    """μ with the least held-out error in predicting what the linear model predicts, and T with that μ."""
+    design, errors = steps.design, np.zeros((len(RIDGES), steps.design.arrays.n))
+    agreement = np.zeros_like(errors)
+    for h in range(steps.horizon):
+        step = steps.at(h)
+        for fold, tables in enumerate(chances):
+            held_out = np.flatnonzero(step.folds == fold)
+            following = h + 1 < steps.horizon
+            later = theta_by_fold[fold, h + 1] @ design.mixed(h + 1, tables) if following else None
+            targets = steps.targets(h, later)
+            residual = targets - theta_by_fold[fold, h] @ step.phi
+            for place, (theta, gamma) in enumerate(zip(*step.solve(fold, targets, RIDGES), strict=True)):
+                error = targets - step.predict(theta, gamma)
+                errors[place, held_out] += error[held_out] ** 2
+                agreement[place, held_out] += (residual * (residual - error))[held_out]
+    best = int(np.argmin(errors.sum(axis=1)))
+    return RIDGES[best], t_statistic(agreement[best], clusters) if np.isfinite(RIDGES[best]) else 0.0
+
+
+def t_statistic(summands: Array, clusters: NDArray[np.intp] | None) -> float:
+    """The mean of `summands` (n,) over its standard error, by cluster if there are any; 0 where they do not vary.
+
+    >>> round(t_statistic(np.array([1.0, 3.0]), None), 3)
+    2.0
+    """
+    statistic = mean_of(summands).clustered(clusters)
+    error = statistic.standard_error
+    return statistic.value / error if error > 0 else 0.0
+
+
+def _richer_q(steps: _Steps, chances: Sequence[ByStep], mu: float) -> ByStep:
+    """Q (A, n_h) of each step by the recursion of the richer model, each patient's fitted to the other folds."""
+    design, horizon = steps.design, steps.horizon
+    out: list[Array] = [np.empty((len(design.embeddings), count)) for count in design.arrays.counts]
+    later: list[Array | None] = [None] * len(chances)
+    for h in reversed(range(horizon)):
+        step = steps.at(h)
+        for fold, tables in enumerate(chances):
+            (theta,), (gamma,) = step.solve(fold, steps.targets(h, later[fold]), [mu])
+            q = np.clip((theta @ design.embeddings) @ design.psi[h] + gamma @ step.richer, 0.0, horizon - h)
+            later[fold] = (tables[h] * q).sum(axis=0)
+            held_out = step.folds == fold
+            out[h][:, held_out] = q[:, held_out]
+    return tuple(out)

@@ -1,0 +1,212 @@
+"""Verdicts: what is verified, what rests on a model, and what has no number."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fdtr import fit_local, read_trajectories, verify
+from fdtr.evaluation import Behaviour, Constant, Evaluator
+from fdtr.evaluation.importance import doubly_robust, weigh, weighted_doubly_robust
+from fdtr.evaluation.subgroups import Group
+from fdtr.evaluation.targets import Advised, Deterministic
+from fdtr.simulation import DiscreteSpec, WorldSpec, make_discrete_world, make_world
+from fdtr.study import Study
+from random_tables import make_sites, make_study
+
+pytestmark = pytest.mark.quick
+
+
+def patients_of(world, n, seed):
+    study = Study.model_validate(world.study())
+    rows = read_trajectories(pa.table(world.table(n, np.random.default_rng(seed))), study).by_site()[world.sites[0]]
+    return study, rows, Evaluator(rows, study.feature_map, np.arange(n) % 5)
+
+
+@pytest.fixture(scope="module")
+def linear():
+    """A policy from 1,000 patients of a valid world, and 1,000 others to value it on."""
+    world = make_world(WorldSpec(n_sites=1, n_actions=2, horizon=3), np.random.default_rng(5))
+    study, rows, _ = patients_of(world, 1000, 6)
+    fit = fit_local(study, rows)
+    return world, study, fit, verify(study, rows, fit), patients_of(world, 1000, 7)[2]
+
+
+def test_clinicians_are_the_observed_mean_by_every_method():
+    study = make_study(ends={"death": 0.0, "discharge": 1.0})
+    rows = make_sites(study, {"a": 150}, ragged=True)["a"]
+    patients = Evaluator(rows, study.feature_map, np.arange(150) % 5)
+    rewards = patients.data.arrays.rewards.sum(axis=0)
+    for method in ("pdis", "wis", "fqe", "dr", "wdr"):
+        usual = patients.value(Behaviour(), method)
+        assert usual.value == pytest.approx(rewards.mean(), rel=1e-14)
+        assert usual.standard_error == pytest.approx(rewards.std(ddof=1) / np.sqrt(150), rel=1e-12)
+        assert usual.effective_sample_size.tolist() == [150.0] * 3
+    found = patients.assess(Behaviour())
+    assert (found.verdict, found.value, found.reason) == ("verified", usual.value, "")
+
+
+def test_a_patient_who_is_never_advised_adds_nothing_to_the_gain(linear):
+    _, _, _, verified, patients = linear
+    gain = patients.assess(verified, Behaviour())
+    assert gain.verdict == "verified"
+    advised = patients._evaluation(verified).weights.advised
+    assert gain.n_differing == advised.sum() < 1000
+    assert gain.n_unchanged == 1000 - advised.sum()
+    difference = (
+        patients._evaluation(verified).statistic("wdr").minus(patients._evaluation(Behaviour()).statistic("wdr"))
+    )
+    np.testing.assert_allclose(difference.contributions[~advised], 0.0, atol=1e-12)
+
+
+def test_weights_are_normalised_among_those_who_were_advised(linear):
+    _, _, _, verified, patients = linear
+    evaluation = patients._evaluation(verified)
+    arrays, weights, q, chances = evaluation.data.arrays, evaluation.weights, evaluation.q, evaluation.chances
+    values = [(c * table).sum(axis=0) for c, table in zip(chances, q, strict=True)]
+    total = values[0].mean()
+    for h in range(3):
+        taken = q[h][arrays.actions[h], np.arange(1000)]
+        later = values[h + 1] if h < 2 else 0.0
+        error = arrays.rewards[h] + later - taken
+        reached = weights.reached[h]
+        assert (weights.ratios[h][~reached] == 1).all()
+        share = reached.mean()
+        total += (error * ~reached).mean()
+        total += share * np.average(error[reached], weights=weights.ratios[h][reached])
+    found = weighted_doubly_robust(arrays, weights, q, chances)
+    assert found.value == pytest.approx(total, rel=1e-10)
+    plain = doubly_robust(arrays, weights, q, chances)
+    assert plain.value == pytest.approx(found.value, abs=0.05)
+
+
+def test_a_part_for_everybody_is_the_policy_itself(linear):
+    _, study, fit, _, patients = linear
+
+    class Everywhere:
+        def decide(self, states, step):
+            return np.ones(len(states), bool), fit.policy.act(states, step)
+
+    whole, part = patients.value(fit.policy), patients.value(Advised(Everywhere(), study.feature_map.levels))
+    assert part.value == pytest.approx(whole.value, rel=1e-12)
+    assert part.standard_error == pytest.approx(whole.standard_error, rel=1e-9)
+
+
+def test_verified_gains_hold_the_truth(linear):
+    # One set of patients: within three standard errors of the exact value, which a biased estimator would miss.
+    world, _, _, verified, patients = linear
+    from fdtr.simulation import AS_USUAL
+
+    def act(states, step):
+        advised, codes = verified.decide(states, step)
+        return np.where(advised, codes, AS_USUAL)
+
+    truth = world.value(0, act, 40_000, np.random.default_rng(1)).mean
+    truth -= world.value(0, None, 40_000, np.random.default_rng(1)).mean
+    gain = patients.assess(verified, Behaviour())
+    assert abs(gain.value - truth) < 3 * gain.standard_error
+    assert truth > 0.03
+
+
+def test_little_advice_is_no_verified_part(linear):
+    _, study, _, _, patients = linear
+
+    class Seldom:
+        def __init__(self, n):
+            self.n = n
+
+        def decide(self, states, step):
+            return (np.arange(len(states)) < self.n) & (step == 0), np.zeros(len(states), np.int64)
+
+    few = patients.assess(Advised(Seldom(29), study.feature_map.levels), Behaviour())
+    assert few.verdict == "not estimable"
+    assert np.isnan([few.value, few.low, few.high]).all()
+    assert "It advises 29 patients" in few.reason
+
+
+def test_where_held_out_data_reject_the_linear_model_the_interval_is_wider():
+    # Four steps, four doses: nobody gets the same dose throughout, and a product of covariates decides who gains.
+    rng, n = np.random.default_rng(1), 600
+    x, dose = rng.random((n, 4, 2)), rng.integers(0, 4, (n, 4))
+    gain = 0.6 * (x[..., 0] - 0.5) * (x[..., 1] - 0.5) * dose
+    table = {
+        "site": ["a"] * 4 * n, "patient": np.repeat(np.arange(n), 4), "step": np.tile(np.arange(4), n),
+        "action": dose.ravel(), "reward": (0.5 + gain + 0.02 * rng.standard_normal((n, 4))).ravel(),
+        "u": x[..., 0].ravel(), "v": x[..., 1].ravel(),
+    }  # fmt: skip
+    study = Study.model_validate(
+        {
+            "name": "products", "horizon": 4, "actions": {"levels": [0, 1, 2, 3], "degree": 1},
+            "covariates": [{"name": "u", "effect": "shared"}, {"name": "v"}],
+        }
+    )  # fmt: skip
+    rows = read_trajectories(pa.table(table), study)
+    patients = Evaluator(rows, study.feature_map, np.arange(n) % 5)
+    found, linear_value = patients.assess(Constant(3)), patients.value(Constant(3), "fqe")
+    assert (found.verdict, found.estimator) == ("model-based", "richer")
+    assert found.misfit > 1.645
+    assert found.tolerance >= abs(linear_value.value - found.value)
+    assert found.high - found.low > 2 * (1.96 * found.standard_error + found.tolerance) - 1e-9
+    assert found.low < 2.0 < found.high  # E (u − ½)(v − ½) = 0
+
+
+def test_where_the_richer_model_misses_as_much_there_is_no_number():
+    world = make_discrete_world(DiscreteSpec(kind="crossed", n_sites=1), np.random.default_rng(1))
+    _, _, patients = patients_of(world, 600, 2)
+    found = patients.assess(Constant(3))
+    assert found.verdict == "not estimable"
+    assert found.reason.startswith("Held-out patients contradict the linear model and the richer one")
+
+
+def test_where_the_model_holds_it_is_not_rejected(linear):
+    _, _, _, _, patients = linear
+    found = patients.assess(Constant(1))
+    assert patients._evaluation(Constant(1)).richer.misfit < 1.645
+    assert found.tolerance < found.standard_error or found.verdict == "verified"
+
+
+def test_what_nobody_does_has_no_number():
+    study = make_study()
+    rows = make_sites(study, {"a": 200})["a"]
+    usual = tuple(np.full((3, 200), 1 / 3) for _ in range(3))
+    from fdtr.evaluation import known_propensities
+
+    rare = tuple(np.stack([0.002 * p[0], (p[1] + 0.998 * p[0]), p[2]]) for p in usual)
+    patients = Evaluator(rows, study.feature_map, np.arange(200) % 4, propensities=known_propensities(rare))
+    found = patients.assess(Constant(0))
+    assert found.verdict == "not estimable"
+    assert np.isnan(found.value)
+    assert "practically never" in found.reason
+
+
+def test_no_value_lies_outside_its_range_or_its_interval(linear):
+    _, study, fit, verified, patients = linear
+    for target in (fit.policy, verified, Behaviour(), Constant(0), Constant(1)):
+        for method in ("pdis", "wis", "fqe", "dr", "wdr"):
+            estimate = patients.value(target, method)
+            assert 0 <= estimate.low <= estimate.value <= estimate.high <= study.horizon
+        found = patients.assess(target)
+        assert np.isnan(found.value) or 0 <= found.low <= found.value <= found.high <= study.horizon
+
+
+def test_gains_in_groups_are_those_of_their_patients(linear):
+    _, _, _, verified, patients = linear
+    first = patients.data.arrays.states[0][0]
+    half = first < np.median(first)
+    groups = [Group("x", "low", half), Group("x", "high", ~half), Group("x", "few", np.arange(1000) < 40)]
+    low, high, few = patients.gains_in(groups, verified, Behaviour(), min_patients=50)
+    assert low.n + high.n == 1000
+    whole = patients.assess(verified, Behaviour())
+    assert min(low.value, high.value) <= whole.value + 0.02
+    assert max(low.value, high.value) >= whole.value - 0.02
+    assert low.low < low.value < low.high
+    assert 0 <= low.p_value <= 1
+    assert few.reason == "It has fewer than 50 patients."
+    assert np.isnan([few.value, few.p_value]).all()
+
+
+def test_the_same_weights_as_without_abstaining_where_nobody_abstains(linear):
+    _, study, fit, _, patients = linear
+    evaluation = patients._evaluation(Deterministic(fit.policy.act, study.feature_map.levels))
+    again = weigh(evaluation.data.arrays, evaluation.chances, evaluation.data.propensities.chances)
+    np.testing.assert_array_equal(evaluation.weights.ratios, again.ratios)
+    assert evaluation.weights.reached is None

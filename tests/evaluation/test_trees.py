@@ -1,0 +1,84 @@
+"""Trees: taken where clinicians follow thresholds, left where they are logistic; and what no model explains."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fdtr import read_trajectories
+from fdtr.algebra.care_models import LogisticCare, TreeCare, floored
+from fdtr.evaluation import Constant, Evaluator
+from fdtr.evaluation.propensity import fit_propensities
+from fdtr.evaluation.step_arrays import step_arrays
+from fdtr.evaluation.trees import best_propensities, fit_care
+from fdtr.simulation import DiscreteSpec, WorldSpec, make_discrete_world, make_world
+from fdtr.study import Study
+
+pytestmark = pytest.mark.quick
+
+
+def drawn(world, n, seed=2):
+    study = Study.model_validate(world.study())
+    rows = read_trajectories(pa.table(world.table(n, np.random.default_rng(seed))), study)
+    return study, rows, step_arrays(rows)
+
+
+@pytest.fixture(scope="module")
+def skilled():
+    """Clinicians who nearly always do what is best, which depends on which of two scores is high."""
+    spec = DiscreteSpec(kind="crossed", n_sites=1, skill=(0.3, 0.3))
+    return make_discrete_world(spec, np.random.default_rng(1))
+
+
+def test_clinicians_who_follow_thresholds_are_found_by_a_tree(skilled):
+    study, _, arrays = drawn(skilled, 600)
+    folds = np.arange(600) % 5
+    logistic = fit_propensities(arrays, study.feature_map, folds)
+    best = best_propensities(logistic, arrays, folds)
+    errors = {}
+    for name, found in (("logistic", logistic), ("best", best)):
+        gaps = []
+        for h, states in enumerate(arrays.states):
+            truth = skilled.chances[0, h, 0][skilled.positions(states.T)].T
+            gaps.append(np.mean((found.chances[h] - truth) ** 2))
+        errors[name] = np.mean(gaps)
+    assert errors["best"] < 0.1 * errors["logistic"]
+    for chances in best.chances:
+        np.testing.assert_allclose(chances.sum(axis=0), 1.0)
+    assert isinstance(fit_care(arrays, study.feature_map), TreeCare)
+
+
+def test_logistic_clinicians_keep_the_logistic_model():
+    spec = WorldSpec(n_sites=1, n_actions=3, horizon=2, behaviour="softmax")
+    study, _, arrays = drawn(make_world(spec, np.random.default_rng(3)), 800)
+    folds = np.arange(800) % 5
+    logistic = fit_propensities(arrays, study.feature_map, folds)
+    assert best_propensities(logistic, arrays, folds) is logistic
+    assert isinstance(fit_care(arrays, study.feature_map), LogisticCare)
+
+
+def test_a_trees_chances_come_from_other_patients(skilled):
+    study, _, arrays = drawn(skilled, 300)
+    folds = np.arange(300) % 5
+    best = best_propensities(fit_propensities(arrays, study.feature_map, folds), arrays, folds)
+    kept = folds != 1
+    part = type(arrays)(
+        arrays.rewards[:, kept], tuple(a[kept] for a in arrays.actions), tuple(x[:, kept] for x in arrays.states)
+    )
+    alone = fit_care(part, study.feature_map)
+    assert isinstance(alone, TreeCare)
+    other = floored(alone.chances(arrays.states[0][:, ~kept], np.zeros((0, 60)), 0))
+    # The same leaves or the other of the two sizes that are tried; never those of a tree that saw fold 1.
+    assert np.abs(best.chances[0][:, ~kept] - other).max() < 0.2
+
+
+def test_a_tree_of_few_rows_is_what_everybody_gets():
+    study, _, arrays = drawn(make_world(WorldSpec(n_sites=1, n_actions=2, horizon=1), np.random.default_rng(3)), 40)
+    found = fit_care(arrays, study.feature_map)
+    states, psi = arrays.states[0], study.feature_map.psi(arrays.states[0])
+    assert found.chances(states, psi, 0).shape == (2, 40)
+
+
+def test_what_no_model_explains_is_seen(skilled):
+    study, rows, _ = drawn(skilled, 600)
+    patients = Evaluator(rows, study.feature_map, np.arange(600) % 5)
+    assert patients._evaluation(Constant(3)).unexplained > 1.645
