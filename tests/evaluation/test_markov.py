@@ -7,7 +7,9 @@ import pytest
 from evaluation_patients import ENDS, make_patients
 from fdtr.evaluation import Evaluator
 from fdtr.evaluation.markov import PredictionGain, check_markov
+from fdtr.simulation import DiscreteSpec, make_discrete_world
 from fdtr.site.rows import read_trajectories
+from fdtr.study import Study
 from random_tables import make_study
 
 pytestmark = pytest.mark.quick
@@ -67,19 +69,28 @@ def test_a_next_state_that_remembers_is_found_and_one_that_forgets_is_not(ragged
     assert abs(forgets.value.gain) < 0.02
 
 
-def test_two_standard_errors_are_clear_and_fewer_are_not():
-    for gain, clear in ((0.0, False), (0.015, False), (0.0199, False), (0.0201, True), (np.nan, False)):
-        assert PredictionGain("value", 0.5, gain, 0.01).clear is clear
+def test_a_statistic_above_three_is_clear():
+    for statistic, clear in ((0.0, False), (2.9, False), (3.1, True), (-4.0, False), (np.nan, False)):
+        assert PredictionGain("value", 0.5, 0.01, 0.01, statistic).clear is clear
 
 
 def test_false_alarms_of_the_markov_check_are_rare():
-    # Held-out predictions get worse with useless columns, so that two standard errors are seldom reached: under 2.5%.
     alarms = 0
     for seed in range(30):
         patients = make_patients(n=200, seed=seed)
         found = Evaluator(patients.rows, patients.features, patients.folds).markov
         alarms += found.reward.clear or found.value.clear
     assert alarms <= 2
+
+
+@pytest.mark.parametrize(("unseen", "clear"), [((), False), (("lactate",), True)])
+def test_an_unseen_part_of_the_state_is_found(unseen, clear):
+    # Health after the last step depends on lactate, which nobody sees; what clinicians saw before tells of it.
+    world = make_discrete_world(DiscreteSpec(n_sites=1, habit=True, unseen=unseen), np.random.default_rng(2))
+    study = Study.model_validate(world.study())
+    rows = read_trajectories(pa.table(world.table(2000, np.random.default_rng([2, 9]))), study)
+    found = Evaluator(rows, study.feature_map, np.arange(2000) % 5).markov
+    assert found.reward.clear is clear
 
 
 def test_a_lagged_action_is_found():
