@@ -114,6 +114,8 @@ def test_its_file_gives_back_the_part_and_the_whole(verified, states, tmp_path):
     for care in (
         LogisticCare(np.zeros((1, 3, 5))), LogisticCare(np.full((3, 3, 6), np.nan)), TreeCare(nowhere, leaves),
         TreeCare(splits, leaves[:, :2]), TreeCare(splits[:, :3], leaves), TreeCare(splits + 5, leaves),
+        TreeCare(np.array([[0, 0.5, 1, 1], [0, 0.5, 0, 0], [0, 0, 2, 2]]), leaves),  # a circle
+        TreeCare(splits, np.array([[2.0, -1.0, 0.0]] * 3)), LogisticCare(np.full((3, 3, 5), 1e308)),
     ):  # fmt: skip
         replace(verified, care=care).save(tmp_path / "bad.policy")
         with pytest.raises(UnreadableFile, match="not a sound policy"):

@@ -152,10 +152,10 @@ def pool_values(study: Study, released: Sequence[SiteValues]) -> list[PooledMeth
                 f"Site {site.site!r} valued its policies by other settings in [evaluation] than this study file has. "
                 "Give all sites the same [evaluation]; totals and policies stay as they are."
             )
-        if any(not -study.horizon <= value.value <= 2 * study.horizon for value in site.values):
+        if not all(_possible(value, study.horizon) for value in site.values):
             raise InvalidSums(
-                f"Site {site.site!r} tells of a value far outside [0, {study.horizon}], where every value is. Ask it "
-                "to evaluate again, with the same version of fdtr."
+                f"Site {site.site!r} tells of a value outside [0, {study.horizon}], where every value is, or of a gain "
+                f"beyond {study.horizon}. Ask it to evaluate again, with the same version of fdtr."
             )
     told: dict[tuple[str, str], dict[str, tuple[MethodValue, int]]] = {}
     for site in sorted(released, key=lambda values: values.site):
@@ -166,8 +166,14 @@ def pool_values(study: Study, released: Sequence[SiteValues]) -> list[PooledMeth
         pooled.append(_pooled(study, method, over, by_site, names))
         usual = told.get((USUAL, ""), {})
         if not over and method != USUAL and len(by_site) < len(names) and by_site.keys() <= usual.keys():
-            pooled.append(_pooled(study, USUAL, "", {site: usual[site] for site in by_site}, names))
+            pooled.append(_pooled(study, USUAL, "", {site: usual[site] for site in by_site}, list(by_site)))
     return list({(one.method, one.over, one.pooling.sites): one for one in pooled}.values())
+
+
+def _possible(value: MethodValue, horizon: int) -> bool:
+    """Whether a value lies in [0, H] or a gain in [−H, H], up to rounding."""
+    low = -horizon if value.over else 0
+    return low - value.standard_error <= value.value <= horizon + value.standard_error
 
 
 def _pooled(

@@ -6,8 +6,8 @@ where its advantage over what they do stands out from its error, and brings enou
     A(x) = ⟨δ, θ_h⟩,   δ = φ(x, π(x)) − Σ_a b̂(a | x) φ(x, a)
     z(x) = A(x) / (σ̂_h √(δᵀ Σ_h⁻¹ δ)) > `least_z`,   u(x) = A(x) b̂/(1 − b̂) ≥ `threshold`
 
-Q̂ = φᵀθ is not truncated here. b̂ are the clinicians' chances by logistic regression, σ̂² is the variance of the targets
-around φᵀθ. The threshold comes from training patients (`fdtr.evaluation.verification`).
+Q̂ = φᵀθ is not truncated here. b̂ are the clinicians' chances by logistic regression or a decision tree, σ̂² is the
+variance of the targets around φᵀθ. The threshold comes from training patients (`fdtr.evaluation.verification`).
 """
 
 from dataclasses import dataclass

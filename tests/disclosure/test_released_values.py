@@ -19,7 +19,8 @@ pytestmark = pytest.mark.quick
 
 
 def facts(*sizes, doubt=""):
-    return [ValueFacts(MethodValue(f"m{i}", "wdr", 1.0 + i, 0.1), size, doubt) for i, size in enumerate(sizes)]
+    named = [MethodValue(f"m{i}", "wdr", 1.0 + i, 0.1, verdict="verified") for i in range(len(sizes))]
+    return [ValueFacts(value, size, doubt) for value, size in zip(named, sizes, strict=True)]
 
 
 def gains(*patients, size=90.0, doubt=""):
@@ -53,19 +54,40 @@ def test_values_that_the_site_doubts_or_lacks_stay_at_home():
 def test_a_gain_that_few_patients_make_stays_at_home():
     # Weights of patients who are never advised are 1: the effective sample size of all says nothing of the difference.
     message = released(*facts(90.0), *gains((3, 97), (29, 71), (30, 70)))
-    assert [one.name for one in message.values.values] == ["m0", "m2 − Clinicians"]
+    assert [one.name for one in message.values.values] == ["m2 − Clinicians"]
     assert [one.why for one in message.withheld] == [
-        "rule PAIRED: 3 patients make the difference, not 30",
-        "rule PAIRED: 29 patients make the difference, not 30",
+        "with what else is told it would give away a gain that stays at home",  # the value of m0
+        "rule PAIRED: 3 patients are treated differently, not 30",
+        "rule PAIRED: 29 patients are treated differently, not 30",
     ]
-    few_weights = released(*facts(90.0), *gains((40, 60), size=12.0))
-    assert [one.why for one in few_weights.withheld] == ["rule ESS: weights worth 12.0 patients at some step, not 30"]
+    few_weights = released(*facts(90.0), *gains((40, 60), (40, 60), size=12.0), *facts(90.0, 90.0, 90.0)[2:])
+    assert few_weights.withheld[-1].why == "rule ESS: weights worth 12.0 patients at some step, not 30"
+
+
+def test_what_would_give_a_withheld_gain_away_stays_at_home():
+    def gain(method, over, differing):
+        return ValueFacts(MethodValue(method, "wdr", 0.1, 0.1, over, "verified"), 90.0, "", differing, 100 - differing)
+
+    def value(method):
+        return ValueFacts(MethodValue(method, "wdr", 1.0, 0.1, verdict="verified"), 90.0)
+
+    everything = [value("FDTR"), value("LDTR"), value("Clinicians")]
+    alone = released(gain("FDTR", "Clinicians", 3), gain("LDTR", "Clinicians", 50), *everything).values.values
+    assert [one.name for one in alone] == [
+        "LDTR − Clinicians",
+        "LDTR",
+        "Clinicians",
+    ]  # FDTR less clinicians is the gain
+    paired = released(
+        gain("FDTR", "LDTR", 3), gain("FDTR", "Clinicians", 50), gain("LDTR", "Clinicians", 50), *everything
+    ).values.values
+    assert [one.name for one in paired] == ["FDTR − Clinicians", "FDTR", "Clinicians"]
 
 
 def test_a_gain_with_few_patients_left_out_of_it_stays_at_home():
     message = released(*facts(90.0), *gains((90, 10), (89, 11), (100, 0)))
-    assert [one.name for one in message.values.values] == ["m0", "m1 − Clinicians", "m2 − Clinicians"]
-    assert "10 patients do not add to the difference; none or 11 may" in message.withheld[0].why
+    assert [one.name for one in message.values.values] == ["m1 − Clinicians", "m2 − Clinicians"]
+    assert "10 patients are treated alike; none or 11 may" in message.withheld[1].why
 
 
 def test_numbers_are_rounded_to_what_their_errors_leave_of_them():
@@ -212,7 +234,7 @@ def test_the_hub_believes_no_value_that_nobody_can_have_and_no_interval_beyond_i
         values = (MethodValue("m", "wdr", value, error),)
         return SiteValues(site, study.fingerprint, 90, values, study.evaluation_fingerprint)
 
-    with pytest.raises(InvalidSums, match=r"'b' tells of a value far outside \[0, 3\]"):
+    with pytest.raises(InvalidSums, match=r"'b' tells of a value outside \[0, 3\]"):
         pool_values(study, [told("a", 1.0, 0.1), told("b", 1e6, 1e-9)])
     (found,) = pool_values(study, [told("a", 0.2, 0.5), told("b", 2.8, 0.5)])
     for one in (found.pooling.plain, found.pooling.fixed, found.pooling.random):

@@ -5,10 +5,10 @@ import pyarrow as pa
 import pytest
 
 from fdtr import read_trajectories
-from fdtr.algebra.care_models import LogisticCare, TreeCare, floored
+from fdtr.algebra.care_models import LogisticCare, TreeCare
 from fdtr.evaluation import Constant, Evaluator
 from fdtr.evaluation.propensity import fit_propensities
-from fdtr.evaluation.step_arrays import step_arrays
+from fdtr.evaluation.step_arrays import StepArrays, step_arrays
 from fdtr.evaluation.trees import best_propensities, fit_care
 from fdtr.simulation import DiscreteSpec, WorldSpec, make_discrete_world, make_world
 from fdtr.study import Study
@@ -59,16 +59,14 @@ def test_logistic_clinicians_keep_the_logistic_model():
 def test_a_trees_chances_come_from_other_patients(skilled):
     study, _, arrays = drawn(skilled, 300)
     folds = np.arange(300) % 5
-    best = best_propensities(fit_propensities(arrays, study.feature_map, folds), arrays, folds)
-    kept = folds != 1
-    part = type(arrays)(
-        arrays.rewards[:, kept], tuple(a[kept] for a in arrays.actions), tuple(x[:, kept] for x in arrays.states)
-    )
-    alone = fit_care(part, study.feature_map)
-    assert isinstance(alone, TreeCare)
-    other = floored(alone.chances(arrays.states[0][:, ~kept], np.zeros((0, 60)), 0))
-    # The same leaves or the other of the two sizes that are tried; never those of a tree that saw fold 1.
-    assert np.abs(best.chances[0][:, ~kept] - other).max() < 0.2
+    mine = folds == 1
+    before = best_propensities(fit_propensities(arrays, study.feature_map, folds), arrays, folds)
+    mixed = tuple(np.where(mine, np.random.default_rng(h).permutation(a), a) for h, a in enumerate(arrays.actions))
+    other = StepArrays(arrays.rewards, mixed, arrays.states)
+    after = best_propensities(fit_propensities(other, study.feature_map, folds), other, folds)
+    np.testing.assert_array_equal(before.chances[0][:, mine], after.chances[0][:, mine])
+    assert (before.chances[0][:, ~mine] != after.chances[0][:, ~mine]).any()
+    assert (before.in_sample[0] != before.chances[0]).any()
 
 
 def test_a_tree_of_few_rows_is_what_everybody_gets():

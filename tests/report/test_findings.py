@@ -136,9 +136,9 @@ def test_the_full_policy_is_told_with_its_verdict():
         "which these data cannot verify."
     )
     widened = said(findings(sites, {"b": {"estimator": "richer"}}))[1]
-    assert widened.endswith("verify; at b they contradict its linear form, and the interval is wider.")
+    assert widened.endswith("verify; at b they contradict its linear form, and a richer model stands in.")
     nothing = said(findings(sites, {"a": NOTHING, "b": NOTHING}))[1]
-    assert nothing == "The full policy's gain cannot be estimated: too few patients were treated this way."
+    assert nothing == "The full policy's gain cannot be estimated: too few were treated this way."
     assert "+0.40" not in nothing
     verified = said(findings({"a": {}}, {"a": {"verdict": "verified", "estimator": "wdr"}}))[1]
     assert verified.endswith("has a gain of +0.40 (0.20 to 0.60), and that is verified too.")

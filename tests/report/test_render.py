@@ -168,18 +168,31 @@ def test_nothing_is_struck_through_or_believed(found):
     assert "believe" not in fixed.split("<script")[0]
 
 
-def test_a_model_that_held_out_data_reject_is_named_with_its_tolerance(found, html):
+def rejected(found: Record) -> Record:
+    """Held-out data reject the linear model of the full policies' values."""
+    change = {"estimator": "richer", "misfit": 2.5}
+    return found.model_copy(
+        update={
+            "assessments": [
+                a.model_copy(update=change) if a.verdict == "model-based" and a.method == "FDTR" else a
+                for a in found.assessments
+            ]
+        }
+    )
+
+
+def test_a_model_that_held_out_data_reject_is_named_with_its_tolerance(found):
+    found = rejected(found)
+    html = render(found)
     widened = [one for one in found.assessments if one.estimator == "richer" and not one.over]
     assert widened
-    rows = [
-        tuple(map(told, row)) for row in cells(html, "The linear model against a richer one, for model-based values")
-    ]
-    checked = [one for one in found.assessments if one.verdict == "model-based" and not one.over]
+    rows = [tuple(map(told, row)) for row in cells(html, "The linear model against a richer one")]
+    checked = [one for one in found.assessments if math.isfinite(one.misfit) and not one.over]
     assert len([row for row in rows if len(row) > 1]) == len(checked)
     for one in widened:
         assert f"{one.method} at {one.site}" in plain(html)
         assert (
-            one.method, f"{one.misfit:.2f}", f"{one.tolerance:.3f}", "rejected, interval wider", number_of(one, False)
+            one.method, f"{one.misfit:.2f}", f"{one.tolerance:.3f}", "rejected", number_of(one, False)
         ) in rows  # fmt: skip
 
 
@@ -325,12 +338,28 @@ def doubtful(found: Record) -> Record:
     return found.model_copy(
         update={
             "assessments": [
-                a.model_copy(update=nothing if a.over else {"estimator": "fqe"}) for a in found.assessments
+                a.model_copy(update=nothing if a.over else {"estimator": "fqe", "misfit": min(a.misfit, 0.5)})
+                for a in found.assessments
             ],
             "means": [mean for mean in found.means if not mean.over],
             "shared_effects": [e.model_copy(update={"adjusted_p_value": 0.01}) for e in found.shared_effects],
         }
     )
+
+
+def contradicted(found: Record) -> Record:
+    """Held-out data reject every model of the full policies."""
+    nothing = {"verdict": "not estimable", "misfit": 4.0, **dict.fromkeys(("value", "low", "high"), math.nan)}
+    return found.model_copy(
+        update={"assessments": [a.model_copy(update=nothing) if a.method == "FDTR" else a for a in found.assessments]}
+    )
+
+
+def test_where_no_model_fits_the_page_says_so(found):
+    page = plain(render(contradicted(found)))
+    assert "held-out patients contradict the models" in page
+    assert "rejected, and no model fits" in page
+    assert "FDTR at north" in page  # among those that are rejected
 
 
 def odd_ones(found: Record) -> Record:
@@ -414,6 +443,8 @@ def test_every_sentence_of_the_templates_is_shown_by_some_study(found):
         tuned(),
         small_and_large(),
         record_of(make_study(learning={"pessimism": {"noise": 0.03}}), {"a": 60, "b": 60}),
+        contradicted(found),
+        rejected(found),
     ]
     site = found.sites["north"]
     assert site.trust

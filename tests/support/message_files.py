@@ -35,7 +35,7 @@ def small_messages(study: Study, n: int = 400, sites: str = "abc") -> dict[str, 
 
 
 def small_values(study: Study, site: str = "a") -> ValueMessage:
-    facts = [ValueFacts(MethodValue(name, "wdr", 1.25, 0.1), 90.0) for name in ("FDTR", "LDTR")]
+    facts = [ValueFacts(MethodValue(name, "wdr", 1.25, 0.1, verdict="verified"), 90.0) for name in ("FDTR", "LDTR")]
     gain = MethodValue("FDTR", "fqe", 0.25, 0.1, "Clinicians", "model-based", 0.05)
     facts.append(ValueFacts(gain, 90.0, differing=400))
     rules = ValueRules(min_patients=50, min_effective=30.0, min_cell=11)

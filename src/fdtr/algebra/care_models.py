@@ -93,6 +93,9 @@ class TreeCare:
 
 CareModel = LogisticCare | TreeCare
 
+_LARGEST, _MOST_NODES = 1e6, 10_000
+"""Of coefficients and of trees in a file; those that are fitted are far smaller."""
+
 
 def unpacked_care(
     arrays: Mapping[str, Array], horizon: int, n_actions: int, n_functions: int, n_states: int
@@ -100,15 +103,18 @@ def unpacked_care(
     """The model in the arrays of a file; raises ValueError where they have another shape or make no tree."""
     if "care" in arrays:
         care = arrays["care"]
-        if care.shape != (horizon, n_actions, 1 + n_functions) or not np.isfinite(care).all():
-            raise ValueError("the coefficients have another shape, or are not finite")
+        if care.shape != (horizon, n_actions, 1 + n_functions) or not (np.abs(care) <= _LARGEST).all():
+            raise ValueError("the coefficients have another shape, or are too large")
         return LogisticCare(care)
     splits, leaves = arrays["care_splits"], arrays["care_leaves"]
     n_nodes = len(splits)
-    sound = splits.shape == (n_nodes, 4) and leaves.shape == (n_nodes, n_actions) and n_nodes > 0
-    sound = sound and bool(np.isfinite(splits).all() and np.isfinite(leaves).all())
-    if not sound or not (splits[:, 0] >= 0).all() or not (splits[:, 0] <= n_states).all():
-        raise ValueError("the tree has another shape, or is not finite")
-    if not ((splits[:, 2:] >= 0) & (splits[:, 2:] < n_nodes)).all():
-        raise ValueError("the tree names nodes that do not exist")
+    if splits.shape != (n_nodes, 4) or leaves.shape != (n_nodes, n_actions) or not 0 < n_nodes <= _MOST_NODES:
+        raise ValueError("the tree has another shape, or too many nodes")
+    columns, children, numbers = splits[:, 0], splits[:, 2:], np.arange(n_nodes)[:, None]
+    sound = bool(np.isfinite(splits).all() and (splits[:, [0, 2, 3]] % 1 == 0).all())
+    sound = sound and bool(((columns >= 0) & (columns <= n_states)).all() and (children < n_nodes).all())
+    forward = (children > numbers).all(axis=1) | (children == numbers).all(axis=1)  # to later nodes, or a leaf
+    chances = bool(((leaves >= 0) & (leaves <= 1)).all()) and np.allclose(leaves.sum(axis=1), 1.0)
+    if not (sound and forward.all() and chances):
+        raise ValueError("the nodes are no tree, or its leaves no chances")
     return TreeCare(splits, leaves)

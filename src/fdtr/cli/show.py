@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # the hub prints without loading what fits
 
 VERDICTS = (
     "verified: doubly robust; model-based: as far as the model is right; not estimable: too few patients were treated "
-    "this way."
+    "this way, or held-out patients contradict the models."
 )
 
 _out = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)

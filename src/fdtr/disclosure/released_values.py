@@ -24,8 +24,13 @@ _MADE_HERE = object()
 USUAL, MODEL_BASED = "Clinicians", "model-based"
 """The method that is what clinicians do, and the verdict of what rests on a model."""
 
+VERDICTS, ESTIMATORS, MOST_NAME = ("verified", MODEL_BASED), ("wdr", "fqe", "richer"), 200
+"""What a released value may say of itself, and the most characters of a method's name."""
+
+_GIVES_AWAY = "with what else is told it would give away a gain that stays at home"
+
 FEWEST_DIFFERING = 30
-"""Patients who contribute to a paired gain, at least."""
+"""Patients whom the two methods of a gain treat differently, at least."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,7 @@ def release_values(
 ) -> ValueMessage:
     """Make a message of the values that may leave; refuses if none may."""
     require_patients(site, "its values", n, rules.min_patients)
-    judged = [(fact.estimate, _why_not(fact, rules)) for fact in facts]
+    judged = _without_sums([(fact.estimate, _why_not(fact, rules)) for fact in facts])
     released = tuple(_rounded(estimate) for estimate, why in judged if not why)
     withheld = tuple(Withheld(estimate, why) for estimate, why in judged if why)
     if not released:
@@ -159,14 +164,33 @@ def release_values(
     return ValueMessage(values, withheld, _MADE_HERE)
 
 
+def _without_sums(judged: Sequence[tuple[MethodValue, str]]) -> list[tuple[MethodValue, str]]:
+    """Withhold what would give a withheld gain away as a difference of two others.
+
+    Where a gain over clinicians stays at home, so does the value of that method. Where a gain over another method does,
+    so do all that is told of that other method.
+    """
+    kept_at_home = {
+        (estimate.over if estimate.over != USUAL else estimate.method, estimate.over == USUAL)
+        for estimate, why in judged
+        if why.startswith("rule") and estimate.over
+    }
+    out = []
+    for estimate, why in judged:
+        alone, paired = (estimate.method, True) in kept_at_home, (estimate.method, False) in kept_at_home
+        gives_away = (alone and not estimate.over) or paired
+        out.append((estimate, why or (_GIVES_AWAY if gives_away else "")))
+    return out
+
+
 def _why_not(fact: ValueFacts, rules: ValueRules) -> str:
     if fact.doubt:
         return fact.doubt
     if fact.estimate.over:
         if fact.differing < FEWEST_DIFFERING:
-            return f"rule PAIRED: {fact.differing} patients make the difference, not {FEWEST_DIFFERING}"
+            return f"rule PAIRED: {fact.differing} patients are treated differently, not {FEWEST_DIFFERING}"
         if 0 < fact.unchanged < rules.min_cell:
-            return f"rule PAIRED: {fact.unchanged} patients do not add to the difference; none or {rules.min_cell} may"
+            return f"rule PAIRED: {fact.unchanged} patients are treated alike; none or {rules.min_cell} may"
     if fact.effective_sample_size < rules.min_effective:
         worth = f"weights worth {fact.effective_sample_size:.1f} patients at some step, not {rules.min_effective:g}"
         return f"rule ESS: {worth}"

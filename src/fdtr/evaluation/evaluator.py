@@ -132,7 +132,7 @@ class Evaluator:
     def sensitivity(self, target: Treatment) -> Sensitivity:
         """How strong unmeasured confounding must be to reverse the target's difference from clinicians."""
         evaluation, data = self._evaluation(target), self.data
-        inputs = Confounded(data.arrays, evaluation.chances, data.propensities.chances, self.cap)
+        inputs = Confounded(data.arrays, evaluation.chances, evaluation.behaviour, self.cap)
         return sensitivity(inputs, doubt=evaluation.doubt("wis"))
 
     @cached_property
@@ -163,7 +163,7 @@ class Evaluator:
             propensities = self.propensities
             if propensities is None:
                 logistic = fit_propensities(arrays, self.features, folds, self.steps)
-                propensities = best_propensities(logistic, arrays, folds)
+                propensities = best_propensities(logistic, arrays, folds) if self.steps == "auto" else logistic
             return SiteData(
                 **vars(design),
                 clusters=clusters,

@@ -73,6 +73,8 @@ def check_markov(design: Design, values: ByStep, ridge: float = RIDGE) -> Markov
     errors = {name: _Errors(*(np.zeros(arrays.n) for _ in range(4))) for name in ("reward", "value")}
     for h in range(1, arrays.horizon):
         count = arrays.counts[h]
+        if not count:
+            break
         now = np.vstack([design.taken(h), np.ones(count)])
         previous = _previous_step(design.psi[h - 1][:, :count], arrays.actions[h - 1][:count], len(design.embeddings))
         n_next = arrays.counts[h + 1] if h + 1 < arrays.horizon else 0

@@ -7,7 +7,7 @@ is the linear model. μ has the least held-out error, over all steps, in predict
 *Does the richer model see more?* With e the held-out residual of the linear model and g the difference of the two
 held-out predictions of Y,
 
-    T = mean over patients of Σ_h e_h g_h, over its standard error,
+    T = mean over patients of Σ_h e_h g_h, over its standard error, with the μ that is best for other folds,
 
 is large where the linear model is wrong: g then predicts e. Where it is right e has mean 0 whatever g is.
 
@@ -45,7 +45,8 @@ _CONSTANT = 1e-9
 class RicherQ:
     """`values` of each patient by the richer model: V̂_r is their mean, `cautious` (n,) are those that errors come from.
 
-    `misfit` is T, 0 where μ = ∞; `ridge` is μ. `q` (A, n_h) of each step and its `residuals` (H, n) are held out.
+    `misfit` is T, 0 where μ = ∞ for all folds; `ridge` is μ. `q` (A, n_h) of each step and its `residuals` (H, n) are
+    held out.
     """
 
     values: Array
@@ -196,7 +197,10 @@ class _Steps:
 def _judge(
     steps: _Steps, chances: Sequence[ByStep], theta_by_fold: Array, clusters: NDArray[np.intp] | None
 ) -> tuple[float, float]:
-    """μ with the least held-out error in predicting what the linear model predicts, and T with that μ."""
+    """μ with the least held-out error in predicting what the linear model predicts, and T.
+
+    For T each fold takes the μ that is best for the others: the patients who are tested have not chosen it.
+    """
     design, errors = steps.design, np.zeros((len(RIDGES), steps.design.arrays.n))
     agreement = np.zeros_like(errors)
     for h in range(steps.horizon):
@@ -211,8 +215,10 @@ def _judge(
                 error = targets - step.predict(theta, gamma)
                 errors[place, held_out] += error[held_out] ** 2
                 agreement[place, held_out] += (residual * (residual - error))[held_out]
-    best = int(np.argmin(errors.sum(axis=1)))
-    return RIDGES[best], t_statistic(agreement[best], clusters) if np.isfinite(RIDGES[best]) else 0.0
+    by_fold = np.stack([errors[:, design.folds == fold].sum(axis=1) for fold in range(design.n_folds)])
+    best = np.argmin(by_fold.sum(axis=0) - by_fold, axis=1)[design.folds]  # of each patient, by the other folds
+    summands = np.where(np.isfinite(np.array(RIDGES))[best], agreement[best, np.arange(len(best))], 0.0)
+    return RIDGES[int(np.argmin(by_fold.sum(axis=0)))], t_statistic(summands, clusters)
 
 
 def t_statistic(summands: Array, clusters: NDArray[np.intp] | None) -> float:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.evaluation.assessment import Evidence, assess
+from fdtr.evaluation.diagnostics import doubt_size
+from fdtr.evaluation.importance import effective_sample_size
 from fdtr.evaluation.intervals import LEVEL, Range, influence_interval, p_value
 from fdtr.evaluation.target_evaluation import TargetEvaluation
 from fdtr.evaluation.verification import LEAST_PATIENTS
@@ -55,6 +57,9 @@ def gains_in_groups(
             reason = f"It has fewer than {min_patients} patients."
         if not reason and n_advised < LEAST_PATIENTS:
             reason = f"Fewer than {LEAST_PATIENTS} of its patients are advised."
+        if not reason:
+            weights = target.weights.ratios[:, group.members & target.weights.advised]
+            reason = doubt_size(effective_sample_size(weights), n_advised)
         value = low = high = p = math.nan
         if not reason:
             own = None if clusters is None else np.unique(clusters[group.members], return_inverse=True)[1]

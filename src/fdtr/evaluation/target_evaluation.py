@@ -96,6 +96,20 @@ class TargetEvaluation:
             row[: len(left)] = ~left
         return np.logical_or.accumulate(advised, axis=0)
 
+    def decides_unlike(self, other: "TargetEvaluation | None") -> NDArray[np.bool_]:
+        """Patients whom this target and another one do not treat alike at some step, (n,).
+
+        Without another, those for whom it decides at all: everybody but for a target that advises some patients only.
+        """
+        if other is None:
+            return np.ones(self.data.arrays.n, bool) if self.is_usual else self.weights.advised
+        unlike = np.zeros(self.data.arrays.n, bool)
+        pairs = zip(self.abstains, other.abstains, self.chances, other.chances, strict=True)
+        for left, other_left, chances, other_chances in pairs:
+            same = (left & other_left) | (~left & ~other_left & (chances == other_chances).all(axis=0))
+            unlike[: len(left)] |= ~same
+        return unlike
+
     @property
     def advised_share(self) -> float:
         """The share of all decisions in which the target advises."""

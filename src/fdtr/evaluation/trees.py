@@ -59,9 +59,12 @@ def best_propensities(logistic: Propensities, arrays: StepArrays, folds: Folds) 
     )
 
 
-def fit_care(arrays: StepArrays, features: FeatureMap) -> CareModel:
-    """What clinicians do, fitted to all patients by the kind of model that predicts every fifth of them best."""
-    held_out = np.arange(arrays.n) % _EVERY == 0
+def fit_care(arrays: StepArrays, features: FeatureMap, clusters: NDArray[np.intp] | None = None) -> CareModel:
+    """What clinicians do, fitted to all patients by the kind of model that predicts every fifth of them best.
+
+    Patients of a cluster (n,) stay together.
+    """
+    held_out = (np.arange(arrays.n) if clusters is None else clusters) % _EVERY == 0
     rows, psi = _Rows(arrays, held_out.astype(np.intp)), state_functions(arrays, features)
     tried: list[CareModel] = [fit_logistic_care(arrays, features, ~held_out)]
     tried += [_fit_tree(rows, rows.folds == 0, features.n_actions, n_leaves) for n_leaves in LEAVES]
@@ -91,7 +94,9 @@ def _by_tree(logistic: Propensities, arrays: StepArrays, folds: Folds, n_leaves:
     held_out = tuple(floored(table) for table in chances)
     cautions = tuple(caution for caution in logistic.cautions if caution.kind not in _OF_LOGISTIC)
     cautions += floor_caution(arrays, chances, FLOOR)
-    return Propensities(held_out, held_out, True, cautions)
+    whole = _fit_tree(rows, np.ones(len(rows.actions), dtype=bool), n_actions, n_leaves)
+    in_sample = tuple(floored(whole.chances(states, states[:0], h)) for h, states in enumerate(arrays.states))
+    return Propensities(held_out, in_sample, True, cautions)
 
 
 def _fit_tree(rows: "_Rows", train: NDArray[np.bool_], n_actions: int, n_leaves: int) -> TreeCare:

@@ -22,6 +22,7 @@ from fdtr import container
 from fdtr.container import Container, Source
 from fdtr.disclosure import Message, MethodValue, SiteValues, TableOne, ValueMessage
 from fdtr.disclosure.blocks import absent
+from fdtr.disclosure.released_values import ESTIMATORS, MOST_NAME, VERDICTS
 from fdtr.errors import DamagedFile, ForeignFile, InvalidSums, OtherStudy, UnreadableFile
 from fdtr.exchange.envelopes import AGAIN, HEX, Received, seal, unseal
 from fdtr.exchange.validity import check_site, check_sound
@@ -367,6 +368,12 @@ def _require_floats(arrays: Iterable[NDArray[Any]], source: str | Path) -> None:
         raise InvalidSums(f"{source} holds numbers that are not finite (NaN or infinite). {AGAIN}")
 
 
+def _is_known(value: MethodValue) -> bool:
+    """Whether verdict and estimator are among those there are, and names can be printed on one line."""
+    names = all(len(name) <= MOST_NAME and name.isprintable() for name in (value.method, value.over))
+    return names and value.method != "" and value.verdict in VERDICTS and value.estimator in ESTIMATORS
+
+
 def _values(file: Container, source: str | Path, envelope: Envelope) -> SiteValues:
     check_site_name(envelope.site)
     names = [file.header[name] for name in ("methods", "estimators", "over", "verdicts")]
@@ -388,7 +395,7 @@ def _values(file: Container, source: str | Path, envelope: Envelope) -> SiteValu
         MethodValue(method, estimator, value, error, over, verdict, tolerance)
         for method, estimator, over, verdict, value, error, tolerance in rows
     )
-    sound = all(v.standard_error > 0 and v.tolerance >= 0 for v in values)
+    sound = all(v.standard_error > 0 and v.tolerance >= 0 and _is_known(v) for v in values)
     if len({(v.method, v.over) for v in values}) < len(values) or not sound:
-        raise UnreadableFile(f"{source} tells of a method twice, or without an error. {AGAIN}")
+        raise UnreadableFile(f"{source} tells of a method twice, without an error, or in words of its own. {AGAIN}")
     return SiteValues(envelope.site, envelope.fingerprint, n, values, evaluation)

@@ -95,8 +95,8 @@ def findings_of(record: Record) -> Findings:
 class Shown:
     """A value or gain on the first screen, at one site or as a mean over `sites`; NaN where it is not estimable.
 
-    `advised_share` is the share of decisions that the method makes, over the same sites. At the sites of `widened` the
-    interval is wider, because held-out data contradict the linear model.
+    `advised_share` is the share of decisions that the method makes, over the same sites. At the sites of `widened`
+    held-out data contradict the linear model. `contradicted`: they contradict all models, so that there is no number.
     """
 
     verdict: Verdict = "not estimable"
@@ -106,6 +106,12 @@ class Shown:
     advised_share: float = math.nan
     sites: Sequence[str] = ()
     widened: Sequence[str] = ()
+    contradicted: bool = False
+
+    @property
+    def why(self) -> str:
+        """Why there is no number."""
+        return "held-out patients contradict the models" if self.contradicted else "too few were treated this way"
 
     @property
     def clear(self) -> bool:
@@ -160,13 +166,15 @@ def _at_site(assessment: Assessment | None) -> Shown:
         assessment.advised_share,
         [assessment.site],
         [assessment.site] if assessment.estimator == "richer" else [],
+        assessment.verdict == "not estimable" and math.isfinite(assessment.misfit),
     )
 
 
 def _over_sites(findings: Findings, method: str, over: str = "") -> Shown:
     mean = findings.mean(method, over)
     if mean is None:
-        return Shown()
+        sites = [one for one in findings.assessments if (one.method, one.over) == (method, over)]
+        return Shown(contradicted=any(math.isfinite(one.misfit) for one in sites))
     found = [one for site in mean.sites if (one := findings.assessment(site, method, over))]
     share = sum(one.advised_share for one in found) / len(found) if found else math.nan
     widened = [one.site for one in found if one.estimator == "richer"]
@@ -214,13 +222,13 @@ def _verified_sentence(study: Study, row: Row, decimals: int, n_valued: int) -> 
 
 def _full_sentence(full: Shown, decimals: int, n_valued: int) -> str:
     if full.verdict == "not estimable":
-        return "The full policy's gain cannot be estimated: too few patients were treated this way."
+        return f"The full policy's gain cannot be estimated: {full.why}."
     told = f"{gain(full, decimals)}{_over(full, n_valued)}"
     if full.verdict == "verified":
         return f"The full policy, which decides for everybody, has a gain of {told}, and that is verified too."
     doubt = ""
     if full.widened:
-        doubt = f"; at {listed(full.widened)} they contradict its linear form, and the interval is wider"
+        doubt = f"; at {listed(full.widened)} they contradict its linear form, and a richer model stands in"
     return (
         f"The full policy decides for everybody; a model estimates its gain as {told}, which these data cannot "
         f"verify{doubt}."
@@ -249,5 +257,5 @@ def _ties_sentence(share: float) -> str:
 
 
 def model_checks(findings: Findings) -> Iterator[Assessment]:
-    """The model-based values, whose linear model was tested on held-out data."""
-    return (one for one in findings.assessments if one.verdict == "model-based" and not one.over)
+    """The values whose linear model was tested on held-out data."""
+    return (one for one in findings.assessments if math.isfinite(one.misfit) and not one.over)

@@ -89,7 +89,7 @@ def _values_view(findings: Findings) -> dict[str, Any]:
         "key": forest.key,
         "decimals": gain_decimals(screen),
         "model_checks": checks,
-        "rejected": [f"{check.method} at {check.site}" for check in checks if check.estimator == "richer"],
+        "rejected": [f"{check.method} at {check.site}" for check in checks if check.misfit > CRITICAL],
         "CRITICAL": CRITICAL,
         "charts": charts,
         "specify": specify,

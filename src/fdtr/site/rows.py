@@ -86,6 +86,11 @@ def evaluation_folds(study: Study, rows: Trajectories, n_folds: int) -> Folds:
     return folds
 
 
+def cluster_codes(rows: Trajectories) -> NDArray[np.intp] | None:
+    """The cluster of each patient as a number, (n,); None where the table has no clusters."""
+    return None if rows.clusters is None else rows.clusters.dictionary_encode().indices.to_numpy()
+
+
 def _without_gaps(rows: Trajectories, folds: Folds) -> Folds:
     """Folds numbered 0, 1, … without empty ones: ten clusters leave one of five folds empty every other time."""
     filled = np.unique(folds)

@@ -37,7 +37,7 @@ from fdtr.learners.baselines import MajorityVote
 from fdtr.policy import Policy
 from fdtr.progress import Progress, ignore_progress
 from fdtr.site.fitting import fit_federated, fit_local, fit_q_learning, verify
-from fdtr.site.rows import evaluation_folds, require_rows
+from fdtr.site.rows import cluster_codes, evaluation_folds, require_rows
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
@@ -150,7 +150,7 @@ def evaluate(
     """
     require_rows(study, rows)
     folds = evaluation_folds(study, rows, n_folds)
-    evaluator = Evaluator(rows, study.feature_map, folds, _cluster_codes(rows), propensities, steps, cap, ridge)
+    evaluator = Evaluator(rows, study.feature_map, folds, cluster_codes(rows), propensities, steps, cap, ridge)
     return evaluator.value(policy, method, interval)
 
 
@@ -174,7 +174,7 @@ def evaluate_site(
     require_rows(study, rows)
     folds = evaluation_folds(study, rows, 2 if split == "half" else n_folds)
     held_out = [0] if split == "half" else list(range(int(folds.max()) + 1))
-    evaluator = Evaluator(rows, study.feature_map, folds, _cluster_codes(rows))
+    evaluator = Evaluator(rows, study.feature_map, folds, cluster_codes(rows))
     fitted: dict[str, list[Policy | VerifiedPolicy | MajorityVote]] = {}
     for done, fold in enumerate(held_out):
         log.info("site %s: fitting without part %d of %d", rows.site, done + 1, len(held_out))
@@ -185,7 +185,7 @@ def evaluate_site(
     if split == "half":
         rows = rows.select(folds == 0)
         folds = evaluation_folds(study, rows, n_folds)
-        evaluator = Evaluator(rows, study.feature_map, folds, _cluster_codes(rows))
+        evaluator = Evaluator(rows, study.feature_map, folds, cluster_codes(rows))
     levels = study.feature_map.levels
     targets: dict[str, Target] = {
         name: as_target(policies[0], levels)
@@ -290,13 +290,8 @@ def _fit_all(
     if voters is not None:
         policies["LDTR (MV)"] = MajorityVote("LDTR (MV)", (alone.policy, *voters.local))
         policies["Q-learn (1-MV)"] = MajorityVote("Q-learn (1-MV)", (q["Q-learn (1)"], *voters.single))
-    care = fit_care(step_arrays(train), study.feature_map)
+    care = fit_care(step_arrays(train), study.feature_map, cluster_codes(train))
     for fit in (together, alone):
         verified = verify(study, train, fit, care)
         policies[verified.method] = verified
     return policies
-
-
-def _cluster_codes(rows: Trajectories) -> NDArray[np.intp] | None:
-    """The cluster of each patient as a number, (n,); None where the table has no clusters."""
-    return None if rows.clusters is None else rows.clusters.dictionary_encode().indices.to_numpy()

@@ -372,14 +372,15 @@ class Evaluation(Section):
     """How policies are valued. Not in the fingerprint: another way to value them voids no total."""
 
     min_chance: Annotated[
-        Number, Field(ge=0, lt=1, description="Verified advice: clinicians' chance of it, in patients like this one.")
+        Number,
+        Field(ge=0.01, lt=1, description="Verified advice: clinicians' chance of it, in such patients."),
     ] = 0.05
     min_advantage: Annotated[
         Number, Field(ge=0, description="Verified advice: standard errors by which it is better than clinicians.")
     ] = 1.0
     min_share: Annotated[
         Number,
-        Field(gt=0, le=1, description="Verified advice: patients that its weights are worth, as a share of all."),
+        Field(ge=0.02, le=1, description="Verified advice: patients that its weights are worth, as a share of all."),
     ] = 0.10
     groups: Annotated[
         dict[Text, tuple[Number, ...]],
