@@ -190,7 +190,7 @@ def test_a_model_that_held_out_data_reject_is_named_with_its_tolerance(found):
     checked = [one for one in found.assessments if math.isfinite(one.misfit) and not one.over]
     assert len([row for row in rows if len(row) > 1]) == len(checked)
     for one in widened:
-        assert f"{one.method} at {one.site}" in plain(html)
+        assert plain(str(escape(f"{one.method} at {one.site}"))) in plain(html)
         assert (
             one.method, f"{one.misfit:.2f}", f"{one.tolerance:.3f}", "rejected", number_of(one, False)
         ) in rows  # fmt: skip
