@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fdtr.disclosure.relative_spread import strengths
+from fdtr.disclosure.relative_spread import own_share, strengths
 from fdtr.disclosure.rule_once import drawn
 from fdtr.disclosure.variance_moments import is_one_sites, least_left, times_the_rest
 from fdtr.disclosure.weighted_step import StepPlan
@@ -137,6 +137,7 @@ def test_a_site_that_varies_as_much_hides_nobody_from_itself():
         counts, common = together(study, tables)
         patients[wide] = ratios(study, tables[0], counts[0], common)[0]
     alone = 16**2 / 4  # of five others one subtracts its part
+    alone *= 200 / study.count_layout.most_patients  # and no more of their patients are counted
     assert alone / 2 < patients[1] < 2 * alone
     assert alone / 2 < patients[2] < 2 * alone
     assert patients[3] < alone / 8
@@ -224,6 +225,29 @@ def test_the_least_that_is_left_is_less_than_what_any_sites_leave():
     alike = np.array([300, 3000, 30000])
     assert least_left(alike, 100) == pytest.approx(20000)
     assert times_the_rest(alike, 100) == pytest.approx(1.0)
-    assert not is_one_sites(np.zeros(3, np.int64), 100, 1)
-    assert is_one_sites(alike, 100, 3)
-    assert not is_one_sites(alike, 100, 2)
+    assert not is_one_sites(np.zeros(3, np.int64), 100, 1, 300)
+    assert is_one_sites(alike, 100, 3, 300)
+    assert not is_one_sites(alike, 100, 3, 600)
+    assert not is_one_sites(alike, 100, 2, 300)
+
+
+def test_from_sites_that_do_not_tell_their_variance_nothing_is_concluded():
+    """Of twelve identical sites, one of 150 patients and eleven of 51 of whom few tell, nothing is taken out."""
+    study = study_of(TWO, horizon=4)
+    tables = [around_half(study, np.full(4, 0.5), n=150 if k == 0 else 51, seed=k) for k in range(12)]
+    counts, common = together(study, tables)
+    assert 0 < np.mean([site.spread[..., 0] > 0 for site in counts[1:]]) < 0.5
+    assert common.functions == common.steps == ()
+
+
+def test_a_site_larger_than_the_cap_knows_how_little_the_others_hide_it():
+    """Its sums leave with all its patients, though it counts no more than the cap."""
+    study = study_of(TWO)
+    tables = [around_half(study, 0.5, n=3000 if k == 0 else 240, seed=k) for k in range(4)]
+    counts, common = together(study, tables)
+    fit = fit_message(study, tables[0]).fit
+    plan = StepPlan.of(tables[0], study.feature_map, fit, 0, study.rules, np.ones(3000))
+    most = study.count_layout.most_patients
+    assert most < 240 / 3
+    np.testing.assert_allclose(own_share(plan, common), 1000 / (1000 + 2 * most))
+    assert min(ratios(study, tables[0], counts[0], common).values()) > 0.5 * 1000 / (2 * most)

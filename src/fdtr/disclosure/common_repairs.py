@@ -214,8 +214,9 @@ class _StepCounts:
         """Take out functions of which one site tells almost all that varies: the others hide nobody of that site."""
         for unit in self.layout.design.units:
             moments = self.counts.spread[(self.number, *self.layout.spread_at(unit))]
-            most = int(self.counts.largest["patients"][self.number, actions_of(unit)].sum())
-            if is_one_sites(moments, most, self.subtracted):
+            kinds = (self.counts.largest, self.counts.totals)
+            most, everybody = (int(kind["patients"][self.number, actions_of(unit)].sum()) for kind in kinds)
+            if is_one_sites(moments, most, self.subtracted, everybody):
                 for same in self.design.units:
                     if same.functions == unit.functions and (unit.action is None or same.action in (unit.action, None)):
                         self._absorb(same)

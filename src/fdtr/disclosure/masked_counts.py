@@ -227,6 +227,15 @@ def at_least(needed: int) -> int:
     return -(-needed // ROUNDED_TO) * ROUNDED_TO
 
 
+def in_fives(count: int) -> int:
+    """A count rounded down to a multiple of five.
+
+    >>> in_fives(14)
+    10
+    """
+    return count // ROUNDED_TO * ROUNDED_TO
+
+
 def _half(needed: int) -> int:
     """What each of two sites needs so that they have `needed` patients together, in fives."""
     return at_least(-(-needed // 2))

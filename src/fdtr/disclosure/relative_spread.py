@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fdtr.algebra.schur import present
 from fdtr.disclosure.blocks import Unit, describe
 from fdtr.disclosure.common_repairs import CommonRepairs
-from fdtr.disclosure.masked_counts import CountLayout, SiteCounts, actions_of, at_least
+from fdtr.disclosure.masked_counts import CountLayout, SiteCounts, actions_of, at_least, in_fives
 from fdtr.disclosure.patient_evidence import image, residual_columns
 from fdtr.disclosure.rules import Verdict, largest_share
 from fdtr.disclosure.variance_moments import MOMENTS, MOST_VARIED, least_left, octaves
@@ -75,7 +75,7 @@ def strengths(
     h, schur = plan.number, plan.summarize().schur[0]
     for unit in layout.design.units:
         place = layout.spread_at(unit)
-        n, variance = layout.patients_counted(own, h, unit), int(own.variances[(h, *place)])
+        n, variance = int(own.patients[h, actions_of(unit)].sum()), int(own.variances[(h, *place)])
         others = np.array(common.spread[h][place[0]][place[1]]) - own.spread[(h, *place)]
         if n and variance and others[0] and present(unit.directions, schur).shape[1]:
             largest = sum(common.largest[h][actions_of(unit)])
@@ -148,11 +148,15 @@ def _told_apart(plan: StepPlan, blocks: dict[int | None, tuple[float, Unit]]) ->
 
 
 def own_share(plan: StepPlan, together: CommonRepairs) -> Array:
-    """n_a/N of each row's block, (n,): patients of the site beside those of a secure sum, both as they are counted."""
+    """n_a/N of each row's block, (n,): all patients of the site, whose sums leave with all, beside those of the others.
+
+    N counts the others up to a cap, as they do.
+    """
     shares = np.ones(len(plan.weights))
     everybody = together.left[plan.number] if together.left else (0,) * plan.features.n_actions
     for block in plan.blocks:
         actions = plan.kept_actions if block is None else [block]
-        n = sum(min(plan.patients(action), together.most) for action in actions)
-        shares[plan.rows_of(block)] = n / max(sum(everybody[action] for action in actions), n, 1)
+        patients = [plan.patients(action) for action in actions]
+        others = sum(everybody[action] for action in actions) - sum(in_fives(min(n, together.most)) for n in patients)
+        shares[plan.rows_of(block)] = sum(patients) / max(sum(patients) + others, sum(patients), 1)
     return shares

@@ -65,13 +65,14 @@ def times_the_rest(moments: Counts, patients: int) -> float:
     return widest / rest if rest > 0 else inf
 
 
-def is_one_sites(moments: Counts, largest: int, subtracted: int) -> bool:
+def is_one_sites(moments: Counts, largest: int, subtracted: int, everybody: int) -> bool:
     """Whether one site may hold almost all that varies: all others vary little, or can be subtracted.
 
-    `largest` are the most patients of one site, `subtracted` the sites that may subtract their parts together. Where
-    nobody tells of a function how it varies, nothing is compared.
+    `largest` are the most patients of one site, `subtracted` the sites that may subtract their parts together, and
+    `everybody` all patients. Small sites rarely tell how a function varies: nothing is concluded of those who do not,
+    unless those who tell hold most patients.
     """
     total = int(moments[0])
-    if not total:
-        return False
-    return total <= subtracted * largest or times_the_rest(moments, largest) > MOST_VARIED
+    if total <= subtracted * largest:
+        return 2 * total > everybody
+    return times_the_rest(moments, largest) > MOST_VARIED
