@@ -7,7 +7,8 @@ less the parts of those who subtract theirs, with V = n v² of the site and V' =
 
 which is n/N of e where all vary alike, as rule NUMBERS takes it to be. If it is more, and the steps of a patient add up
 to more than NUMBERS allows, all rows of the site count λ times as much at a step, and r becomes λ² r. Steps that tell
-most become smaller first, and none by more than makes its patients as well hidden as others'.
+most become smaller first, and none by more than makes its patients as well hidden as others', or by more than
+LEAST_SCALE, as others rely on them: what would need more is taken out by all sites (`common_repairs`).
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.disclosure.masked_counts import CountLayout, SiteCounts, actions_of, at_least, in_fives
 from fdtr.disclosure.patient_evidence import image, residual_columns
 from fdtr.disclosure.rules import Verdict, largest_share
-from fdtr.disclosure.variance_moments import MOMENTS, MOST_VARIED, least_left, octaves
+from fdtr.disclosure.variance_moments import LEAST_SCALE, MOMENTS, least_left, octaves
 from fdtr.disclosure.weighted_step import StepPlan
 
 Array = NDArray[np.float64]
@@ -100,7 +101,7 @@ def vary_as_others(plans: Sequence[StepPlan], own: SiteCounts, common: CommonRep
         over = _shown(ratio) * told > most
         if over.any():
             part = most[over] / told[over]
-            plan.scale = sqrt(max(float((part / ((1.0 - part) * ratio[over])).min()), MOST_VARIED**-2))
+            plan.scale = sqrt(max(float((part / ((1.0 - part) * ratio[over])).min()), LEAST_SCALE**2))
             verdicts.append(_told_apart(plan, blocks))
         plan.shown = _shown(ratio * plan.scale**2)
     return verdicts

@@ -21,6 +21,9 @@ MOST_VARIANCE = 2**20
 MOST_VARIED = 32.0
 """A function is taken out where one site may vary this many times more than all others."""
 
+LEAST_SCALE = 1 / 2
+"""Rows of a site count at least this much, as others rely on them; more is taken out by all sites."""
+
 _UNIT = 1e-5
 _STEPS_IN_OCTAVE = 4
 
@@ -63,6 +66,27 @@ def times_the_rest(moments: Counts, patients: int) -> float:
     widest = mean + sqrt(spread * (total - patients) / patients)
     rest = (first - patients * widest) / (total - patients)
     return widest / rest if rest > 0 else inf
+
+
+def least_hidden(moments: Counts, largest: int, subtracted: int) -> float:
+    """How many times less than by others alike a patient is hidden, at most, whose site lets its rows count least.
+
+    This is (λ v)²/v'² or 1, with the widest v of a site of `largest` patients, and v' the others' root mean square
+    without `subtracted` more of such sites. Where those who tell are too few for that, v' is their mean.
+
+    >>> least_hidden(np.array([400, 4000, 40000]), 100, 1), least_hidden(np.zeros(3, np.int64), 100, 1)
+    (1.0, 1.0)
+    """
+    total, first, second = map(float, moments)
+    if not first or total <= subtracted * largest or total <= largest:
+        return 1.0
+    ratio, rest = times_the_rest(moments, largest), total - (1 + subtracted) * largest
+    if rest > 0:
+        mean = first / total
+        widest = mean + sqrt(max(second / total - mean * mean, 0.0) * (total - largest) / largest)
+        left = least_left(moments, (1 + subtracted) * largest) / rest
+        ratio = widest / sqrt(left) if left > 0 else inf
+    return max(1.0, (LEAST_SCALE * ratio) ** 2)
 
 
 def is_one_sites(moments: Counts, largest: int, subtracted: int, everybody: int) -> bool:
