@@ -10,6 +10,7 @@ from fdtr.disclosure.relative_spread import own_share, strengths
 from fdtr.disclosure.rule_once import drawn
 from fdtr.disclosure.variance_moments import is_one_sites, least_left, times_the_rest
 from fdtr.disclosure.weighted_step import StepPlan
+from fdtr.errors import ProtocolViolation
 from fdtr.exchange.release import describe_message
 from fdtr.site.fitting import fit_message
 from fdtr.site.rows import read_trajectories
@@ -276,3 +277,14 @@ def test_a_site_larger_than_the_cap_knows_how_little_the_others_hide_it():
     assert most < 240 / 3
     np.testing.assert_allclose(own_share(plan, common), 1000 / (1000 + 2 * most))
     assert min(ratios(study, tables[0], counts[0], common).values()) > 0.5 * 1000 / (2 * most)
+
+
+def test_totals_in_which_more_patients_tell_a_variance_than_there_are_are_refused():
+    study = study_of(TWO)
+    layout = study.count_layout
+    counts = [count_message(study, around_half(study, 0.5, seed=k)) for k in range(3)]
+    words = sum(layout.encode(site, lambda n: b"\1" * n) for site in counts)
+    assert layout.decode(words, 3).spread[0, 0, 0, 0] == 3 * layout.most_patients
+    words[-3 * 3 * len(layout.functions)] += np.uint64(5)
+    with pytest.raises(ProtocolViolation, match="not those that 3 sites can have"):
+        layout.decode(words, 3)

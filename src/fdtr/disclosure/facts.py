@@ -253,7 +253,7 @@ def count_pairs(
     """
     looked = range(features.n_functions) if columns is None else columns
     categorical = _reference_blocks(features, looked) if references else []
-    middle = _middles(step, features, groups, cells, nearly=references)
+    middle = _middles(step, features, groups, cells, looked if references else ())
     two = ~np.isnan(middle)
     indicators = [[*((j,) for j in looked if of_group[j]), *map(_functions, categorical)] for of_group in two]
     n_columns = [int(of_group[list(looked)].sum()) for of_group in two]  # the indicators after these are references
@@ -291,15 +291,15 @@ def count_pairs(
     return pairs
 
 
-def _middles(step: Step, features: FeatureMap, groups: NDArray[np.intp], cells: Cells, nearly: bool) -> Array:
+def _middles(step: Step, features: FeatureMap, groups: NDArray[np.intp], cells: Cells, nearly: Sequence[int]) -> Array:
     """Between which values each column of ψ has two within a group, (G, m); NaN where it has not.
 
-    With `nearly`, columns count of which almost all values of all patients are near one of two.
+    Of the rows of ψ in `nearly` those count of which almost all values of all patients are near one of two.
     """
     middle = np.full(cells.low.shape, np.nan)
     middle[cells.binary] = (cells.low[cells.binary] + cells.high[cells.binary]) / 2
-    several = (cells.high > cells.low) & ~cells.binary
-    if not nearly or not several.any():
+    several = (cells.high > cells.low) & ~cells.binary & np.isin(np.arange(features.n_functions), nearly)
+    if not several.any():
         return middle
     n_groups, m = cells.low.shape
     low, width = np.zeros((n_groups, m)), np.ones((n_groups, m))

@@ -183,6 +183,9 @@ class CountLayout:
             for kind in _KINDS
         ]
         wrong += [bool((part < 0).any() or (part > n_sites * most).any()) for part, most in self._most_spread(spread)]
+        for unit in self.design.units:  # only patients who are counted tell a variance
+            place, everybody = self.spread_at(unit), totals["patients"][:, actions_of(unit)].sum(axis=1)
+            wrong.append(bool((spread[:, place[0], place[1], 0] > everybody).any()))
         if any(wrong):
             raise ProtocolViolation(
                 f"The totals of counts are not those that {n_sites} sites can have: a message, a mask or an opening is "

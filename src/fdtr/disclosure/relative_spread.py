@@ -40,30 +40,35 @@ def spread_of(plan: StepPlan, layout: CountLayout, counts: SiteCounts) -> tuple[
     schur, few = plan.summarize().schur[0], at_least(plan.rules.min_cell)
     variances = np.zeros((plan.features.n_actions, len(layout.functions)), np.int64)
     moments = np.zeros((*variances.shape, MOMENTS), np.int64)
-    for unit in layout.design.units if plan.blocks else ():
+    units = [unit for unit in layout.design.units if plan.blocks and present(unit.directions, schur).shape[1]]
+    for unit, makers in zip(units, _makers(plan, units), strict=True):
         place, columns = layout.spread_at(unit), present(unit.directions, schur)
-        if not columns.shape[1]:
-            continue
         n = int(plan.cells.n[actions_of(unit)].sum()) if len(plan.cells.n) > 1 else int(plan.cells.n[0])
         variances[place] = octaves(float(np.trace(columns.T @ schur @ columns)) / max(n, 1))
         cells = int(counts.cells[plan.number, actions_of(unit), place[1]].sum())
-        if min(cells, _makers(plan, unit)) >= few:  # a variance that fewer make would show theirs
+        if min(cells, makers) >= few:  # a variance that fewer make would show theirs
             patients, variance = layout.patients_counted(counts, plan.number, unit), int(variances[place])
             moments[place] = [patients * variance**k for k in range(MOMENTS)] if variance else 0
     return variances, moments
 
 
-def _makers(plan: StepPlan, unit: Unit) -> int:
-    """How many patients make the variance of a function, and have another value than the most common one."""
-    actions = np.arange(plan.features.n_actions)[actions_of(unit)]
-    heavy = np.isin(plan.actions, actions) & (plan.weights >= (1.0 - plan.rules.jitter) / 2)
-    if not heavy.any():
-        return 0
-    parts = plan.weights[heavy] * (image(plan, residual_columns(plan, [unit]))[:, heavy] ** 2).sum(axis=0)
-    row = np.zeros((len(plan.features.embeddings), 1, plan.features.n_functions))
-    row[:, 0, unit.functions[0]] = 1.0
-    times = np.unique(image(plan, row)[0, heavy], return_counts=True)[1]
-    return min(int(np.sum(parts >= _MAKES * parts.max())), int(times.sum() - times.max()))
+def _makers(plan: StepPlan, units: Sequence[Unit]) -> list[int]:
+    """How many patients make the variance of each unit, and have another value than the most common one."""
+    if not units:
+        return []
+    squares = image(plan, residual_columns(plan, units)) ** 2
+    functions = sorted({unit.functions[0] for unit in units})
+    psi = np.concatenate([plan.features.psi(chunk.states)[functions] for chunk in plan.step.chunks()], axis=1)
+    heavy = plan.weights >= (1.0 - plan.rules.jitter) / 2
+    ends = np.cumsum([unit.directions.shape[1] for unit in units])
+    makers = []
+    for unit, end in zip(units, ends, strict=True):
+        there = heavy & np.isin(plan.actions, np.arange(plan.features.n_actions)[actions_of(unit)])
+        parts = plan.weights[there] * squares[end - unit.directions.shape[1] : end, there].sum(axis=0)
+        times = np.unique(psi[functions.index(unit.functions[0]), there], return_counts=True)[1]
+        most = parts.max(initial=0.0)
+        makers.append(min(int(np.sum(parts >= _MAKES * most)), int(times.sum() - times.max(initial=0))))
+    return makers
 
 
 def strengths(
