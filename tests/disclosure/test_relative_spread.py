@@ -288,3 +288,12 @@ def test_totals_in_which_more_patients_tell_a_variance_than_there_are_are_refuse
     words[-3 * 3 * len(layout.functions)] += np.uint64(5)
     with pytest.raises(ProtocolViolation, match="not those that 3 sites can have"):
         layout.decode(words, 3)
+
+
+@pytest.mark.parametrize(("low", "high", "far"), [(0.1, 0.3, 1.0), (0.010, 0.0115, 1.0), (0.2, 0.201, 0.9)])
+def test_two_values_that_are_close_are_found_beside_a_patient_who_is_far_out(low, high, far):
+    study, position = study_of(TWO), np.arange(900) // 3
+    u = np.where(position % 2 == 0, low, high)
+    u[:3] = far
+    v = ((position % 2 == 0) & (position < 10)) | ((position % 2 == 1) & (position % 4 < 2))
+    assert count_message(study, site_of(study, 900, u=u, v=v * 1.0)).pairs[0, 0].any()
