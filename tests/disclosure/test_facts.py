@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from fdtr.algebra.schur import leverage_map
 from fdtr.disclosure import judge
-from fdtr.disclosure.facts import _middle, count_cells, count_pairs, measure
+from fdtr.disclosure.facts import count_cells, count_pairs, measure
+from fdtr.disclosure.two_values import middle_of
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import read_trajectories
 from random_tables import make_sites, make_study, make_table
@@ -201,9 +202,9 @@ def test_few_values_of_a_continuous_column_are_not_taken_for_two(n):
     rng = np.random.default_rng(n)
     columns = {"normal": rng.standard_normal((200, n)), "uniform": rng.random((200, n))}
     for values in columns.values():
-        assert np.isnan([_middle(np.histogram(row, 500)[0]) for row in values]).mean() >= 0.99
+        assert np.isnan([middle_of(np.histogram(row, 500)[0]) for row in values]).mean() >= 0.99
     nearly = np.repeat([0.0, 1.0], [n - n // 2, n // 2]) + rng.normal(0, 0.01, n)
-    assert _middle(np.histogram(nearly, 500)[0]) == pytest.approx(250, abs=10)
+    assert middle_of(np.histogram(nearly, 500)[0]) == pytest.approx(250, abs=10)
 
 
 def pairs_of(u, v):

@@ -570,7 +570,10 @@ def found_in_a_total(repetitions, wide, alike=False, horizon=5, n_sites=9, n=100
                 if inside and not k:
                     states[:, 0, 0], taken[:, 0] = 0.95, 0
                 tables.append(rows_of(study, states, taken, rewards, site=f"{repetition}{'abcdefghi'[k]}"))
-            common = study.combine_counts([count_message(study, table) for table in tables])
+            counts = [count_message(study, table) for table in tables]
+            if alike:
+                counts = [replace(site, spread=np.zeros_like(site.spread)) for site in counts]
+            common = study.combine_counts(counts)
             common = replace(common, spread=()) if alike else common
             total = combine([summarize(study, table, common=common).summary for table in tables[:-1]])
             numbers[inside].append(sum(message_numbers(study, total, h)[0] for h in range(horizon)))
@@ -585,7 +588,7 @@ def test_a_patient_who_is_far_out_is_hidden_in_a_total_of_sites_that_vary_less(w
     Far out at five steps, at a site with three times the others' standard deviation; the attacker's may be as large.
     """
     assert found_in_a_total(25, wide, alike=True) > 0.85
-    assert found_in_a_total(25, wide) <= 0.82
+    assert 0.18 <= found_in_a_total(25, wide) <= 0.82  # at most steps all sites take the column out
 
 
 @pytest.mark.slow

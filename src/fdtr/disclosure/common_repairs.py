@@ -20,7 +20,7 @@ import numpy as np
 from fdtr.disclosure.blocks import Design, Unit, describe, in_most
 from fdtr.disclosure.masked_counts import CountLayout, TotalCounts, actions_of, at_least
 from fdtr.disclosure.rules import Rules, largest_share, numbers_told, outcomes_for, patients_for
-from fdtr.disclosure.variance_moments import is_one_sites
+from fdtr.disclosure.variance_moments import is_one_sites, least_hidden
 from fdtr.features import FeatureMap
 
 
@@ -81,6 +81,7 @@ class _StepCounts:
     absorbed: list[tuple[int | None, tuple[int, ...]]] = field(default_factory=list)
     closed: set[int] = field(default_factory=set)
     withheld: bool = False
+    unevenness: dict[tuple[int | None, tuple[int, ...]], float] = field(default_factory=dict)
 
     @cached_property
     def used(self) -> tuple[int, ...]:
@@ -214,8 +215,9 @@ class _StepCounts:
         """Take out functions of which one site tells almost all that varies: the others hide nobody of that site."""
         for unit in self.layout.design.units:
             moments = self.counts.spread[(self.number, *self.layout.spread_at(unit))]
-            most = int(self.counts.largest["patients"][self.number, actions_of(unit)].sum())
-            if is_one_sites(moments, most, self.subtracted):
+            kinds = (self.counts.largest, self.counts.totals)
+            most, everybody = (int(kind["patients"][self.number, actions_of(unit)].sum()) for kind in kinds)
+            if is_one_sites(moments, most, self.subtracted, everybody):
                 for same in self.design.units:
                     if same.functions == unit.functions and (unit.action is None or same.action in (unit.action, None)):
                         self._absorb(same)
@@ -237,7 +239,7 @@ class _StepCounts:
         return bool(units)
 
     def share(self, block: int | None) -> float:
-        """p/n_a of a block, n_a being patients whom nobody can subtract."""
+        """p/n_a of a block, n_a being patients whom nobody can subtract, and more where sites are not alike."""
         last = self.number == self.layout.horizon - 1
         share = numbers_told(self.rank(block), last) / max(self.patients(block), 1)
         if self.design.partly:
@@ -245,7 +247,30 @@ class _StepCounts:
         if self.design.separable:  # what can be told of one action, where it is more
             apart = numbers_told(self._functions_left(), last)
             share = max([share, *(apart / max(self.left("patients", action), 1) for action in self.open)])
-        return share
+        return share * max((self.uneven(unit) for unit in self._shown_in(block)), default=1.0)
+
+    def _shown_in(self, block: int | None) -> list[Unit]:
+        return [unit for unit in self.units(None) if block is None or unit.action in (block, None)]
+
+    def uneven(self, unit: Unit) -> float:
+        """How many times less than by sites alike a patient is hidden in a unit, where rows count least."""
+        if (unit.action, unit.functions) not in self.unevenness:
+            found = []
+            for same in self.layout.design.units:
+                if same.functions == unit.functions and (same.action is None or unit.action in (same.action, None)):
+                    moments = self.counts.spread[(self.number, *self.layout.spread_at(same))]
+                    most = int(self.counts.largest["patients"][self.number, actions_of(same)].sum())
+                    found.append(least_hidden(moments, most, self.subtracted))
+            self.unevenness[unit.action, unit.functions] = max(found, default=1.0)
+        return self.unevenness[unit.action, unit.functions]
+
+    def take_out_most_uneven(self, block: int | None) -> bool:
+        """Take out the unit of a block that hides a patient least; whether sites are not alike in any."""
+        unit = max(self._shown_in(block), key=self.uneven, default=None)
+        if unit is None or self.uneven(unit) <= 1:
+            return False
+        self._absorb(unit)
+        return True
 
     def close_emptied(self) -> None:
         """Close blocks of which nothing is left, and withhold a step of too few patients or sites."""
@@ -270,8 +295,11 @@ def _hold_numbers(steps: list[_StepCounts], rules: Rules) -> None:
             return
         number = int(np.argmax(shares))
         place, step = worst[number], steps[number]
-        if place is None or not (step.take_out_last(place[1]) or step.take_out_last(None)):
+        if place is None:
             step.withheld = True
+            continue
+        uneven = step.take_out_most_uneven(place[1])
+        step.withheld = not (uneven or step.take_out_last(place[1]) or step.take_out_last(None))
 
 
 def _first(place: tuple[float, int | None]) -> float:

@@ -10,6 +10,7 @@ from fdtr.algebra.pessimism import LowerBound
 from fdtr.algebra.schur import eliminate, leverage_map, project, whiten
 from fdtr.algebra.threads import for_chunks, one_blas_thread, rows_in_cache
 from fdtr.disclosure.rules import Bounds, Rules, Smallest, StepFacts
+from fdtr.disclosure.two_values import BINS, FAR_OUT, middle_of
 from fdtr.features import FeatureMap
 from fdtr.features.bases import Categorical
 from fdtr.features.mapping import Block
@@ -19,15 +20,6 @@ from fdtr.trajectories import Chunk, Step, Trajectories
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
-
-_NEAR, _ALMOST_ALL = 0.1, 0.8
-"""A column has two values if this share on each side is nearer to one of two values than a tenth of their distance."""
-
-_FEWEST = 2
-"""One value by itself is not a side."""
-
-_BINS, _FAR_OUT = 500, 10
-"""Of how many bins the two values are looked for, and how many patients, at most a tenth, may be far out at an end."""
 
 
 def measure(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules) -> list[StepFacts]:
@@ -253,7 +245,7 @@ def count_pairs(
     """
     looked = range(features.n_functions) if columns is None else columns
     categorical = _reference_blocks(features, looked) if references else []
-    middle = _middles(step, features, groups, cells, nearly=references)
+    middle = _middles(step, features, groups, cells, looked if references else ())
     two = ~np.isnan(middle)
     indicators = [[*((j,) for j in looked if of_group[j]), *map(_functions, categorical)] for of_group in two]
     n_columns = [int(of_group[list(looked)].sum()) for of_group in two]  # the indicators after these are references
@@ -291,28 +283,51 @@ def count_pairs(
     return pairs
 
 
-def _middles(step: Step, features: FeatureMap, groups: NDArray[np.intp], cells: Cells, nearly: bool) -> Array:
+def _middles(step: Step, features: FeatureMap, groups: NDArray[np.intp], cells: Cells, nearly: Sequence[int]) -> Array:
     """Between which values each column of ψ has two within a group, (G, m); NaN where it has not.
 
-    With `nearly`, columns count of which almost all values of all patients are near one of two.
+    Of the rows of ψ in `nearly` those count of which almost all values of all patients are near one of two.
     """
     middle = np.full(cells.low.shape, np.nan)
     middle[cells.binary] = (cells.low[cells.binary] + cells.high[cells.binary]) / 2
-    several = (cells.high > cells.low) & ~cells.binary
-    if not nearly or not several.any():
+    several = (cells.high > cells.low) & ~cells.binary & np.isin(np.arange(features.n_functions), nearly)
+    if not several.any():
         return middle
     n_groups, m = cells.low.shape
     low, width = np.zeros((n_groups, m)), np.ones((n_groups, m))
     low[several], width[several] = cells.low[several], (cells.high - cells.low)[several]
-    times = np.zeros((n_groups, m, _BINS), np.int64)
+    for _ in range(2):
+        times = _histograms(step, features, groups, several, low, width)
+        for group, column in zip(*np.nonzero(several), strict=True):
+            counts, bins = times[group, column], width[group, column] / BINS
+            middle[group, column] = low[group, column] + (middle_of(counts) + 0.5) * bins
+            around = counts[:-1] + counts[1:]
+            few = counts.sum() - around.max() <= min(FAR_OUT, counts.sum() // 10)
+            several[group, column] = few and np.isnan(middle[group, column])  # look closer, without who is far out
+            if several[group, column]:
+                low[group, column] += int(around.argmax()) * bins
+                width[group, column] = 2 * bins
+        if not several.any():
+            break
+    return middle
+
+
+def _histograms(
+    step: Step, features: FeatureMap, groups: NDArray[np.intp], columns: NDArray[np.bool_], low: Array, width: Array
+) -> Counts:
+    """Numbers of values in bins from `low` on, (G, m, bins), of those within `width`; of some `columns` (G, m)."""
+    n_groups, m = low.shape
+    times = np.zeros((n_groups, m, BINS), np.int64)
 
     def count(chunk: Chunk) -> list[tuple[int, Counts]]:
         counts = []
         for group, psi in _grouped(features.psi(chunk.states), groups[chunk.actions], n_groups):
-            looked = np.flatnonzero(several[group])
+            looked = np.flatnonzero(columns[group])
             share = (psi[looked] - low[group, looked, None]) / width[group, looked, None]
-            bins = np.minimum((share * _BINS).astype(np.intp), _BINS - 1) + _BINS * looked[:, None]
-            counts.append((group, np.bincount(bins.ravel(), minlength=m * _BINS).reshape(m, _BINS)))
+            inside = (share >= 0) & (share <= 1)
+            places = np.where(inside, share * BINS, 0).astype(np.intp)
+            bins = np.minimum(places, BINS - 1) + BINS * looked[:, None]
+            counts.append((group, np.bincount(bins[inside], minlength=m * BINS).reshape(m, BINS)))
         return counts
 
     def add(counts: list[tuple[int, Counts]]) -> None:
@@ -320,55 +335,7 @@ def _middles(step: Step, features: FeatureMap, groups: NDArray[np.intp], cells: 
             times[group] += part
 
     for_chunks(count, add, step.chunks(rows_in_cache(features.n_functions)))
-    for group, column in zip(*np.nonzero(several), strict=True):
-        share = (_middle(times[group, column]) + 0.5) / _BINS
-        middle[group, column] = low[group, column] + share * width[group, column]
-    return middle
-
-
-def _middle(times: Counts) -> float:
-    """The middle between the two bins that almost all values are near; `times` are numbers of values in bins.
-
-    NaN without such two. Tried are the means that leave the least variance, with and without those who are far out at
-    an end, and the most common bins: a few other values hide neither a rare trait nor a frequent one.
-
-    >>> _middle(np.array([60, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 40])), _middle(np.full(20, 5))
-    (5.5, nan)
-    """
-    n = int(times.sum())
-    ends, far_out = np.cumsum(times), min(_FAR_OUT, n // 10)
-    inner: Counts = np.diff(np.clip(ends, far_out, n - far_out), prepend=far_out).astype(np.int64)
-    first = int(times.argmax())
-    apart = np.abs(np.arange(len(times)) - first) > 1
-    tried = [_two_means(times), _two_means(inner), (first, int(np.where(apart, times, 0).argmax()))]
-    for pair, counts in zip(tried, (times, inner, times), strict=True):
-        if pair is not None and _near_two(counts, min(pair), max(pair)):
-            return sum(pair) / 2
-    return float("nan")
-
-
-def _two_means(times: Counts) -> tuple[int, int] | None:
-    """The medians of the two parts of a histogram that leave the least variance."""
-    used = np.flatnonzero(times)
-    if len(used) < 2:
-        return None
-    counts, sums = np.cumsum(times[used])[:-1], np.cumsum(times[used] * used)
-    n, rest = int(times.sum()), int(times.sum()) - counts
-    gap = (sums[-1] - sums[:-1]) / rest - sums[:-1] / counts
-    cut = int(np.argmax(gap**2 * counts * rest))
-    low = used[np.searchsorted(np.cumsum(times[used]), counts[cut] / 2)]
-    high = used[np.searchsorted(np.cumsum(times[used]), (n + counts[cut]) / 2)]
-    return int(low), int(high)
-
-
-def _near_two(times: Counts, low: int, high: int) -> bool:
-    """Whether almost all of a histogram on each side of the middle of two bins is near one of them."""
-    bins, reach = np.arange(len(times)), max(_NEAR * (high - low), 1.0)
-    for own, other in ((low, high), (high, low)):
-        side = np.abs(bins - own) < np.abs(bins - other)
-        if times[side & (np.abs(bins - own) <= reach)].sum() < max(_ALMOST_ALL * times[side].sum(), _FEWEST):
-            return False
-    return high > low
+    return times
 
 
 def count_references(

@@ -183,6 +183,9 @@ class CountLayout:
             for kind in _KINDS
         ]
         wrong += [bool((part < 0).any() or (part > n_sites * most).any()) for part, most in self._most_spread(spread)]
+        for unit in self.design.units:  # only patients who are counted tell a variance
+            place, everybody = self.spread_at(unit), totals["patients"][:, actions_of(unit)].sum(axis=1)
+            wrong.append(bool((spread[:, place[0], place[1], 0] > everybody).any()))
         if any(wrong):
             raise ProtocolViolation(
                 f"The totals of counts are not those that {n_sites} sites can have: a message, a mask or an opening is "
@@ -225,6 +228,15 @@ def at_least(needed: int) -> int:
     15
     """
     return -(-needed // ROUNDED_TO) * ROUNDED_TO
+
+
+def in_fives(count: int) -> int:
+    """A count rounded down to a multiple of five.
+
+    >>> in_fives(14)
+    10
+    """
+    return count // ROUNDED_TO * ROUNDED_TO
 
 
 def _half(needed: int) -> int:

@@ -7,7 +7,8 @@ less the parts of those who subtract theirs, with V = n v² of the site and V' =
 
 which is n/N of e where all vary alike, as rule NUMBERS takes it to be. If it is more, and the steps of a patient add up
 to more than NUMBERS allows, all rows of the site count λ times as much at a step, and r becomes λ² r. Steps that tell
-most become smaller first, and none by more than makes its patients as well hidden as others'.
+most become smaller first, and none by more than makes its patients as well hidden as others', or by more than
+LEAST_SCALE, as others rely on them: what would need more is taken out by all sites (`common_repairs`).
 """
 
 from collections.abc import Sequence
@@ -19,10 +20,10 @@ from numpy.typing import NDArray
 from fdtr.algebra.schur import present
 from fdtr.disclosure.blocks import Unit, describe
 from fdtr.disclosure.common_repairs import CommonRepairs
-from fdtr.disclosure.masked_counts import CountLayout, SiteCounts, actions_of, at_least
+from fdtr.disclosure.masked_counts import CountLayout, SiteCounts, actions_of, at_least, in_fives
 from fdtr.disclosure.patient_evidence import image, residual_columns
 from fdtr.disclosure.rules import Verdict, largest_share
-from fdtr.disclosure.variance_moments import MOMENTS, MOST_VARIED, least_left, octaves
+from fdtr.disclosure.variance_moments import LEAST_SCALE, MOMENTS, least_left, octaves
 from fdtr.disclosure.weighted_step import StepPlan
 
 Array = NDArray[np.float64]
@@ -39,30 +40,35 @@ def spread_of(plan: StepPlan, layout: CountLayout, counts: SiteCounts) -> tuple[
     schur, few = plan.summarize().schur[0], at_least(plan.rules.min_cell)
     variances = np.zeros((plan.features.n_actions, len(layout.functions)), np.int64)
     moments = np.zeros((*variances.shape, MOMENTS), np.int64)
-    for unit in layout.design.units if plan.blocks else ():
+    units = [unit for unit in layout.design.units if plan.blocks and present(unit.directions, schur).shape[1]]
+    for unit, makers in zip(units, _makers(plan, units), strict=True):
         place, columns = layout.spread_at(unit), present(unit.directions, schur)
-        if not columns.shape[1]:
-            continue
         n = int(plan.cells.n[actions_of(unit)].sum()) if len(plan.cells.n) > 1 else int(plan.cells.n[0])
         variances[place] = octaves(float(np.trace(columns.T @ schur @ columns)) / max(n, 1))
         cells = int(counts.cells[plan.number, actions_of(unit), place[1]].sum())
-        if min(cells, _makers(plan, unit)) >= few:  # a variance that fewer make would show theirs
+        if min(cells, makers) >= few:  # a variance that fewer make would show theirs
             patients, variance = layout.patients_counted(counts, plan.number, unit), int(variances[place])
             moments[place] = [patients * variance**k for k in range(MOMENTS)] if variance else 0
     return variances, moments
 
 
-def _makers(plan: StepPlan, unit: Unit) -> int:
-    """How many patients make the variance of a function, and have another value than the most common one."""
-    actions = np.arange(plan.features.n_actions)[actions_of(unit)]
-    heavy = np.isin(plan.actions, actions) & (plan.weights >= (1.0 - plan.rules.jitter) / 2)
-    if not heavy.any():
-        return 0
-    parts = plan.weights[heavy] * (image(plan, residual_columns(plan, [unit]))[:, heavy] ** 2).sum(axis=0)
-    row = np.zeros((len(plan.features.embeddings), 1, plan.features.n_functions))
-    row[:, 0, unit.functions[0]] = 1.0
-    times = np.unique(image(plan, row)[0, heavy], return_counts=True)[1]
-    return min(int(np.sum(parts >= _MAKES * parts.max())), int(times.sum() - times.max()))
+def _makers(plan: StepPlan, units: Sequence[Unit]) -> list[int]:
+    """How many patients make the variance of each unit, and have another value than the most common one."""
+    if not units:
+        return []
+    squares = image(plan, residual_columns(plan, units)) ** 2
+    functions = sorted({unit.functions[0] for unit in units})
+    psi = np.concatenate([plan.features.psi(chunk.states)[functions] for chunk in plan.step.chunks()], axis=1)
+    heavy = plan.weights >= (1.0 - plan.rules.jitter) / 2
+    ends = np.cumsum([unit.directions.shape[1] for unit in units])
+    makers = []
+    for unit, end in zip(units, ends, strict=True):
+        there = heavy & np.isin(plan.actions, np.arange(plan.features.n_actions)[actions_of(unit)])
+        parts = plan.weights[there] * squares[end - unit.directions.shape[1] : end, there].sum(axis=0)
+        times = np.unique(psi[functions.index(unit.functions[0]), there], return_counts=True)[1]
+        most = parts.max(initial=0.0)
+        makers.append(min(int(np.sum(parts >= _MAKES * most)), int(times.sum() - times.max(initial=0))))
+    return makers
 
 
 def strengths(
@@ -75,7 +81,7 @@ def strengths(
     h, schur = plan.number, plan.summarize().schur[0]
     for unit in layout.design.units:
         place = layout.spread_at(unit)
-        n, variance = layout.patients_counted(own, h, unit), int(own.variances[(h, *place)])
+        n, variance = int(own.patients[h, actions_of(unit)].sum()), int(own.variances[(h, *place)])
         others = np.array(common.spread[h][place[0]][place[1]]) - own.spread[(h, *place)]
         if n and variance and others[0] and present(unit.directions, schur).shape[1]:
             largest = sum(common.largest[h][actions_of(unit)])
@@ -100,7 +106,7 @@ def vary_as_others(plans: Sequence[StepPlan], own: SiteCounts, common: CommonRep
         over = _shown(ratio) * told > most
         if over.any():
             part = most[over] / told[over]
-            plan.scale = sqrt(max(float((part / ((1.0 - part) * ratio[over])).min()), MOST_VARIED**-2))
+            plan.scale = sqrt(max(float((part / ((1.0 - part) * ratio[over])).min()), LEAST_SCALE**2))
             verdicts.append(_told_apart(plan, blocks))
         plan.shown = _shown(ratio * plan.scale**2)
     return verdicts
@@ -148,11 +154,15 @@ def _told_apart(plan: StepPlan, blocks: dict[int | None, tuple[float, Unit]]) ->
 
 
 def own_share(plan: StepPlan, together: CommonRepairs) -> Array:
-    """n_a/N of each row's block, (n,): patients of the site beside those of a secure sum, both as they are counted."""
+    """n_a/N of each row's block, (n,): all patients of the site, whose sums leave with all, beside those of the others.
+
+    N counts the others up to a cap, as they do.
+    """
     shares = np.ones(len(plan.weights))
     everybody = together.left[plan.number] if together.left else (0,) * plan.features.n_actions
     for block in plan.blocks:
         actions = plan.kept_actions if block is None else [block]
-        n = sum(min(plan.patients(action), together.most) for action in actions)
-        shares[plan.rows_of(block)] = n / max(sum(everybody[action] for action in actions), n, 1)
+        patients = [plan.patients(action) for action in actions]
+        others = sum(everybody[action] for action in actions) - sum(in_fives(min(n, together.most)) for n in patients)
+        shares[plan.rows_of(block)] = sum(patients) / max(sum(patients) + others, sum(patients), 1)
     return shares

@@ -21,6 +21,9 @@ MOST_VARIANCE = 2**20
 MOST_VARIED = 32.0
 """A function is taken out where one site may vary this many times more than all others."""
 
+LEAST_SCALE = 1 / 2
+"""Rows of a site count at least this much, as others rely on them; more is taken out by all sites."""
+
 _UNIT = 1e-5
 _STEPS_IN_OCTAVE = 4
 
@@ -65,13 +68,35 @@ def times_the_rest(moments: Counts, patients: int) -> float:
     return widest / rest if rest > 0 else inf
 
 
-def is_one_sites(moments: Counts, largest: int, subtracted: int) -> bool:
+def least_hidden(moments: Counts, largest: int, subtracted: int) -> float:
+    """How many times less than by others alike a patient is hidden, at most, whose site lets its rows count least.
+
+    This is (λ v)²/v'² or 1, with the widest v of a site of `largest` patients, and v' the others' root mean square
+    without `subtracted` more of such sites. Where those who tell are too few for that, v' is their mean.
+
+    >>> least_hidden(np.array([400, 4000, 40000]), 100, 1), least_hidden(np.zeros(3, np.int64), 100, 1)
+    (1.0, 1.0)
+    """
+    total, first, second = map(float, moments)
+    if not first or total <= subtracted * largest or total <= largest:
+        return 1.0
+    ratio, rest = times_the_rest(moments, largest), total - (1 + subtracted) * largest
+    if rest > 0:
+        mean = first / total
+        widest = mean + sqrt(max(second / total - mean * mean, 0.0) * (total - largest) / largest)
+        left = least_left(moments, (1 + subtracted) * largest) / rest
+        ratio = widest / sqrt(left) if left > 0 else inf
+    return max(1.0, (LEAST_SCALE * ratio) ** 2)
+
+
+def is_one_sites(moments: Counts, largest: int, subtracted: int, everybody: int) -> bool:
     """Whether one site may hold almost all that varies: all others vary little, or can be subtracted.
 
-    `largest` are the most patients of one site, `subtracted` the sites that may subtract their parts together. Where
-    nobody tells of a function how it varies, nothing is compared.
+    `largest` are the most patients of one site, `subtracted` the sites that may subtract their parts together, and
+    `everybody` all patients. Small sites rarely tell how a function varies: nothing is concluded of those who do not,
+    unless those who tell hold most patients.
     """
     total = int(moments[0])
-    if not total:
-        return False
-    return total <= subtracted * largest or times_the_rest(moments, largest) > MOST_VARIED
+    if total <= subtracted * largest:
+        return 2 * total > everybody
+    return times_the_rest(moments, largest) > MOST_VARIED
