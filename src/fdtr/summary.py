@@ -136,15 +136,8 @@ class Sums(_Steps):
         """These sums multiplied by a number, with the same patients."""
         if factor == 1.0:
             return self
-        return replace(
-            self,
-            schur=factor * self.schur,
-            schur_moment=factor * self.schur_moment,
-            schur_reward=factor * self.schur_reward,
-            information=factor * self.information,
-            information_moment=factor * self.information_moment,
-            information_square=factor * self.information_square,
-        )
+        names = ("schur", "schur_moment", "schur_reward", "information", "information_moment", "information_square")
+        return replace(self, **{name: factor * getattr(self, name) for name in names})
 
     def at(self, step: int) -> Self:
         """The sums of one step."""
