@@ -36,7 +36,7 @@ RIDGES = (np.inf, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
 """μ that are tried, on standardised functions: so many rows weigh as much as the wish for a coefficient of 0."""
 
 CRITICAL = 1.645
-"""T beyond this says that the linear model is wrong: a one-sided test of 5%."""
+"""T beyond this says that the linear model is wrong; 5% of a normal distribution lie beyond it."""
 
 _CONSTANT = 1e-9
 

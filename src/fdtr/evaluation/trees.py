@@ -3,7 +3,7 @@
 *Propensities.* A verified value needs right weights where Q is wrong. A decision tree of few leaves on the raw state
 and the step finds thresholds and combinations that a logistic regression on ψ does not. Chances in a leaf are
 frequencies, shrunken towards those of all rows. Both models are cross-fitted, and the one with the larger held-out
-likelihood is taken. Boosted trees did no better in simulations.
+likelihood is taken.
 
 *What the richer Q misses.* Boosted trees, fitted to the other folds, predict the residuals of the richer model
 (`richer_q`). If the predictions g and the held-out residuals e go together, T = mean of Σ_h e_h g_h over its standard

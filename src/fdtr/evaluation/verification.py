@@ -9,9 +9,6 @@ most for what it costs: among states with z > `min_advantage` and b̂ ≥ `min_c
 since a weight π/b̂ has the variance (1 − b̂)/b̂. The threshold is the smallest at which it and all larger ones leave
 weights that are worth `min_share` of the patients at every step, and at which those of advised patients alone are worth
 `min_patients`, which a released gain needs.
-
-Of other rankings z, z √b̂ and advantage · √b̂ kept less of the gain where there are eight treatments (worlds on which the
-rule was designed: `make reproduce WHAT=evaluation`).
 """
 
 from collections.abc import Sequence
