@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from fdtr.algebra.schur import as_own, whiten
 from fdtr.disclosure.blocks import Unit, directions_of
 from fdtr.disclosure.weighted_step import StepPlan
-from fdtr.learners.accumulate import future_values
 
 Array = NDArray[np.float64]
 
@@ -30,13 +29,19 @@ def column_evidence(plan: StepPlan) -> Array:
     spread = _relative_variance(plan)
     evidence = np.zeros(len(plan.weights))
     units = [unit for unit in plan.design.units if unit not in plan.absorbed]
-    squares = image(plan, residual_columns(plan, units)) ** 2
-    owners = [column for unit in units for column in [unit.action] * unit.directions.shape[1]]
-    for block in plan.blocks:
+    maps, owners = residual_columns(plan, units), [unit.action for unit in units for _ in unit.directions.T]
+    shown = {
+        block: [k for k, owner in enumerate(owners) if block is None or owner in (block, None)] for block in plan.blocks
+    }
+    packed = np.zeros((len(maps), max(map(len, shown.values()), default=0), maps.shape[2]))
+    for block, columns in shown.items():  # zeros elsewhere: a row shows only the columns of its own block
+        at = slice(None) if block is None else block
+        packed[at, : len(columns)] = maps[at, columns]
+    squares = image(plan, packed) ** 2
+    for block, columns in shown.items():
         rows = plan.rows_of(block)
-        for square, action in zip(squares, owners, strict=True):
-            if block is None or action in (block, None):
-                evidence[rows] = np.maximum(evidence[rows], _evidence_in(square[rows], plan.weights[rows], spread))
+        for square in squares[: len(columns), rows]:
+            evidence[rows] = np.maximum(evidence[rows], _evidence_in(square, plan.weights[rows], spread))
     return evidence
 
 
@@ -94,7 +99,7 @@ def image(plan: StepPlan, maps: Array) -> Array:
     start = 0
     for chunk in plan.step.chunks():
         psi, stop = plan.features.psi(chunk.states), start + len(chunk.actions)
-        for action in np.unique(chunk.actions):
+        for action in np.flatnonzero(np.bincount(chunk.actions)):
             there = chunk.actions == action
             images[:, start + np.flatnonzero(there)] = maps[action] @ psi[:, there]
         start = stop
@@ -107,11 +112,5 @@ def _residuals(plan: StepPlan) -> Array:
     inverse = whiten(gram).matrix
     theta = inverse @ (inverse.T @ np.column_stack([reward_moment, moment]))
     fitted = image(plan, theta.T @ plan.features.embeddings)
-    outcomes, start = np.zeros((2, len(plan.weights))), 0
-    for chunk in plan.step.chunks():
-        part = slice(start, start + len(chunk.actions))
-        outcomes[0, part] = chunk.rewards
-        following = future_values(chunk, plan.features, [plan.following], out=np.empty((1, len(chunk.actions))))
-        outcomes[1, part] = chunk.rewards + following[0]
-        start = part.stop
-    return outcomes - fitted
+    rewards, following = plan.rewards_and_values
+    return np.stack([rewards, rewards + following]) - fitted

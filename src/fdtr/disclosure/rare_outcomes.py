@@ -20,7 +20,6 @@ from fdtr.algebra.schur import whiten
 from fdtr.disclosure.patient_evidence import image
 from fdtr.disclosure.rules import counted, outcomes_for
 from fdtr.disclosure.weighted_step import StepPlan
-from fdtr.learners.accumulate import future_values
 
 Array = NDArray[np.float64]
 
@@ -149,7 +148,7 @@ def _marked(plan: StepPlan) -> NDArray[np.bool_]:
 
 
 def _mark(plan: StepPlan) -> NDArray[np.bool_]:
-    outcomes, members = _outcomes(plan), plan.groups[plan.actions]
+    outcomes, members = plan.rewards_and_values, plan.groups[plan.actions]
     usual = np.zeros(outcomes.shape)
     for group in np.unique(members):
         usual[:, members == group] = np.array([_usual(values[members == group]) for values in outcomes])[:, None]
@@ -165,19 +164,10 @@ def _mark(plan: StepPlan) -> NDArray[np.bool_]:
 
 def _usual(values: Array) -> float:
     """The most common value if half of all have it, otherwise the median."""
-    different, times = np.unique(values, return_counts=True)
-    return float(different[times.argmax()] if 2 * times.max() >= len(values) else np.median(values))
-
-
-def _outcomes(plan: StepPlan) -> Array:
-    """The rewards, and V of the next step or the worth of an end, (2, n)."""
-    outcomes, start = np.zeros((2, len(plan.actions))), 0
-    for chunk in plan.step.chunks():
-        part = slice(start, start + len(chunk.actions))
-        outcomes[0, part] = chunk.rewards
-        future_values(chunk, plan.features, [plan.following], out=outcomes[1:, part])
-        start = part.stop
-    return outcomes
+    n = len(values)
+    middle = np.partition(values, ((n - 1) // 2, n // 2))[[(n - 1) // 2, n // 2]]
+    common = next((value for value in middle if 2 * np.count_nonzero(values == value) >= n), middle.mean())
+    return float(common)
 
 
 def _fitted(plan: StepPlan) -> tuple[Array, Array]:

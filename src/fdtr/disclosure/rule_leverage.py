@@ -57,7 +57,6 @@ def repair_leverage(
     """
     for plan in plans:
         plan.weights[~np.isin(plan.actions, plan.kept_actions)] = 0.0
-        plan.forget("products", "schur", "shares")
     start = [plan.weights.copy() for plan in plans]
     for _ in range(_SHRINKING_STEPS):
         for number, plan in enumerate(plans):

@@ -36,7 +36,7 @@ from fdtr.disclosure.rules import (
 )
 from fdtr.errors import RuleCode
 from fdtr.features import FeatureMap
-from fdtr.learners.accumulate import WeightedProducts, accumulate_weighted
+from fdtr.learners.accumulate import WeightedProducts, accumulate_weighted, future_values
 from fdtr.learners.backward import Fit
 from fdtr.summary import Sums, summarize_step
 from fdtr.trajectories import Step, Trajectories
@@ -84,7 +84,7 @@ class StepPlan:
     largest_leverage: float = 0.0
     broken: dict[RuleCode, Verdict] = field(default_factory=dict)
     repairs: dict[RuleCode, list[str]] = field(default_factory=dict)
-    remembered: dict[str, Any] = field(default_factory=dict)
+    remembered: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Trajectories, features: FeatureMap, fit: Fit, h: int, rules: Rules, weights: Array) -> "StepPlan":
@@ -149,6 +149,17 @@ class StepPlan:
         return accumulate_weighted(self.step, self.features, self.following, self.weights)
 
     @cached_property
+    def rewards_and_values(self) -> Array:
+        """The rewards, and V of the next step or the worth of an end, (2, n)."""
+        outcomes, start = np.zeros((2, len(self.actions))), 0
+        for chunk in self.step.chunks():
+            part = slice(start, start + len(chunk.actions))
+            outcomes[0, part] = chunk.rewards
+            future_values(chunk, self.features, [self.following], out=outcomes[1:, part])
+            start = part.stop
+        return outcomes
+
+    @cached_property
     def schur(self) -> tuple[Array, Array]:
         """S before anything is taken out, and Λ00, over the rows that count."""
         gram, d0 = self.products.assembled(self.kept_actions)[0], self.features.n_shared
@@ -156,12 +167,16 @@ class StepPlan:
 
     def rank(self, block: int | None) -> int:
         """r, the directions that are left of the shared features in a block."""
-        within = [unit for unit in self.absorbed if block is None or unit.action == block]
-        return self._rank(self.design.within(block), within)
+        if ("rank", block) not in self.remembered:
+            within = [unit for unit in self.absorbed if block is None or unit.action == block]
+            self.remembered["rank", block] = self._rank(self.design.within(block), within)
+        return int(self.remembered["rank", block])
 
     def rank_left(self) -> int:
         """The directions that are left at the whole step."""
-        return 0 if not self.blocks else self._rank(self.design.units, self.absorbed)
+        if "rank left" not in self.remembered:
+            self.remembered["rank left"] = self._rank(self.design.units, self.absorbed) if self.blocks else 0
+        return int(self.remembered["rank left"])
 
     def _rank(self, units: Sequence[Unit], absorbed: Sequence[Unit]) -> int:
         schur, reference = self.schur
