@@ -33,7 +33,8 @@ def _measure_step(rows: Trajectories, features: FeatureMap, fit: Fit, h: int, ru
     n_shared = features.n_shared if rules.payload == "schur" else features.n_features
     # ‖L B_a ψ‖² is the leverage; the triangular factor of L B_a has no more rows than ψ.
     roots = np.asarray(np.linalg.qr(leverage_map(sums.gram, n_shared) @ features.embeddings, mode="r"))
-    bounds = measure_bounds(step, features, fit.bounds[h + 1] if h + 1 < rows.horizon else None)
+    following = fit.bounds[h + 1] if h + 1 < rows.horizon else None
+    bounds = measure_bounds(step, features, measure_outcomes(step, features, following))
     by_action = np.arange(features.n_actions)
     cells = count_cells(step, features, by_action, rules.min_cell)
     pairs = count_pairs(step, features, by_action, cells) if rules.payload == "gram" else []
@@ -52,20 +53,32 @@ def _measure_step(rows: Trajectories, features: FeatureMap, fit: Fit, h: int, ru
     )
 
 
-def measure_bounds(step: Step, features: FeatureMap, following: LowerBound | None) -> Bounds:
-    """The largest ‖φ‖ and the range of Y at one step; `following` gives V of the next one."""
+def measure_outcomes(step: Step, features: FeatureMap, following: LowerBound | None) -> Array:
+    """The rewards, and V of the next step or the worth of an end, (2, n); `following` gives V."""
 
-    def extremes(chunk: Chunk) -> tuple[float, float, float]:
-        target = chunk.rewards + future_values(chunk, features, [following], out=np.empty((1, len(chunk.rewards))))[0]
-        norm = float(features.squared_norms(features.psi(chunk.states), chunk.actions).max())
-        return norm, float(target.min()), float(target.max())
+    def outcomes(chunk: Chunk) -> Array:
+        both = np.empty((2, len(chunk.rewards)))
+        both[0] = chunk.rewards
+        future_values(chunk, features, [following], out=both[1:])
+        return both
 
-    parts: list[tuple[float, float, float]] = []
-    for_chunks(extremes, parts.append, step.chunks(rows_in_cache(features.n_functions)))
-    if not parts:
+    parts: list[Array] = [np.zeros((2, 0))]
+    for_chunks(outcomes, parts.append, step.chunks(rows_in_cache(features.n_functions)))
+    return np.concatenate(parts, axis=1)
+
+
+def measure_bounds(step: Step, features: FeatureMap, outcomes: Array) -> Bounds:
+    """The largest ‖φ‖ and the range of Y = r + V at one step, from its `outcomes` (2, n)."""
+
+    def largest(chunk: Chunk) -> float:
+        return float(features.squared_norms(features.psi(chunk.states), chunk.actions).max())
+
+    norms: list[float] = []
+    for_chunks(largest, norms.append, step.chunks(rows_in_cache(features.n_functions)))
+    if not norms:
         return Bounds(0.0, 0.0, 0.0)
-    norms, lows, highs = zip(*parts, strict=True)
-    return Bounds(float(np.sqrt(max(norms))), min(lows), max(highs))
+    targets = outcomes.sum(axis=0)
+    return Bounds(float(np.sqrt(max(norms))), float(targets.min()), float(targets.max()))
 
 
 def measure_leverage(step: Step, features: FeatureMap, roots: Array) -> Array:

@@ -39,7 +39,7 @@ def count_standing_out(plans: Sequence[StepPlan]) -> None:
     for plan in plans:
         for group in np.unique(plan.groups):
             rows = plan.groups[plan.actions] == group
-            counts = [int(plan.outcomes[group]), *(int(marked.sum()) for marked in _marked(plan)[:, rows])]
+            counts = [int(plan.outcomes[group]), *(int(marked.sum()) for marked in standing_out(plan)[:, rows])]
             plan.outcomes[group] = min((count for count in counts if count), default=0)
     if plans and not plans[0].rules.alone:
         for group in np.unique(plans[0].groups):
@@ -90,7 +90,7 @@ def _too_few_over_steps(plans: Sequence[StepPlan], chosen: Sequence[int], measur
     """Whether too few patients stand out by a measure; a function is taken out of the last block that tells most."""
     united, told = np.zeros(max(plan.step.n for plan in plans), bool), []
     for plan, block in _places(plans, chosen):
-        marked = _marked(plan)[measure] & plan.rows_of(block)
+        marked = standing_out(plan)[measure] & plan.rows_of(block)
         rank = _rank_beside_blocks(plan, block) if marked.any() else 0
         if rank:
             united[: plan.step.n] |= marked
@@ -131,7 +131,7 @@ def _share_of_others(plans: Sequence[StepPlan], group: int) -> float:
     united, hidden = np.zeros((_COUNTS, n), bool), np.ones((_COUNTS, n))
     for plan in plans:
         rows = plan.groups[plan.actions] == group
-        marked = _marked(plan) & rows
+        marked = standing_out(plan) & rows
         united[:, : plan.step.n] |= marked
         hidden[:, : plan.step.n] *= 1 - np.outer(marked.sum(axis=1) / max(int(rows.sum()), 1), rows)
     expected = (1 - hidden).sum(axis=1)
@@ -139,7 +139,7 @@ def _share_of_others(plans: Sequence[StepPlan], group: int) -> float:
     return float(min(1.0, shares.min(initial=1.0)))
 
 
-def _marked(plan: StepPlan) -> NDArray[np.bool_]:
+def standing_out(plan: StepPlan) -> NDArray[np.bool_]:
     """Who stands out in a group, (5, n): by r and V beside the usual value and own features, by r beside all."""
     known = plan.standing_out
     if known is None:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.schur import as_own, leverage_map
+from fdtr.algebra.threads import for_chunks
 from fdtr.disclosure.blocks import directions_of
 from fdtr.disclosure.facts import measure_leverage
 from fdtr.disclosure.patient_evidence import column_evidence, outcome_evidence
@@ -123,7 +124,8 @@ def _shrink_over_steps(
     most_shrunk: float,
 ) -> NDArray[np.bool_]:
     """One pass over the patients whose evidence over all steps exceeds `largest`; returns who they were, (n,)."""
-    by_step = [_evidence(plan, largest) * plan.shown for plan in plans]
+    by_step: list[Array] = []
+    for_chunks(lambda plan: _evidence(plan, largest) * plan.shown, by_step.append, plans)  # steps side by side
     totals = np.zeros(max((len(part) for part in by_step), default=0))
     shrunk = np.zeros(len(totals), bool)
     for plan, part, before in zip(plans, by_step, start, strict=True):

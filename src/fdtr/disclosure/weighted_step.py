@@ -21,6 +21,7 @@ from fdtr.disclosure.facts import (
     count_references,
     label_of,
     measure_bounds,
+    measure_outcomes,
     why_absorbed,
 )
 from fdtr.disclosure.rules import (
@@ -36,7 +37,7 @@ from fdtr.disclosure.rules import (
 )
 from fdtr.errors import RuleCode
 from fdtr.features import FeatureMap
-from fdtr.learners.accumulate import WeightedProducts, accumulate_weighted, future_values
+from fdtr.learners.accumulate import WeightedProducts, accumulate_weighted
 from fdtr.learners.backward import Fit
 from fdtr.summary import Sums, summarize_step
 from fdtr.trajectories import Step, Trajectories
@@ -151,13 +152,7 @@ class StepPlan:
     @cached_property
     def rewards_and_values(self) -> Array:
         """The rewards, and V of the next step or the worth of an end, (2, n)."""
-        outcomes, start = np.zeros((2, len(self.actions))), 0
-        for chunk in self.step.chunks():
-            part = slice(start, start + len(chunk.actions))
-            outcomes[0, part] = chunk.rewards
-            future_values(chunk, self.features, [self.following], out=outcomes[1:, part])
-            start = part.stop
-        return outcomes
+        return measure_outcomes(self.step, self.features, self.following)
 
     @cached_property
     def schur(self) -> tuple[Array, Array]:
@@ -407,7 +402,7 @@ class StepPlan:
             self._repaired(rule) if rule in self.broken else Verdict(rule, self.number, True, *words)
             for rule, words in held.items()
         ]
-        bounds = measure_bounds(self.step, self.features, self.following)
+        bounds = measure_bounds(self.step, self.features, self.rewards_and_values)
         left = self.horizon - self.number
         return [
             *verdicts,

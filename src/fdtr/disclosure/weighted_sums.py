@@ -28,12 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.schur import present
-from fdtr.algebra.threads import one_blas_thread
+from fdtr.algebra.threads import for_chunks, one_blas_thread
 from fdtr.disclosure.blocks import describe
 from fdtr.disclosure.common_repairs import CommonRepairs, taken_out
 from fdtr.disclosure.masked_counts import CountLayout, SiteCounts
 from fdtr.disclosure.message import Kept, WeightedSums
-from fdtr.disclosure.rare_outcomes import count_standing_out, repair_lasting_outcomes, repair_outcomes
+from fdtr.disclosure.rare_outcomes import count_standing_out, repair_lasting_outcomes, repair_outcomes, standing_out
 from fdtr.disclosure.relative_spread import spread_of, vary_as_others
 from fdtr.disclosure.rule_leverage import MOST_SHRUNK_TOGETHER, repair_leverage
 from fdtr.disclosure.rules import Rules, Verdict, largest_share, listed, membership
@@ -68,11 +68,14 @@ def weigh(
     with one_blas_thread():
         plans = _planned(rows, features, fit, rules, draws)
         overall = _repair_alone(plans, rules) if rules.alone else _repair_with_others(plans, rules, common)
-        steps = [plan.summarize() for plan in plans]
+        steps: list[Sums] = []
+        by_step: list[list[Verdict]] = []
+        for_chunks(StepPlan.summarize, steps.append, plans)
+        for_chunks(StepPlan.verdicts, by_step.append, plans)
         counting = not rules.alone and common is None
     return WeightedSums(
         sums=stack_steps(steps),
-        verdicts=(*(verdict for plan in plans for verdict in plan.verdicts()), *overall),
+        verdicts=(*(verdict for judged in by_step for verdict in judged), *overall),
         leverage=max((plan.largest_leverage for plan in plans), default=0.0),
         kept=Kept(
             rank=tuple(plan.rank_sent(step) for plan, step in zip(plans, steps, strict=True)),
@@ -125,7 +128,13 @@ def _less(counts: Counts, light: Counts) -> Counts:
 
 
 def _planned(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Array) -> list[StepPlan]:
-    plans = [StepPlan.of(rows, features, fit, h, rules, 1.0 - rules.jitter * draws[h]) for h in range(rows.horizon)]
+    def plan_of(h: int) -> StepPlan:
+        plan = StepPlan.of(rows, features, fit, h, rules, 1.0 - rules.jitter * draws[h])
+        standing_out(plan)
+        return plan
+
+    plans: list[StepPlan] = []
+    for_chunks(plan_of, plans.append, range(rows.horizon))  # steps side by side
     count_standing_out(plans)
     return plans
 
