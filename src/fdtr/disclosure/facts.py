@@ -86,9 +86,9 @@ def measure_leverage(step: Step, features: FeatureMap, roots: Array) -> Array:
 
     def squares(chunk: Chunk) -> Array:
         psi, leverage = features.psi(chunk.states), np.empty(len(chunk.actions))
-        for action in np.unique(chunk.actions):
-            there = chunk.actions == action
-            image = np.dot(roots[action], psi[:, there])
+        for action in np.flatnonzero(np.bincount(chunk.actions)):
+            there = np.flatnonzero(chunk.actions == action)
+            image = np.dot(roots[action], np.take(psi, there, axis=1))
             leverage[there] = np.einsum("rn,rn->n", image, image)
         return leverage
 
@@ -205,7 +205,7 @@ def _most_common(values: Array) -> tuple[Array, Counts]:
 
 def _grouped(psi: Array, members: NDArray[np.intp], n_groups: int) -> list[tuple[int, Array]]:
     """The columns of `psi` (m, n) of each group that occurs; `members` (n,) are the groups."""
-    order = np.argsort(members, kind="stable")
+    order = np.argsort(members.astype(np.min_scalar_type(n_groups)), kind="stable")
     grouped = np.take(psi, order, axis=1)
     ends = np.cumsum(np.bincount(members, minlength=n_groups))
     starts = [0, *ends[:-1]]
@@ -384,7 +384,7 @@ def count_outcomes(step: Step, groups: NDArray[np.intp]) -> Counts:
     apart = np.zeros(int(groups.max()) + 1, np.int64)
     for whole in step.chunks(max(step.n, 1)):
         members = groups[whole.actions]
-        for group in np.unique(members):
+        for group in np.flatnonzero(np.bincount(members)):
             times = np.unique(whole.rewards[members == group], return_counts=True)[1]
             apart[group] = times.sum() - times.max()
     return apart

@@ -39,9 +39,10 @@ def column_evidence(plan: StepPlan) -> Array:
         packed[at, : len(columns)] = maps[at, columns]
     squares = image(plan, packed) ** 2
     for block, columns in shown.items():
-        rows = plan.rows_of(block)
-        for square in squares[: len(columns), rows]:
-            evidence[rows] = np.maximum(evidence[rows], _evidence_in(square, plan.weights[rows], spread))
+        rows = np.flatnonzero(plan.rows_of(block))
+        if columns:
+            by_column = _evidence_in(np.take(squares[: len(columns)], rows, axis=1), plan.weights[rows], spread)
+            evidence[rows] = by_column.max(axis=0)
     return evidence
 
 
@@ -54,7 +55,7 @@ def outcome_evidence(plan: StepPlan, leverage: Array) -> Array:
     mean_weight = 1.0 - plan.rules.jitter / 2
     residuals = _residuals(plan)
     evidence = np.zeros(len(weights))
-    evidence[kept] = _evidence_in(residuals[0][kept] ** 2, weights[kept], _relative_variance(plan))
+    evidence[kept] = _evidence_in(residuals[:1, kept] ** 2, weights[kept], _relative_variance(plan))[0]
     for residual in residuals[: 1 if plan.following is None else 2]:
         variance = float(weights[kept] @ residual[kept] ** 2 / max(weights[kept].sum(), _ROUNDING))
         if variance > _ROUNDING:
@@ -63,14 +64,14 @@ def outcome_evidence(plan: StepPlan, leverage: Array) -> Array:
 
 
 def _evidence_in(values: Array, weights: Array, spread: float) -> Array:
-    """Evidence of each of the rows in Σ w z, where `values` (n,) are z, and `spread` is c."""
-    scale = values.max(initial=0.0)
-    if not scale or len(values) < 2:
-        return np.zeros(len(values))
-    z, squares = values / scale, weights**2
-    mean = (weights @ z - weights * z) / np.maximum(weights.sum() - weights, _ROUNDING)
-    first, second = squares * z, squares * z * z
-    others = [np.maximum(part.sum() - part, 0.0) for part in (squares, first, second)]
+    """Evidence of each of the rows in sums Σ w z, (k, n), where `values` (k, n) are z, and `spread` is c."""
+    scale = values.max(axis=1, initial=0.0, keepdims=True)
+    if values.shape[1] < 2:
+        return np.zeros(values.shape)
+    z, squares = values / np.where(scale, scale, 1.0), weights**2
+    mean = ((z @ weights)[:, None] - weights * z) / np.maximum(weights.sum() - weights, _ROUNDING)
+    first = squares * z
+    others = [np.maximum(part.sum(axis=-1, keepdims=True) - part, 0.0) for part in (squares, first, first * z)]
     # z is a square of residuals from an estimated mean, whose error adds about 4 z̄² to the sum of (z − z̄)².
     between = others[2] - 2 * mean * others[1] + mean**2 * (others[0] - 4 * squares.mean())
     variance = np.maximum(between, 0.0) + spread * others[2]
@@ -100,8 +101,8 @@ def image(plan: StepPlan, maps: Array) -> Array:
     for chunk in plan.step.chunks():
         psi, stop = plan.features.psi(chunk.states), start + len(chunk.actions)
         for action in np.flatnonzero(np.bincount(chunk.actions)):
-            there = chunk.actions == action
-            images[:, start + np.flatnonzero(there)] = maps[action] @ psi[:, there]
+            there = np.flatnonzero(chunk.actions == action)
+            images[:, start + there] = maps[action] @ np.take(psi, there, axis=1)
         start = stop
     return images
 

@@ -38,8 +38,8 @@ def count_standing_out(plans: Sequence[StepPlan]) -> None:
     """
     for plan in plans:
         for group in np.unique(plan.groups):
-            rows = plan.groups[plan.actions] == group
-            counts = [int(plan.outcomes[group]), *(int(marked.sum()) for marked in standing_out(plan)[:, rows])]
+            rows = np.flatnonzero(plan.groups[plan.actions] == group)
+            counts = [int(plan.outcomes[group]), *np.take(standing_out(plan), rows, axis=1).sum(axis=1).tolist()]
             plan.outcomes[group] = min((count for count in counts if count), default=0)
     if plans and not plans[0].rules.alone:
         for group in np.unique(plans[0].groups):
@@ -150,15 +150,16 @@ def standing_out(plan: StepPlan) -> NDArray[np.bool_]:
 def _mark(plan: StepPlan) -> NDArray[np.bool_]:
     outcomes, members = plan.rewards_and_values, plan.groups[plan.actions]
     usual = np.zeros(outcomes.shape)
-    for group in np.unique(members):
-        usual[:, members == group] = np.array([_usual(values[members == group]) for values in outcomes])[:, None]
+    by_group = [np.flatnonzero(members == group) for group in np.flatnonzero(np.bincount(members))]
+    for rows in by_group:
+        usual[:, rows] = np.array([_usual(values) for values in np.take(outcomes, rows, axis=1)])[:, None]
     own, everything = _fitted(plan)
-    left = np.vstack([outcomes - usual, outcomes - own, outcomes[:1] - everything[:1]])
+    left = np.abs(np.vstack([outcomes - usual, outcomes - own, outcomes[:1] - everything[:1]]))
     marked = np.zeros(left.shape, bool)
-    for group in np.unique(members):
-        there = np.abs(left[:, members == group])
+    for rows in by_group:
+        there = np.take(left, rows, axis=1)
         largest = there.max(axis=1, keepdims=True)
-        marked[:, members == group] = (there >= STANDS_OUT * largest) & (largest > _ROUNDING)
+        marked[:, rows] = (there >= STANDS_OUT * largest) & (largest > _ROUNDING)
     return marked
 
 
