@@ -7,6 +7,12 @@ differences among all others hide nobody. The fewest of three counts is taken: e
 median, if most have another), beside what the site's own features explain of r, and beside what all features explain.
 Y tells of V in the same way, which shows who had an early end where V is the same for all others.
 
+In real data one or two patients often have an outcome far from all others. Then outcomes are limited: an e beyond a
+level is moved to it, so that r + 2 patients stand out in full, Σ e²/max e² ≥ r + 2. All rows stay, with the weights
+that they had: if a weight depended on an outcome, S would show whose it is to somebody who knows all covariates.
+Functions are taken out instead where too many outcomes would be moved, or one by almost all of its difference, as
+where few patients have the rarer of two values.
+
 If the same patients stand out at all steps, as with a lasting condition, each step adds r numbers about them. So those
 who stand out at an action at any step have to be two more than the numbers of all steps together.
 """
@@ -19,14 +25,23 @@ from numpy.typing import NDArray
 from fdtr.algebra.schur import whiten
 from fdtr.disclosure.patient_evidence import image
 from fdtr.disclosure.rules import counted, outcomes_for
-from fdtr.disclosure.weighted_step import StepPlan
+from fdtr.disclosure.weighted_step import IN_PART, StepPlan
 
 Array = NDArray[np.float64]
 
 STANDS_OUT = 0.25
 """A patient stands out whose outcome differs by this share of the largest difference within a block."""
 
-_COUNTS = 5
+MOST_LIMITED = 0.1
+"""Share of a group's patients whose outcomes may be moved; if it had to be more, functions are taken out instead."""
+
+LEAST_LEFT = 0.1
+"""A limited outcome keeps this share of its difference, or more."""
+
+_LIMITING_STEPS = 20
+_MARGIN = 1.05  # of those who stand out in full: what features explain changes as outcomes are limited
+_OUTCOMES = (0, 1, 0, 1, 0)  # whether a measure looks at r or at V
+_COUNTS = len(_OUTCOMES)
 _ROUNDING = 1e-9
 
 
@@ -39,13 +54,109 @@ def count_standing_out(plans: Sequence[StepPlan]) -> None:
     for plan in plans:
         for group in np.unique(plan.groups):
             rows = np.flatnonzero(plan.groups[plan.actions] == group)
-            counts = [int(plan.outcomes[group]), *np.take(standing_out(plan), rows, axis=1).sum(axis=1).tolist()]
+            times = np.unique(plan.rewards_and_values[0, rows], return_counts=True)[1]
+            counts = [int(times.sum() - times.max(initial=0)), *_marked(plan, rows)]
             plan.outcomes[group] = min((count for count in counts if count), default=0)
     if plans and not plans[0].rules.alone:
         for group in np.unique(plans[0].groups):
             share = _share_of_others(plans, int(group))
             for plan in plans:
                 plan.outcomes[group] = np.ceil(plan.outcomes[group] * share - _ROUNDING)
+
+
+def limit_outcomes(plans: Sequence[StepPlan]) -> None:
+    """Move few outcomes that are far out nearer to the others, in groups where enough patients stand out then."""
+    limited = [_limit_step(plan) for plan in plans]
+    if any(limited):
+        count_standing_out(plans)
+
+
+def _limit_step(plan: StepPlan) -> bool:
+    limited = False
+    for group, block in plan.groups_kept:
+        rank = _rank(plan, block)
+        rows = np.flatnonzero(plan.groups[plan.actions] == group) if rank else np.zeros(0, np.intp)
+        few = _fewest(plan, group, rows)
+        if rank and few < outcomes_for(rank):
+            moved = _limit(plan, rows, outcomes_for(rank))
+            if moved:
+                where = plan.at(group if plan.design.by_action or plan.design.separable else None)
+                _note_few(plan, max(few, 1), rank, where)
+                what = f"the largest outcomes of {counted(moved)}{where}{IN_PART}"
+                plan.repairs.setdefault("NONZERO", []).append(what)
+                limited = True
+    return limited
+
+
+def _fewest(plan: StepPlan, group: int, rows: NDArray[np.intp]) -> int:
+    """How many patients of a group, whose rows are `rows`, stand out in full, by the measure with the fewest."""
+    counts = np.minimum(_marked(plan, rows), np.floor(plan.in_full[:, group] + _ROUNDING))
+    return int(counts[counts > 0].min(initial=len(rows)))
+
+
+def _marked(plan: StepPlan, rows: NDArray[np.intp]) -> list[int]:
+    """How many of `rows` stand out, by measure."""
+    return [int(count) for count in np.take(standing_out(plan), rows, axis=1).sum(axis=1)]
+
+
+def _limit(plan: StepPlan, rows: NDArray[np.intp], needed: int) -> int:
+    """Limit outcomes until `needed` patients of a group stand out in full by every measure; how many were moved.
+
+    If that would take more than is allowed, all outcomes stay as they are.
+    """
+    before, largest, short = plan.rewards_and_values, np.zeros(_COUNTS), True
+    for _ in range(_LIMITING_STEPS):
+        left = np.take(_left(plan), rows, axis=1)
+        sizes = np.sort(np.abs(left), axis=1)
+        largest = np.maximum(largest, sizes[:, -1])
+        in_full = np.minimum(_in_full(sizes), np.sum(sizes >= STANDS_OUT * sizes[:, -1:], axis=1))
+        few = np.flatnonzero((sizes[:, -1] > _ROUNDING) & (in_full < needed))
+        short = len(few) > 0
+        level = _level(sizes[few[0]], needed) if short else 0.0
+        if not short or level < LEAST_LEFT * largest[few[0]]:
+            break
+        _move(plan, _OUTCOMES[few[0]], rows, left[few[0]], level)
+    moved = int(np.sum((plan.rewards_and_values != before).any(axis=0)))
+    if short or moved > MOST_LIMITED * len(rows):
+        _set(plan, before)
+        return 0
+    return moved
+
+
+def _in_full(sizes: Array) -> Array:
+    """How many patients stand out in full, Σ e²/max e², by each measure, (5,); `sizes` (5, n) are |e|."""
+    largest = sizes.max(axis=1, initial=0.0, keepdims=True)
+    shares = sizes / np.where(largest > _ROUNDING, largest, np.inf)
+    return np.asarray(np.einsum("kn,kn->k", shares, shares))
+
+
+def _level(sizes: Array, needed: int) -> float:
+    """The largest L with which `needed` patients stand out, in full too, if no |e| exceeds L; `sizes` are sorted |e|.
+
+    With the j largest at L it is j + Σ of the other e²/L² in full.
+    """
+    if len(sizes) <= needed:
+        return 0.0
+    at_level, wanted = np.arange(needed + 1), _MARGIN * needed
+    others = np.cumsum(sizes**2)[len(sizes) - 1 - at_level]
+    levels = np.sqrt(others / (wanted - at_level))
+    fits = levels >= sizes[len(sizes) - 1 - at_level]
+    return min(float(levels[fits.argmax()] if fits.any() else 0.0), float(sizes[-needed]) / STANDS_OUT)
+
+
+def _move(plan: StepPlan, outcome: int, rows: NDArray[np.intp], left: Array, level: float) -> None:
+    """Move outcomes of `rows` so that no more than `level` is left of them; they stay within their range."""
+    outcomes = plan.rewards_and_values.copy()
+    values = outcomes[outcome, rows]
+    nearer = np.clip(values - left + np.clip(left, -level, level), values.min(), values.max())
+    outcomes[outcome, rows] = np.where(np.abs(left) > level, nearer, values)
+    _set(plan, outcomes)
+
+
+def _set(plan: StepPlan, outcomes: Array) -> None:
+    """Let the sums be those of other outcomes, (2, n)."""
+    plan.rewards_and_values, plan.standing_out = outcomes, None
+    plan.forget("products")
 
 
 def repair_outcomes(plan: StepPlan) -> None:
@@ -60,12 +171,16 @@ def repair_outcomes(plan: StepPlan) -> None:
 def _repair_outcomes(plan: StepPlan, count: int, block: int | None, where: str) -> None:
     rank = _rank(plan, block)
     if rank and 0 < count < outcomes_for(rank):
-        needed = outcomes_for(rank)
-        measured = f"{counted(count)} who stand out by an outcome{where}, for {rank} independent features"
-        plan.note("NONZERO", measured, f"none or at least {needed}", needed / count)
+        _note_few(plan, count, rank, where)
     while rank and 0 < count < outcomes_for(rank):
         plan.take_out_last(block, "NONZERO")
         rank = _rank(plan, block)
+
+
+def _note_few(plan: StepPlan, count: int, rank: int, where: str) -> None:
+    needed = outcomes_for(rank)
+    measured = f"{counted(count)} who stand out by an outcome{where}, for {rank} independent features"
+    plan.note("NONZERO", measured, f"none or at least {needed}", needed / count)
 
 
 def _rank(plan: StepPlan, block: int | None) -> int:
@@ -148,19 +263,27 @@ def standing_out(plan: StepPlan) -> NDArray[np.bool_]:
 
 
 def _mark(plan: StepPlan) -> NDArray[np.bool_]:
+    left, members = np.abs(_left(plan)), plan.groups[plan.actions]
+    marked = np.zeros(left.shape, bool)
+    plan.in_full = np.zeros((_COUNTS, len(plan.outcomes)))
+    for group in np.flatnonzero(np.bincount(members)):
+        rows = np.flatnonzero(members == group)
+        there = np.take(left, rows, axis=1)
+        plan.in_full[:, group] = _in_full(there)
+        largest = there.max(axis=1, keepdims=True)
+        marked[:, rows] = (there >= STANDS_OUT * largest) & (largest > _ROUNDING)
+    return marked
+
+
+def _left(plan: StepPlan) -> Array:
+    """What is left of the outcomes of all rows by each measure, (5, n)."""
     outcomes, members = plan.rewards_and_values, plan.groups[plan.actions]
     usual = np.zeros(outcomes.shape)
     by_group = [np.flatnonzero(members == group) for group in np.flatnonzero(np.bincount(members))]
     for rows in by_group:
         usual[:, rows] = np.array([_usual(values) for values in np.take(outcomes, rows, axis=1)])[:, None]
     own, everything = _fitted(plan)
-    left = np.abs(np.vstack([outcomes - usual, outcomes - own, outcomes[:1] - everything[:1]]))
-    marked = np.zeros(left.shape, bool)
-    for rows in by_group:
-        there = np.take(left, rows, axis=1)
-        largest = there.max(axis=1, keepdims=True)
-        marked[:, rows] = (there >= STANDS_OUT * largest) & (largest > _ROUNDING)
-    return marked
+    return np.vstack([outcomes - usual, outcomes - own, outcomes[:1] - everything[:1]])
 
 
 def _usual(values: Array) -> float:

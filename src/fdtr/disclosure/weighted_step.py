@@ -55,10 +55,10 @@ class StepPlan:
     Blocks are named by the position of an action, or None for the whole step; `groups` (A,) maps actions to blocks.
     `actions` and `weights` are those of the rows, (n,); `gram` is ΦᵀΦ of the exact sums. `absorbed` units and the rows
     of actions in `left_out` are taken out. `outcomes` (G,) counts the patients whose reward is not their group's most
-    common one, or fewer who stand out; `standing_out` (5, n) are these (`rare_outcomes`). `broken` says how a rule was
-    broken, and `repairs` what it took out. Sums leave times `scale`; `shown`, of each row (n,), is the share of its
-    evidence in the site's own sums that a secure sum shows. `remembered` is what was computed for the present rows,
-    weights and functions.
+    common one, or fewer who stand out; `standing_out` (5, n) are these, `in_full` (5, G) how many do so in full
+    (`rare_outcomes`). `broken` says how a rule was broken, and `repairs` what it took out. Sums leave times `scale`;
+    `shown`, of each row (n,), is the share of its evidence in the site's own sums that a secure sum shows.
+    `remembered` is what was computed for the present rows, weights and functions.
     """
 
     number: int
@@ -80,6 +80,7 @@ class StepPlan:
     shown: Array | float = 1.0
     absorbed: list[Unit] = field(default_factory=list)
     standing_out: NDArray[np.bool_] | None = None
+    in_full: Array = field(default_factory=lambda: np.zeros((0, 0)))
     left_out: set[int] = field(default_factory=set)
     withheld: bool = False
     largest_leverage: float = 0.0
@@ -147,7 +148,7 @@ class StepPlan:
     @cached_property
     def products(self) -> WeightedProducts:
         """Sums of products of the weighted rows, by action."""
-        return accumulate_weighted(self.step, self.features, self.following, self.weights)
+        return accumulate_weighted(self.step, self.features, self.rewards_and_values, self.weights)
 
     @cached_property
     def rewards_and_values(self) -> Array:

@@ -31,9 +31,16 @@ from fdtr.algebra.schur import present
 from fdtr.algebra.threads import for_chunks, one_blas_thread
 from fdtr.disclosure.blocks import describe
 from fdtr.disclosure.common_repairs import CommonRepairs, taken_out
+from fdtr.disclosure.facts import measure_outcomes
 from fdtr.disclosure.masked_counts import CountLayout, SiteCounts
 from fdtr.disclosure.message import Kept, WeightedSums
-from fdtr.disclosure.rare_outcomes import count_standing_out, repair_lasting_outcomes, repair_outcomes, standing_out
+from fdtr.disclosure.rare_outcomes import (
+    count_standing_out,
+    limit_outcomes,
+    repair_lasting_outcomes,
+    repair_outcomes,
+    standing_out,
+)
 from fdtr.disclosure.relative_spread import spread_of, vary_as_others
 from fdtr.disclosure.rule_leverage import MOST_SHRUNK_TOGETHER, repair_leverage
 from fdtr.disclosure.rules import Rules, Verdict, largest_share, listed, membership
@@ -146,6 +153,8 @@ def _repair_alone(plans: Sequence[StepPlan], rules: Rules) -> list[Verdict]:
         plan.leave_out_rare_actions()
         plan.repair_cells()
         plan.repair_directions()
+    limit_outcomes(plans)
+    for plan in plans:
         repair_outcomes(plan)
     repair_lasting_outcomes(plans)
     for plan in plans:
@@ -166,6 +175,7 @@ def _repair_with_others(plans: Sequence[StepPlan], rules: Rules, common: CommonR
     for plan in plans:
         plan.require_patients(rules.min_action)
         plan.leave_out_rare_actions()
+    limit_outcomes(plans)
     repair_leverage(plans, inf, MOST_SHRUNK_TOGETHER)
     for plan in plans:
         _take_out_constant(plan)
@@ -199,15 +209,14 @@ def _take_out_constant(plan: StepPlan) -> None:
 def weigh_alone(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Array) -> Sums:
     """Weighted sums without repairs, with true counts of patients."""
     weights, d0, everybody = 1.0 - rules.jitter * draws, features.n_shared, range(features.n_actions)
-    following = [*fit.bounds[1:], None]
+    steps, following = [rows.step(h) for h in range(rows.horizon)], [*fit.bounds[1:], None]
     with one_blas_thread():
         products = [
-            accumulate_weighted(rows.step(h), features, following[h], weights[h, : rows.step(h).n])
-            for h in range(rows.horizon)
+            accumulate_weighted(step, features, measure_outcomes(step, features, value), of_step[: step.n])
+            for step, value, of_step in zip(steps, following, weights, strict=True)
         ]
-    counts = [rows.step(h).n for h in range(rows.horizon)]
-    pairs = zip(products, counts, strict=True)
-    return stack_steps([summarize_step(*products.assembled(everybody), n, d0) for products, n in pairs])
+    pairs = zip(products, steps, strict=True)
+    return stack_steps([summarize_step(*sums.assembled(everybody), step.n, d0) for sums, step in pairs])
 
 
 def _repair_numbers(plans: Sequence[StepPlan], rules: Rules) -> Verdict:

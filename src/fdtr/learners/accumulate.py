@@ -107,29 +107,40 @@ class WeightedProducts:
         return gram, reward_moment + value_moment, reward_moment, float(grams[:, m, m].sum())
 
 
-def accumulate_weighted(
-    step: Step, features: FeatureMap, next_value: NextValue | None, weights: Array
-) -> WeightedProducts:
-    """Sums of a step in which row i counts with weight `weights`[i], (n,)."""
-    return WeightedProducts(features, _sum_products(step, features, [next_value], weights)[0])
+def accumulate_weighted(step: Step, features: FeatureMap, outcomes: Array, weights: Array) -> WeightedProducts:
+    """Sums of a step in which row i counts with weight `weights`[i], (n,); `outcomes` (2, n) are the rewards and V."""
+    m, width = features.n_functions, features.n_functions + len(outcomes)
+    size = rows_in_cache(width)
+
+    def sums(part: tuple[int, Chunk]) -> Array:
+        number, chunk = part
+        rows, here = np.empty((width, len(chunk.actions))), slice(number * size, number * size + len(chunk.actions))
+        features.psi(chunk.states, out=rows[:m])
+        rows[m:] = outcomes[:, here]
+        rows *= np.sqrt(weights[here])
+        return grams_by_action(rows, chunk.actions, np.bincount(chunk.actions, minlength=features.n_actions))
+
+    by_action = np.zeros((features.n_actions, width, width))
+
+    def add(part: Array) -> None:
+        np.add(by_action, part, out=by_action)
+
+    for_chunks(sums, add, enumerate(step.chunks(size)))
+    return WeightedProducts(features, by_action)
 
 
 def _sum_products(
-    step: Step, features: FeatureMap, next_values: Sequence[NextValue | None], weights: Array | None = None
+    step: Step, features: FeatureMap, next_values: Sequence[NextValue | None]
 ) -> tuple[Array, Array, NDArray[np.int64]]:
     """Products of ψ, r and each V by action, (A, m + 1 + k, …); sums of r and each V, (1 + k,); patients by action."""
     m, n_actions, width = features.n_functions, features.n_actions, features.n_functions + 1 + len(next_values)
-    size = rows_in_cache(width)
 
-    def sums(part: tuple[int, Chunk]) -> tuple[Array, Array, NDArray[np.int64]]:
-        number, chunk = part
+    def sums(chunk: Chunk) -> tuple[Array, Array, NDArray[np.int64]]:
         rows = np.empty((width, len(chunk.rewards)))
         features.psi(chunk.states, out=rows[:m])
         rows[m] = chunk.rewards
         future_values(chunk, features, next_values, out=rows[m + 1 :])
         outcomes = rows[m:].sum(axis=1)
-        if weights is not None:
-            rows *= np.sqrt(weights[number * size : number * size + rows.shape[1]])
         counts = np.bincount(chunk.actions, minlength=n_actions)
         return grams_by_action(rows, chunk.actions, counts), outcomes, counts
 
@@ -140,7 +151,7 @@ def _sum_products(
         for total, chunk_sum in zip((grams, outcomes, counts), part, strict=True):
             np.add(total, chunk_sum, out=total)
 
-    for_chunks(sums, add, enumerate(step.chunks(size)))
+    for_chunks(sums, add, step.chunks(rows_in_cache(width)))
     return grams, outcomes, counts
 
 
