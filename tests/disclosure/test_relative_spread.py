@@ -78,7 +78,7 @@ def test_rows_of_a_site_that_varies_more_count_less_in_a_secure_sum():
     first, before = message.summary.sums, alike.summary.sums
     for name in ("schur", "information"):  # a few rows that are far out count less still
         less = scale * getattr(before, name)
-        assert np.linalg.norm(getattr(first, name) - less) < 0.15 * np.linalg.norm(less)
+        assert np.linalg.norm(getattr(first, name) - less) < 0.2 * np.linalg.norm(less)
     [verdict] = [v for v in message.verdicts if v.rule == "SITES" and v.step == 0]
     assert verdict.measured.startswith("u at action ")
     assert "varies more than at the other sites together" in verdict.measured
@@ -112,7 +112,7 @@ def test_the_residual_variance_of_a_site_whose_rows_count_less_is_its_own():
         sums = summarize(study, tables[0], common=c).summary.sums
         variances.append(sums.schur[0].max() / sums.information[0].max())
     assert scales(study, tables[0], common)[0] < 0.7
-    assert variances[0] == pytest.approx(variances[1], rel=0.1)
+    assert variances[0] == pytest.approx(variances[1], rel=0.2)  # LEVERAGE moves outcomes that are far out
 
 
 def test_a_column_that_only_one_site_varies_in_changes_nothing_beside_it():

@@ -608,3 +608,46 @@ def test_cells_of_a_column_that_is_constant_at_a_site_count_nobody():
     )
     rows = read_trajectories(table_of(study, 180, action=np.arange(180) % 3, u=np.ones(180)), study)
     assert not count_message(study, rows).cells[0, :, study.count_layout.functions.index(1)].any()
+
+
+def with_far_rewards(far, values=None, disclosure=None, n=225):
+    """One step with three actions; rewards about 0.6, and 0 for the patients `far` at the first action."""
+    rewards = 0.6 + np.clip(0.06 * np.random.default_rng(3).normal(size=n), -0.1, 0.1) if values is None else values
+    rewards[[3 * i for i in far]] = 0.0
+    return one_step(n, disclosure=disclosure, reward=rewards)
+
+
+def test_few_rewards_that_are_far_out_are_limited_and_all_rows_stay():
+    (study, rows), (_, usual) = with_far_rewards([1, 20]), with_far_rewards([])
+    limited, without = weighed(study, rows), weighed(study, usual)
+    assert limited.kept.rank == limited.kept.possible_rank
+    assert broken(limited)["NONZERO"].advice == (
+        "Taken out of the sums: the largest outcomes of 2 patients at action 0 in part."
+    )
+    assert limited.sums.n.tolist() == [225]
+    np.testing.assert_array_equal(limited.sums.schur, without.sums.schur)  # S depends on no outcome
+    assert np.abs(limited.sums.schur_reward[0]).max() > 0
+
+
+@pytest.mark.parametrize("case", ["two values", "almost two values", "many"])
+def test_outcomes_are_not_limited_where_that_would_make_them_disappear(case):
+    """Three deaths among 75 patients are no outliers: functions are taken out, and nothing says that nobody died."""
+    values = np.full(225, 0.9)
+    if case == "almost two values":
+        values += 0.001 * np.random.default_rng(1).random(225)
+    elif case == "many":
+        values += 0.01 * np.random.default_rng(1).random(225)
+    weighted = weighed(*with_far_rewards([1, 20, 40] if case != "many" else [], values))
+    if case != "many":
+        assert "largest outcomes" not in broken(weighted)["NONZERO"].advice
+        assert weighted.kept.rank < weighted.kept.possible_rank
+    else:
+        assert "NONZERO" not in broken(weighted)
+
+
+def test_a_site_of_a_secure_sum_limits_outcomes_before_it_counts():
+    study, rows = with_far_rewards([1], disclosure={"secure_sum": True, "max_patients": 5000})
+    counts = count_message(study, rows)
+    assert counts.outcomes[0, 0] >= 4  # 1 before; the rule asks for r + 2
+    again = count_message(study, rows)
+    assert counts.outcomes.tolist() == again.outcomes.tolist()

@@ -63,6 +63,17 @@ def outcome_evidence(plan: StepPlan, leverage: Array) -> Array:
     return np.where(kept, evidence, 0.0)
 
 
+def move_to_fitted(plan: StepPlan, rows: NDArray[np.bool_], share: Array) -> None:
+    """Leave a `share` (n,) of what the features do not explain of r and V, for some `rows` (n,), within their range."""
+    if rows.any():
+        of_reward, of_target = _residuals(plan)
+        left, outcomes = np.stack([of_reward, of_target - of_reward]), plan.rewards_and_values
+        low, high = outcomes.min(axis=1, keepdims=True), outcomes.max(axis=1, keepdims=True)
+        nearer = np.clip(outcomes - (1.0 - share) * left, low, high)
+        plan.rewards_and_values = np.where(rows, nearer, outcomes)
+        plan.forget("products")
+
+
 def _evidence_in(values: Array, weights: Array, spread: float) -> Array:
     """Evidence of each of the rows in sums Σ w z, (k, n), where `values` (k, n) are z, and `spread` is c."""
     scale = values.max(axis=1, initial=0.0, keepdims=True)

@@ -1,4 +1,4 @@
-"""Rule LEVERAGE: nobody is so far out that the sums show them. Their rows count less, until the rule holds.
+"""Rule LEVERAGE: nobody is so far out that the sums show them. Their rows, or outcomes, count less until it holds.
 
 The leverage of a row in its block is h = w φ̃ᵀS⁺φ̃, where φ̃ is what the site's own features leave of the shared ones. It
 may be 1.4/√n_a, or `max_leverage` where enough rows point where it does, and half as far or farther.
@@ -23,7 +23,7 @@ from fdtr.algebra.schur import as_own, leverage_map
 from fdtr.algebra.threads import for_chunks
 from fdtr.disclosure.blocks import directions_of
 from fdtr.disclosure.facts import measure_leverage
-from fdtr.disclosure.patient_evidence import column_evidence, outcome_evidence
+from fdtr.disclosure.patient_evidence import column_evidence, move_to_fitted, outcome_evidence
 from fdtr.disclosure.rules import counted, membership
 from fdtr.disclosure.weighted_step import IN_PART, StepPlan
 
@@ -39,6 +39,9 @@ MOST_SHRUNK = 0.2
 MOST_SHRUNK_TOGETHER = 0.5
 """The same in a secure sum, where a function that few sites send is lost to all, and for evidence over all steps, for
 which most weights become smaller by little."""
+
+_BY_OUTCOMES = 0.25
+"""Outcomes are moved only as far as they tell more than this share of what a patient's rows and outcomes may tell."""
 
 _SHRINKING_STEPS = 60
 _LEAST_WEIGHT = 1e-6  # a row that would count less than this share of its weight does not count at all
@@ -126,15 +129,16 @@ def _shrink_over_steps(
     """One pass over the patients whose evidence over all steps exceeds `largest`; returns who they were, (n,)."""
     by_step: list[Array] = []
     for_chunks(lambda plan: _evidence(plan, largest) * plan.shown, by_step.append, plans)  # steps side by side
-    totals = np.zeros(max((len(part) for part in by_step), default=0))
-    shrunk = np.zeros(len(totals), bool)
+    by_kind = np.zeros((2, max((len(plan.weights) for plan in plans), default=0)))
+    shrunk = np.zeros(by_kind.shape[1], bool)
     for plan, part, before in zip(plans, by_step, start, strict=True):
-        totals[: len(part)] += part
-        shrunk[: len(part)] |= plan.weights < before * (1 - _ROUNDING)
+        by_kind[:, : part.shape[1]] += part
+        shrunk[: part.shape[1]] |= plan.weights < before * (1 - _ROUNDING)
+    totals: Array = by_kind.sum(axis=0)
     over = totals > largest * (1 + _ROUNDING)
     if np.sum(over | shrunk) > max(1, int(max(most_shrunk, MOST_SHRUNK_TOGETHER) * len(totals))) and over.any():
         sums = {
-            (number, block): float(part[plan.rows_of(block) & over[: len(part)]].sum())
+            (number, block): float(part[:, plan.rows_of(block) & over[: part.shape[1]]].sum())
             for number, (plan, part) in enumerate(zip(plans, by_step, strict=True))
             for block in plan.blocks
         }
@@ -143,10 +147,17 @@ def _shrink_over_steps(
         _take_out_of(plans[number], block, start[number])
         return over
     for plan, part, before in zip(plans, by_step, start, strict=True):
-        rows = over[: len(part)] & (part > 0)
+        n = part.shape[1]
+        rows = over[:n] & (part.sum(axis=0) > 0)
         if rows.any():
             _note_evidence(plan, float(totals.max()), largest)
-            scale = np.sqrt(largest / totals[: len(part)][rows]) * (1 - _MARGIN)
+            of_rows, of_outcomes = by_kind[:, :n]
+            most = np.maximum(largest - of_rows, _BY_OUTCOMES * largest)
+            move = rows & (of_outcomes > most)
+            move_to_fitted(plan, move, np.sqrt(most / np.where(move, of_outcomes, most)) * (1 - _MARGIN))
+            of_both = of_rows + np.minimum(of_outcomes, _BY_OUTCOMES * largest)
+            rows &= of_both > largest
+            scale = np.sqrt(largest / of_both[rows]) * (1 - _MARGIN)
             h = np.minimum(_leverage(plan)[0][rows], 1 - 1e-12)
             plan.weights[rows] *= scale * (1 - h) / (1 - scale * h)
             plan.weights[plan.weights < _LEAST_WEIGHT * before] = 0.0
@@ -160,9 +171,12 @@ def _note_evidence(plan: StepPlan, worst: float, largest: float) -> None:
 
 
 def _evidence(plan: StepPlan, largest: float) -> Array:
-    """n_a h²/2 of every row, (n,); of rows among others alike at most 1/`min_cell`, where it matters."""
+    """What every row tells, and what its outcomes do, (2, n): the former is at least n_a h²/2.
+
+    Of rows among others alike n_a h²/2 is at most 1/`min_cell`, where it matters.
+    """
     if not plan.blocks:
-        return np.zeros(len(plan.weights))
+        return np.zeros((2, len(plan.weights)))
     if "evidence" not in plan.remembered:
         plan.remembered["evidence"] = _compute_evidence(plan, largest)
     known: Array = plan.remembered["evidence"]
@@ -178,7 +192,7 @@ def _compute_evidence(plan: StepPlan, largest: float) -> Array:
         much = np.flatnonzero(rows & (evidence > max(largest / plan.horizon, 1 / plan.rules.min_cell) / 2))
         hidden = _hidden_by_others(plan, much, rows, leverage, roots)
         evidence[much[hidden]] = np.minimum(evidence[much[hidden]], 1 / plan.rules.min_cell)
-    return np.maximum(evidence, column_evidence(plan)) + outcome_evidence(plan, leverage)
+    return np.stack([np.maximum(evidence, column_evidence(plan)), outcome_evidence(plan, leverage)])
 
 
 def _shrink(plan: StepPlan, start: Array, most_shrunk: float) -> list[int | None]:
