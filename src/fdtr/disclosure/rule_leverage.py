@@ -151,18 +151,23 @@ def _shrink_over_steps(
         rows = over[:n] & (part.sum(axis=0) > 0)
         if rows.any():
             _note_evidence(plan, float(totals.max()), largest)
-            of_rows, of_outcomes = by_kind[:, :n]
-            most = np.maximum(largest - of_rows, _BY_OUTCOMES * largest)
-            move = rows & (of_outcomes > most)
-            move_to_fitted(plan, move, np.sqrt(most / np.where(move, of_outcomes, most)) * (1 - _MARGIN))
-            of_both = of_rows + np.minimum(of_outcomes, _BY_OUTCOMES * largest)
-            rows &= of_both > largest
-            scale = np.sqrt(largest / of_both[rows]) * (1 - _MARGIN)
-            h = np.minimum(_leverage(plan)[0][rows], 1 - 1e-12)
-            plan.weights[rows] *= scale * (1 - h) / (1 - scale * h)
+            _tell_less(plan, rows, by_kind[:, :n], largest)
             plan.weights[plan.weights < _LEAST_WEIGHT * before] = 0.0
             plan.forget("products", "schur", "shares")
     return over
+
+
+def _tell_less(plan: StepPlan, rows: NDArray[np.bool_], by_kind: Array, largest: float) -> None:
+    """Move outcomes of `rows` nearer, and make their weights smaller; `by_kind` (2, n) is what all steps tell."""
+    of_rows, of_outcomes = by_kind
+    most = np.maximum(largest - of_rows, _BY_OUTCOMES * largest)
+    move = rows & (of_outcomes > most)
+    move_to_fitted(plan, move, np.sqrt(most / np.where(move, of_outcomes, most)) * (1 - _MARGIN))
+    of_both = of_rows + np.minimum(of_outcomes, _BY_OUTCOMES * largest)
+    light = rows & (of_both > largest)
+    scale = np.sqrt(largest / of_both[light]) * (1 - _MARGIN)
+    h = np.minimum(_leverage(plan)[0][light], 1 - 1e-12)
+    plan.weights[light] *= scale * (1 - h) / (1 - scale * h)
 
 
 def _note_evidence(plan: StepPlan, worst: float, largest: float) -> None:
