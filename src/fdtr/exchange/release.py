@@ -303,7 +303,6 @@ def describe_counts(study: Study, site: str) -> tuple[str, ...]:
         "  in the cells of each pair of columns, and of those who stand out by an outcome; each rounded down to fives",
         "  and capped. Of each, also the largest part of one site, without its name; of the last three, whether",
         "  anybody has one to four; and how much each shared column varies. The rules are judged on these totals.",
-        "  Before the sums leave, you are asked again.",
     )
 
 
