@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fdtr.disclosure.masked_counts import SiteCounts
+from fdtr.disclosure.rule_once import NOTHING_OF_A_RECEIVER
 from fdtr.disclosure.rules import Rules, StepFacts, Verdict, judge, up_to_tens, withheld_steps
-from fdtr.errors import DisclosureError
+from fdtr.errors import DisclosureError, RuleCode
 from fdtr.summary import SiteSummary, Sums
 
 _MADE_HERE = object()
@@ -162,6 +163,20 @@ def refusal(site: str, broken: Sequence[Verdict], what: str = "sums") -> str:
     return (
         f"Site {site!r} may not release its {what}:\n"
         + "\n".join(f"  {verdict.sentence}" for verdict in broken)
-        + f"\nNothing was written. {advice}. The thresholds stand under [disclosure] in the study file. "
-        "Do not forward this message."
+        + f"\nNothing was written. {_what_next(broken, what)} Do not forward this message."
     )
+
+
+def _what_next(broken: Sequence[Verdict], what: str) -> str:
+    """What a site may do whose release is refused."""
+    if any(verdict.asked == NOTHING_OF_A_RECEIVER for verdict in broken):
+        return (
+            "Go on receiving: `fdtr site next` in the study's folder, or `fdtr site fit --receive-only`, finishes this "
+            "site's policy from the others' total."
+        )
+    advice = "Merge levels, drop covariates or steps in the study, wait for more patients, or receive only"
+    if what != "sums" or all(verdict.rule == "ONCE" for verdict in broken):
+        advice = "Wait for more patients, or use the table as it was"
+    if any(verdict.rule == "ONCE" for verdict in broken):
+        advice += "; strike an earlier release that was never sent with `fdtr site withdraw`"
+    return f"{advice}. The thresholds stand under [disclosure] in the study file."
