@@ -15,16 +15,41 @@ _MADE_HERE = object()
 
 
 @dataclass(frozen=True)
+class TakenOut:
+    """What a `rule` takes out of a step, in words. In a secure sum `totals` says what all sites together fell short of.
+
+    It is empty for what the site's own sums break.
+    """
+
+    step: int
+    rule: RuleCode
+    what: tuple[str, ...]
+    totals: str = ""
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.what)} ({self.rule}{f' of all sites together: {self.totals}' if self.totals else ''})"
+
+
+@dataclass(frozen=True)
 class Kept:
     """What is left of the shared features in a message, step by step, beside a message without rules.
 
     `rank` and `possible_rank` count independent directions; `efficiency` is the share of information that is left, a
-    mean over the possible directions.
+    mean over the possible directions. `taken_out` is all that repairs took out, in the order of steps.
     """
 
     rank: tuple[int, ...]
     possible_rank: tuple[int, ...]
     efficiency: tuple[float, ...]
+    taken_out: tuple[TakenOut, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """What was taken out, one line a step."""
+        by_step: dict[int, list[str]] = {}
+        for part in self.taken_out:
+            by_step.setdefault(part.step, []).append(str(part))
+        return [f"Step {step} leaves out {'; '.join(parts)}." for step, parts in by_step.items()]
 
     @property
     def share(self) -> float:
@@ -155,11 +180,6 @@ def release_weighted(
 
 def refusal(site: str, broken: Sequence[Verdict], what: str = "sums") -> str:
     """The refusal with every broken rule. It holds counts of patients, so it must not leave the site."""
-    advice = "Merge levels, drop covariates or steps in the study, wait for more patients, or receive only"
-    if what != "sums":
-        advice = "Wait for more patients, or use the table as it was"
-    if any(verdict.rule == "ONCE" for verdict in broken):
-        advice += "; strike an earlier release that was never sent with `fdtr site withdraw`"
     return (
         f"Site {site!r} may not release its {what}:\n"
         + "\n".join(f"  {verdict.sentence}" for verdict in broken)

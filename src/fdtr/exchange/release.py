@@ -323,8 +323,8 @@ def describe_message(study: Study, message: Message, cost: Cost | None = None) -
     if message.kept is not None and any(verdict.repaired for verdict in message.verdicts):
         left = f"{message.kept.share:.0%} of the independent directions"
         lines.append(f"  The rules leave {left} of the shared features.")
-    lines += [f"  {verdict.advice}" for verdict in message.verdicts if verdict.step is None and verdict.repaired]
-    private = [f"  {sentence}" for sentence in (cost.sentences if cost else ())]
+    private = [f"  {line}" for line in (message.kept.lines if message.kept is not None else ())]
+    private += [f"  {sentence}" for sentence in (cost.sentences if cost else ())]
     private += [
         f"  {'Withheld' if verdict.withholds else 'Note'}: {verdict.sentence}"
         for verdict in message.verdicts
