@@ -298,7 +298,7 @@ def test_rows_that_are_far_out_count_less():
     study, rows = one_step(n, u=far)
     weighted, cap = weighed(study, rows), 1.4 / np.sqrt(200)
     verdict = broken(weighted)["LEVERAGE"]
-    assert verdict.advice == "Taken out of the sums: 1 patient in part."
+    assert verdict.advice == "Taken out of the sums: 1 patient in part, whose rows count less."
     assert weighted.leverage <= cap * (1 + 1e-6)
     assert weighted.kept.rank == weighted.kept.possible_rank
     # Twelve patients alike hide each other.

@@ -107,7 +107,7 @@ def _kept_in_short(study: Study, checks: Sequence[SiteCheck]) -> str:
     rank = _span([check.share_sent for check in senders], "{:.0%}")
     efficiency = _span([check.efficiency_sent for check in senders], "{:.0%}")
     near = "; near a threshold, functions may differ with a site's secret weights"
-    kept = f"{steps} of {study.horizon} steps, {rank} of the rank and {efficiency} of the efficiency"
+    kept = f"{steps} of {study.horizon} steps, rank {rank}, efficiency {efficiency}"
     return kept + (near if any(check.near_threshold for check in senders) else "")
 
 

@@ -93,7 +93,8 @@ class SiteCheck:
     def in_the_way(self) -> list[Verdict]:
         """Broken rules that stop all or a step: they refuse, withhold a step, or their repairs leave nothing of it."""
         withheld = withheld_steps(self.verdicts)
-        empty = [h for h in range(len(self.kept.rank)) if not self.kept.rank[h] and h not in withheld]
+        ranks = enumerate(zip(self.kept.rank, self.kept.possible_rank, strict=True))
+        empty = [h for h, (rank, possible) in ranks if possible and not rank and h not in withheld]
         return [
             verdict
             for verdict in self.verdicts
