@@ -336,4 +336,6 @@ def test_a_hospital_that_may_send_nothing_learns_from_the_others_total(tmp_path)
     pa.csv.write_csv(make_table(study, {"small": 400}), tmp_path / "table.csv")
     again = run("site", "summarize", "study.toml", "table.csv", "--out", "x.fdtr", "--yes", site="small")
     refused(again, "this site only receives in this study")
+    assert "Merge levels" not in again.stderr
+    assert "Go on receiving" in again.stderr
     assert not (tmp_path / "x.fdtr").exists()

@@ -44,7 +44,9 @@ def test_a_person_is_told_what_was_done_and_what_is_waited_for(parties):
     join(parties, "c")
     assert "Waiting for: Keys of b and c." in said(parties, "a", "site", "next")
     said(parties, "b", "site", "next")
-    assert "102 numbers under masks" in said(parties, "c", "site", "next", "--yes")
+    done = said(parties, "c", "site", "next", "--yes")
+    assert "102 numbers under masks" in done
+    assert "asked again" not in done  # nobody is, with --yes
     seen = said(parties, "x", "status", "shared")
     assert "test: round 1, masked, signed" in seen
     assert "Next: Masked counts of a and b: `fdtr site next`." in seen
@@ -59,6 +61,28 @@ def test_a_person_is_told_what_was_done_and_what_is_waited_for(parties):
         hub(parties, "new-round", "shared")
     assert hub(parties, "new-round", "shared", "--yes").startswith("Began round 2.")
     assert "its masks are destroyed" in said(parties, "a", "site", "next", "--yes")
+
+
+def test_who_agrees_to_counts_is_told_that_sums_are_asked_about_again(parties, monkeypatch):
+    hub(parties, "open", "shared", "study.toml")
+    for name in "abc":
+        join(parties, name)
+    for name in "abc":
+        parties.site(name)
+    questions = []
+    monkeypatch.setattr("fdtr.cli.site_commands.agreed", lambda question: not questions.append(question))
+    said(parties, "a", "site", "next")
+    [question] = questions
+    assert question.endswith("so that nobody can read it alone? You are asked again before the sums leave.")
+
+
+def test_another_roster_of_a_secure_sum_asks_for_what_works_in_a_folder(parties):
+    told = " ".join(said(parties, "x", "roster", "remove", "study.toml", "c").split())
+    assert "the hub runs `fdtr hub new-round`, every site `fdtr site join` again and then `fdtr site next`" in told
+    assert "summarize" not in told
+    study_of(masked=False).save(parties.root / "open.toml")
+    told = " ".join(said(parties, "x", "roster", "remove", "open.toml", "c").split())
+    assert "every site runs `fdtr site summarize` again with the next --round" in told
 
 
 def test_the_hub_is_told_for_either_way_whom_the_folder_is_for_and_what_comes_next(parties):

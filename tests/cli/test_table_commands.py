@@ -72,6 +72,20 @@ def test_check_suggests_designs_in_bands_and_writes_nothing(place):
     assert not re.search(r"\b(220|260)\b", shown)  # numbers of patients
 
 
+def test_check_refuses_options_that_would_have_no_effect(place):
+    refused(fdtr("check", "study.toml", "table.csv", "--all", "--suggest", cwd=place), "Leave one out")
+    make_study(disclosure={"secure_sum": True, "max_patients": 400}).save(place / "secure.toml")
+    for study in ("study.toml", "secure.toml"):
+        refused(fdtr("check", study, "table.csv", "--sites", "5", cwd=place), "has 3, whose sums are judged together")
+        refused(fdtr("check", study, "table.csv", "--sites", "5", "--suggest", cwd=place), "name one of them with")
+    one = ("table.csv", "--site", "west", "--sites", "5")
+    shown = fdtr("check", "secure.toml", *one, cwd=place).stdout
+    assert "judged as if there were 5 sites like it" in " ".join(shown.split())
+    done = fdtr("check", "study.toml", *one, cwd=place)
+    assert done.returncode == 0
+    assert "--sites changes nothing here" in done.stderr
+
+
 def test_check_counts_clusters_where_there_are_some(place):
     plain = fdtr("check", "study.toml", "table.csv", "--all", cwd=place)
     assert "clusters" not in plain.stdout

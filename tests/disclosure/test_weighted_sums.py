@@ -1,12 +1,14 @@
 """Weighted sums: what weights do to them, what each rule of a block takes out, and what is left."""
 
+import re
+import tomllib
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from fdtr.algebra.schur import eliminate
+from fdtr.algebra.schur import eliminate, present
 from fdtr.disclosure.blocks import Design, describe, directions_of, is_uneven
 from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.disclosure.masked_counts import SiteCounts
@@ -14,12 +16,16 @@ from fdtr.disclosure.rule_once import drawn
 from fdtr.disclosure.rules import largest_share, membership
 from fdtr.disclosure.weighted_sums import weigh, weigh_alone
 from fdtr.errors import NotRepeatable
+from fdtr.exchange.release import describe_message
 from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.hub import combine_messages
+from fdtr.pipeline.demo import SEED, table_as_csv
+from fdtr.simulation import sepsis
 from fdtr.site.fitting import fit_federated, fit_message, others_in
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_check import check
 from fdtr.site.site_message import count_message, summarize
+from fdtr.study import Study
 from fdtr.summary import Removed, combine
 from random_tables import make_sites, make_study, make_table
 from refusals import refuses
@@ -292,7 +298,7 @@ def test_rows_that_are_far_out_count_less():
     study, rows = one_step(n, u=far)
     weighted, cap = weighed(study, rows), 1.4 / np.sqrt(200)
     verdict = broken(weighted)["LEVERAGE"]
-    assert verdict.advice == "Taken out of the sums: 1 patient in part."
+    assert verdict.advice == "Taken out of the sums: 1 patient in part, whose rows count less."
     assert weighted.leverage <= cap * (1 + 1e-6)
     assert weighted.kept.rank == weighted.kept.possible_rank
     # Twelve patients alike hide each other.
@@ -622,7 +628,7 @@ def test_few_rewards_that_are_far_out_are_limited_and_all_rows_stay():
     limited, without = weighed(study, rows), weighed(study, usual)
     assert limited.kept.rank == limited.kept.possible_rank
     assert broken(limited)["NONZERO"].advice == (
-        "Taken out of the sums: the largest outcomes of 2 patients at action 0 in part."
+        "Taken out of the sums: part of the largest outcomes of 2 patients at action 0."
     )
     assert limited.sums.n.tolist() == [225]
     np.testing.assert_array_equal(limited.sums.schur, without.sums.schur)  # S depends on no outcome
@@ -651,3 +657,24 @@ def test_a_site_of_a_secure_sum_limits_outcomes_before_it_counts():
     assert counts.outcomes[0, 0] >= 4  # 1 before; the rule asks for r + 2
     again = count_message(study, rows)
     assert counts.outcomes.tolist() == again.outcomes.tolist()
+
+
+def test_a_person_is_told_of_all_that_is_taken_out_before_agreeing(tmp_path):
+    """The smallest hospital of the demo: each function at each action that its message lacks, and who counts less."""
+    study = Study.model_validate(tomllib.loads(sepsis.study_text()))
+    (tmp_path / "table.csv").write_bytes(table_as_csv(sepsis.simulate_table(np.random.default_rng(SEED))))
+    message = summarize(study, read_trajectories(tmp_path / "table.csv", study, "Ashford"))
+    lines = [line for line in describe_message(study, message) if line.startswith("  Step ")]
+    assert len(lines) == study.horizon
+    features = study.feature_map
+    for step, schur in enumerate(message.summary.sums.schur):
+        assert lines[step].startswith(f"  Step {step} leaves out ")
+        assert re.search(r"\d+ patients in part, whose rows count less \(LEVERAGE\)", lines[step])
+        missing = [u for u in Design(features, (0, 1, 2)).units if not present(u.directions, schur).shape[1]]
+        for unit in missing:
+            name, action = describe(features, unit).split(" at action ")
+            assert re.search(rf"{name} at actions? [\d, and]*{action}", lines[step])
+        assert missing
+        assert "(NUMBERS)" in lines[step]
+    assert any("(ACTION)" in line for line in lines)
+    assert describe_message(study, message)[-1] == "  Do not forward these lines."

@@ -431,6 +431,12 @@ def test_a_small_site_has_a_shorter_ladder():
     assert plain(page).count(", chosen") == 2
 
 
+def near_a_threshold(record: Record) -> Record:
+    """A secure sum from which other weights of rows could take something else."""
+    sites = {name: site.model_copy(update={"near_threshold": True}) for name, site in record.sites.items()}
+    return record.model_copy(update={"sites": sites})
+
+
 def test_every_sentence_of_the_templates_is_shown_by_some_study(found):
     own = make_study(covariates=[{"name": "x", "range": [0, 10]}], ends={"death": 0.0})
     common = make_study(covariates=[{"name": "x", "effect": "shared"}])
@@ -445,6 +451,7 @@ def test_every_sentence_of_the_templates_is_shown_by_some_study(found):
         record_of(make_study(learning={"pessimism": {"noise": 0.03}}), {"a": 60, "b": 60}),
         contradicted(found),
         rejected(found),
+        near_a_threshold(found),
     ]
     site = found.sites["north"]
     assert site.trust

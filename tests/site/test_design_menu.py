@@ -85,6 +85,17 @@ def test_one_hospital_may_see_what_a_secure_sum_with_others_like_it_would_let_ou
     assert "a secure sum" not in {tried.design.name for tried in alone}
     assert "--sites K" in notes[0]
     together, notes = try_designs(STUDY, rows, n_alike=9)
-    assert notes == []
+    assert notes == ["A secure sum is judged as if there were 9 sites like this one."]
     bands = {tried.design.name: tried.bands["a"] for tried in together}
     assert BANDS.index(bands["a secure sum"]) > BANDS.index(bands["as it is"]) == 0
+
+
+def test_weights_are_tried_where_the_study_has_none():
+    for jitter, tried in ((0.0, True), (0.1, True), (0.3, False)):
+        designs, _ = menu(make_study(disclosure={"jitter": jitter}), 3)
+        assert [design.name for design in designs].count("weights (jitter 0.3)") == tried
+        if tried:
+            assert designs[1].changes == ("[disclosure] jitter = 0.3",)
+            assert designs[1].study.disclosure.jitter == 0.3
+    grams, _ = menu(make_study(disclosure={"payload": "gram", "jitter": 0}), 3)
+    assert "weights (jitter 0.3)" not in {design.name for design in grams}

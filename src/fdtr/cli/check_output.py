@@ -12,21 +12,23 @@ from fdtr.cli import show
 from fdtr.disclosure import Verdict
 from fdtr.inference.identification import rejected
 from fdtr.inference.shared_effects import SMALL_P
-from fdtr.site.design_menu import BANDS, Tried
-from fdtr.site.site_check import SiteCheck
+from fdtr.site.design_menu import BANDS, Tried, weights_remedy
+from fdtr.site.site_check import SiteCheck, cost_of_rule
 from fdtr.study import Study
 
 _WIDEST = 100  # cells of a line that a person reads
 _MOST_NAMED = 4
 _COLUMNS = 6  # sites that get a column each in the table of designs
 _SHORT = ("nothing", "under ⅓", "⅓ to ⅔", "most", "all")  # the bands above counts of sites
-_OWN_EYES = 'Zeros that are sent mean "0 or too few". For the site\'s own eyes: do not forward this.'
+_ZEROS = 'Zeros that are sent mean "0 or too few". '
+_OWN_EYES = "For the site's own eyes: do not forward this."
 _THEN = {
     "refuse": "nothing may be sent",
     "withhold": "the step is withheld",
     "repair": "taken out, or counted less",
     "warn": "",
 }
+_NOTHING_LEFT = "what is taken out leaves nothing"
 
 
 def show_checks(study: Study, checks: Sequence[SiteCheck], machine: bool, *, everything: bool = False) -> None:
@@ -49,7 +51,8 @@ def in_short(study: Study, checks: Sequence[SiteCheck]) -> list[str]:
         f"{study.feature_map.n_features}, fingerprint {study.fingerprint[:12]}…",
         "May leave": _who_sends(study, checks),
         "Kept": _kept_in_short(study, checks),
-        "In the way": _in_the_way(checks),
+        "In the way": _rules(checks, [check.in_the_way for check in checks]) or _no_rule(checks),
+        "Repaired": _rules(checks, [check.repaired for check in checks]),
         "Worst": _worst(checks),
     }
     indent = max(map(len, facts)) + 2
@@ -60,7 +63,7 @@ def in_short(study: Study, checks: Sequence[SiteCheck]) -> list[str]:
     alone = why_alone(study, checks)
     lines += _wrapped(alone) if alone else []
     if any(not verdict.holds for check in checks for verdict in check.verdicts):
-        lines += _wrapped(_OWN_EYES)
+        lines += _wrapped((_ZEROS if any(check.steps_sent for check in checks) else "") + _OWN_EYES)
     return [*lines, "More: --all for every table, --suggest for designs that let more out."]
 
 
@@ -72,13 +75,14 @@ def _wrapped(text: str, indent: int = 0) -> list[str]:
 def _who_sends(study: Study, checks: Sequence[SiteCheck]) -> str:
     """How many sites may send everything, a part, or nothing."""
     how = " in a secure sum" if study.disclosure.secure_sum else ""
-    if len(checks) == 1 and study.counts_first and checks[0].steps_sent:
+    if len(checks) == 1 and study.counts_first and checks[0].steps_sent and not checks[0].n_alike:
         return (
             f"{checks[0].site} could contribute {may_send(checks[0])} to a secure sum; how much is added is decided on "
             "the totals of all sites"
         )
     if len(checks) == 1:
-        return f"{checks[0].site} may send {may_send(checks[0])}{how}"
+        alike = f", judged as if there were {checks[0].n_alike} sites like it" if checks[0].n_alike else ""
+        return f"{checks[0].site} may send {may_send(checks[0])}{how}{alike}"
     whole = sum(check.sends_all for check in checks)
     silent = [check.site for check in checks if not check.steps_sent]
     part = len(checks) - whole - len(silent)
@@ -102,7 +106,9 @@ def _kept_in_short(study: Study, checks: Sequence[SiteCheck]) -> str:
     steps = _span([len(check.steps_sent) for check in senders], "{:g}")
     rank = _span([check.share_sent for check in senders], "{:.0%}")
     efficiency = _span([check.efficiency_sent for check in senders], "{:.0%}")
-    return f"{steps} of {study.horizon} steps, {rank} of the rank and {efficiency} of the efficiency"
+    near = "; near a threshold, functions may differ with a site's secret weights"
+    kept = f"{steps} of {study.horizon} steps, rank {rank}, efficiency {efficiency}"
+    return kept + (near if any(check.near_threshold for check in senders) else "")
 
 
 def _span(values: Sequence[float], form: str) -> str:
@@ -113,32 +119,35 @@ def _span(values: Sequence[float], form: str) -> str:
     return f"{low} to {high}" + (f" (median {form.format(median(values))})" if len(values) > 2 else "")
 
 
-def _broken(check: SiteCheck) -> list[Verdict]:
-    return [verdict for verdict in check.verdicts if not verdict.holds and not verdict.warns]
-
-
-def _in_the_way(checks: Sequence[SiteCheck]) -> str:
-    """The rules that are broken, and at how many sites or steps."""
+def _rules(checks: Sequence[SiteCheck], broken: Sequence[Sequence[Verdict]]) -> str:
+    """Some broken rules of every site, and at how many sites or steps."""
     if len(checks) == 1:
-        steps = Counter(verdict.rule for verdict in _broken(checks[0]) if verdict.step is not None)
-        whole = [verdict.rule for verdict in _broken(checks[0]) if verdict.step is None]
-        counts = [f"{rule} at {n} step{'s' * (n != 1)}" for rule, n in steps.most_common()]
-        return ", ".join([*whole, *counts]) or "no rule"
-    sites = Counter(rule for check in checks for rule in {verdict.rule for verdict in _broken(check)})
+        steps = Counter(verdict.rule for verdict in broken[0] if verdict.step is not None)
+        whole = [verdict.rule for verdict in broken[0] if verdict.step is None]
+        return ", ".join([*whole, *(f"{rule} at {n} step{'s' * (n != 1)}" for rule, n in steps.most_common())])
+    sites = Counter(rule for verdicts in broken for rule in {verdict.rule for verdict in verdicts})
     ordered = sorted(sites.items(), key=lambda pair: (-pair[1], pair[0]))
-    return ", ".join(f"{rule} at {n} site{'s' * (n != 1)}" for rule, n in ordered) or "no rule at any site"
+    return ", ".join(f"{rule} at {n} site{'s' * (n != 1)}" for rule, n in ordered)
+
+
+def _no_rule(checks: Sequence[SiteCheck]) -> str:
+    if any(check.repaired for check in checks):
+        return ""
+    return "no rule" if len(checks) == 1 else "no rule at any site"
 
 
 def _worst(checks: Sequence[SiteCheck]) -> str:
     """The broken rule that costs most, where it is missed by most, and by how much."""
-    found = [(check.site, check.worst) for check in checks if check.worst is not None]
+    found = [(check, check.worst) for check in checks if check.worst is not None]
     if not found:
         return ""
-    site, verdict = max(found, key=lambda pair: (pair[1].refuses, pair[1].withholds, pair[1].excess))
-    where = ", ".join([site] * (len(checks) > 1) + [f"step {verdict.step}"] * (verdict.step is not None))
+    stops = any(check.in_the_way for check in checks)
+    check, verdict = max(found, key=lambda pair: (bool(pair[0].in_the_way) == stops, *cost_of_rule(pair[1])))
+    where = ", ".join([check.site] * (len(checks) > 1) + [f"step {verdict.step}"] * (verdict.step is not None))
     off = f", off by a factor of {verdict.excess:.2g}" if verdict.excess > 1 else ""
     place = f"{verdict.rule} at {where}" if where else verdict.rule
-    return f"{place}: {verdict.measured}; the study asks for {verdict.asked}{off}; {_THEN[verdict.otherwise]}"
+    then = _NOTHING_LEFT if verdict.repaired and stops else _THEN[verdict.otherwise]
+    return f"{place}: {verdict.measured}; the study asks for {verdict.asked}{off}; {then}"
 
 
 def _show_tables(study: Study, checks: Sequence[SiteCheck]) -> None:
@@ -166,7 +175,7 @@ def _disclosure(checks: Sequence[SiteCheck]) -> None:
     for title, chosen in (
         ("Disclosure would refuse", [(site, v) for site, v in verdicts if v.refuses]),
         ("Disclosure would withhold the step", [(site, v) for site, v in verdicts if v.withholds]),
-        ("Disclosure would take out", [(site, v) for site, v in verdicts if v.repaired]),
+        ("Disclosure would take out", [(check.site, v) for check in checks for v in _taken_out(check)]),
         ("Disclosure warns", [(site, v) for site, v in verdicts if v.warns]),
     ):
         if chosen:
@@ -187,10 +196,15 @@ def _disclosure(checks: Sequence[SiteCheck]) -> None:
     )
 
 
+def _taken_out(check: SiteCheck) -> list[Verdict]:
+    """Broken rules that take something out, but of withheld steps."""
+    return [verdict for verdict in (*check.in_the_way, *check.repaired) if verdict.repaired]
+
+
 def may_send(check: SiteCheck) -> str:
     """What disclosure lets a site send, in a few words."""
     if not check.steps_sent:
-        rules = sorted({verdict.rule for verdict in _broken(check)})
+        rules = sorted({verdict.rule for verdict in check.in_the_way})
         return f"nothing ({', '.join(rules)})" if rules else "nothing"
     horizon, steps = len(check.action_counts), len(check.steps_sent)
     share = "all" if check.sends_all else f"{check.share_sent:.0%}"
@@ -275,7 +289,8 @@ def why_alone(study: Study, checks: Sequence[SiteCheck]) -> str:
             'of a site, or set [features] intercept = "none".'
         )
     if not any(check.steps_sent for check in checks):
-        return f"{begin} the disclosure rules let nothing out. Use fewer features, or larger sites."
+        first = f"Set {weights_remedy(study)}; or use" if weights_remedy(study) else "Use"
+        return f"{begin} the disclosure rules let nothing out. {first} fewer features, or larger sites."
     return ""
 
 
@@ -298,7 +313,12 @@ def _check_json(study: Study, check: SiteCheck) -> dict[str, Any]:
         "disclosure": [
             {name: value for name, value in vars(verdict).items() if name != "advice"} for verdict in check.verdicts
         ],
+        "in_the_way": sorted({verdict.rule for verdict in check.in_the_way}),
+        "repaired": sorted({verdict.rule for verdict in check.repaired}),
+        "taken_out": [vars(part) for part in check.kept.taken_out],
         "sent": {"steps": check.steps_sent, "share": check.share_sent, "efficiency": check.efficiency_sent},
+        "near_threshold": check.near_threshold,
+        **({"judged_as_sites": check.n_alike} if check.n_alike else {}),
         **({"differential_privacy": show.privacy_json(check.cost)} if check.cost else {}),
     }
 

@@ -351,7 +351,8 @@ def site_next(
             show.line(sentence)
         masked = joined.study.disclosure.secure_sum
         how = "masked, so that nobody can read it alone" if masked else "where all parties read it"
-        return yes or agreed(f"Post this in {joined.folder}, {how}?")
+        again = "" if proposal.counts is None else " You are asked again before the sums leave."
+        return yes or agreed(f"Post this in {joined.folder}, {how}?{again}")
 
     steps = take_site_steps(joined, confirm=agree, key=optional_key(joined.key), out=out)
     show.steps(steps, json)

@@ -15,10 +15,17 @@ from fdtr.study import Study, set_roster
 Site = Annotated[str, typer.Argument(metavar="SITE", help="A site's name, or hub.")]
 Public = Annotated[str, typer.Argument(metavar="KEY", help="Its public key, as `fdtr keys show` prints it.")]
 
-_NEW_ROUND_NEEDED = (
+_CHANGED = (
     "The roster is part of what is signed, so messages made before do not count any more. Give everybody the same "
-    "roster, compare `fdtr roster show` by telephone, and begin a new round: every site runs `fdtr site summarize` "
-    "again with the next --round, the hub `fdtr hub combine` with the same. A round that is over stays valid as it was."
+    "roster, compare `fdtr roster show` by telephone, and begin a new round: "
+)
+_BY_FILES = (
+    "every site runs `fdtr site summarize` again with the next --round, the hub `fdtr hub combine` with the same; in a "
+    "shared folder, "
+)
+_IN_A_FOLDER = (
+    "the hub runs `fdtr hub new-round`, every site `fdtr site join` again and then `fdtr site next`. A round that is "
+    "over stays valid as it was."
 )
 
 
@@ -34,7 +41,8 @@ def fingerprint(study: StudyPath) -> None:
 
 def add(study: StudyPath, site: Site, key: Public) -> None:
     """Write a site's public key into the study file. Compare its fingerprint by telephone before."""
-    roster = Study.load(study).roster
+    before = Study.load(study)
+    roster = before.roster
     if site in roster:
         raise InvalidStudy(
             f"The roster has a key of {site!r} already. Nothing was written. Use `fdtr roster replace` if it was lost."
@@ -42,27 +50,34 @@ def add(study: StudyPath, site: Site, key: Public) -> None:
     set_roster(study, {**roster, site: key})
     _show_roster_entry(site, key)
     if roster:
-        show.line(_NEW_ROUND_NEEDED)
+        show.line(_new_round(before))
 
 
 def remove(study: StudyPath, site: Site) -> None:
     """Take a site out of the roster. Says what has to be done again."""
-    roster = Study.load(study).roster
+    before = Study.load(study)
+    roster = before.roster
     _require_in_roster(site, roster)
     set_roster(study, {name: key for name, key in roster.items() if name != site})
     show.line(f"{site} is not in the roster any more.")
-    show.line(_NEW_ROUND_NEEDED)
+    show.line(_new_round(before))
 
 
 def replace(study: StudyPath, site: Site, key: Public) -> None:
     """Give a site a new key. For one that was lost or seen by others; says what has to be done again."""
-    roster = Study.load(study).roster
+    before = Study.load(study)
+    roster = before.roster
     _require_in_roster(site, roster)
     if roster[site] == key:
         raise InvalidStudy(f"That is the key that the roster has of {site!r}. Nothing was written.")
     set_roster(study, {**roster, site: key})
     _show_roster_entry(site, key)
-    show.line(_NEW_ROUND_NEEDED)
+    show.line(_new_round(before))
+
+
+def _new_round(study: Study) -> str:
+    """What has to be done again; a secure sum takes place in a shared folder alone."""
+    return _CHANGED + ("" if study.disclosure.secure_sum else _BY_FILES) + _IN_A_FOLDER
 
 
 def show_roster(study: StudyPath, json: Json = False) -> None:

@@ -8,7 +8,7 @@ import typer
 from fdtr.cli import check_output, show, study_output
 from fdtr.cli.options import HeldOut, Json, LikeSites, RoundNumber, StudyPath, round_of
 from fdtr.container import write_atomically
-from fdtr.errors import OutputExists
+from fdtr.errors import InvalidSettings, OutputExists
 from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.exchange.site_state.sent_copies import find_kept
 from fdtr.exchange.wire import read_total
@@ -64,13 +64,24 @@ def check(
     Says in ten lines what may leave, what stops it or is taken out, and how far off it is. In a table of several sites,
     a secure sum is judged on their total.
     """
+    if everything and suggest:
+        raise InvalidSettings(
+            "--all prints the tables behind the study as it is, and --suggest tries others instead. Leave one out."
+        )
     loaded = Study.load(study)
     rows = read_trajectories(data, loaded, site)
+    if sites is not None and len(rows.sites) > 1 and (suggest or loaded.disclosure.epsilon is None):
+        raise InvalidSettings(
+            f"--sites stands for so many sites like one, and {data} has {len(rows.sites)}, whose sums are judged "
+            "together. Leave --sites out, or name one of them with --site."
+        )
     if suggest:
         with show.progress() as progress:
             tried, notes = try_designs(loaded, rows, progress, sites)
         check_output.show_designs(tried, notes, json)
         return
+    if sites is not None and not loaded.counts_first and loaded.disclosure.epsilon is None:
+        show.note("--sites changes nothing here: sums that the hub reads are judged site by site.")
     checks = check_sites(loaded, rows.by_site(), site_ledger(), sites)
     check_output.show_checks(loaded, checks, json, everything=everything)
 

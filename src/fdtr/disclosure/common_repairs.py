@@ -11,26 +11,50 @@ almost all that varies in it. Where a rule fails, every site takes the same out:
 a block, or a step.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from fdtr.disclosure.blocks import Design, Unit, describe, in_most
-from fdtr.disclosure.masked_counts import CountLayout, TotalCounts, actions_of, at_least
-from fdtr.disclosure.rules import Rules, largest_share, numbers_told, outcomes_for, patients_for
+from fdtr.disclosure.masked_counts import ROUNDED_TO, CountLayout, TotalCounts, actions_of, at_least
+from fdtr.disclosure.rules import (
+    Rules,
+    Shortfall,
+    Verdict,
+    largest_share,
+    membership,
+    numbers_told,
+    outcomes_for,
+    patients_for,
+)
 from fdtr.disclosure.variance_moments import is_one_sites, least_hidden
+from fdtr.errors import RuleCode
 from fdtr.features import FeatureMap
+
+_KIND_RULES: Mapping[str, RuleCode] = {"cells": "CELL", "references": "REF", "pairs": "PAIR", "outcomes": "NONZERO"}
+
+
+@dataclass(frozen=True)
+class CommonPart:
+    """A part of the sums that all sites take out at a step, in words, and why; `whole` for all of the step."""
+
+    step: int
+    what: str
+    why: Shortfall
+    whole: bool = False
 
 
 @dataclass(frozen=True)
 class CommonRepairs:
     """What all sites of a secure sum take out: functions (step, action or None, functions), blocks and steps.
 
-    `left` counts patients whom nobody can subtract from the total, by step and action; of a site at most `most` count.
-    `largest` are the most patients of one site, `spread` the total of moments of variances, both as they were opened,
-    and `subtracted` is how many sites may subtract their parts together.
+    `why` gives the reason of each of these, in this order. `near` says whether a count is so close to the threshold of
+    its rule that other weights of rows could move it across. `left` counts patients whom nobody can subtract from the
+    total, by step and action; of a site at most `most` count. `largest` are the most patients of one site, `spread` the
+    total of moments of variances, both as they were opened, and `subtracted` is how many sites may subtract their parts
+    together.
     """
 
     functions: tuple[tuple[int, int | None, tuple[int, ...]], ...] = ()
@@ -41,6 +65,8 @@ class CommonRepairs:
     largest: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
     spread: tuple[tuple[tuple[tuple[int, ...], ...], ...], ...] = field(default=(), compare=False)
     subtracted: int = field(default=1, compare=False)
+    why: tuple[Shortfall, ...] = field(default=(), compare=False)
+    near: bool = field(default=False, compare=False)
 
 
 def agree(layout: CountLayout, counts: TotalCounts, fewest: int, colluding: int) -> CommonRepairs:
@@ -57,7 +83,13 @@ def agree(layout: CountLayout, counts: TotalCounts, fewest: int, colluding: int)
     return CommonRepairs(
         functions=tuple((step.number, *place) for step in steps for place in step.absorbed),
         blocks=tuple((step.number, action) for step in steps for action in sorted(step.closed)),
-        steps=tuple(step.number for step in steps if step.withheld),
+        steps=tuple(step.number for step in steps if step.withheld_by),
+        why=(
+            *(why for step in steps for why in step.absorbed.values()),
+            *(step.closed[action] for step in steps for action in sorted(step.closed)),
+            *(step.withheld_by for step in steps if step.withheld_by),
+        ),
+        near=any(step.near for step in steps),
         left=tuple(
             tuple(max(step.left("patients", action), 0) for action in range(layout.features.n_actions))
             for step in steps
@@ -71,16 +103,20 @@ def agree(layout: CountLayout, counts: TotalCounts, fewest: int, colluding: int)
 
 @dataclass
 class _StepCounts:
-    """One step of the total, and what is taken out of it: `absorbed` are (action or None, functions)."""
+    """One step of the total, and what is taken out of it, with reasons: `absorbed` are (action or None, functions).
+
+    `near` says whether a cell is so close to its threshold that one site, rounding it otherwise, would move it across.
+    """
 
     layout: CountLayout
     counts: TotalCounts
     number: int
     fewest: int
     subtracted: int
-    absorbed: list[tuple[int | None, tuple[int, ...]]] = field(default_factory=list)
-    closed: set[int] = field(default_factory=set)
-    withheld: bool = False
+    absorbed: dict[tuple[int | None, tuple[int, ...]], Shortfall] = field(default_factory=dict)
+    closed: dict[int, Shortfall] = field(default_factory=dict)
+    withheld_by: Shortfall | None = None
+    near: bool = False
     unevenness: dict[tuple[int | None, tuple[int, ...]], float] = field(default_factory=dict)
 
     @cached_property
@@ -96,7 +132,7 @@ class _StepCounts:
     @property
     def open(self) -> list[int]:
         """Actions whose rows count."""
-        return [] if self.withheld else [action for action in self.used if action not in self.closed]
+        return [] if self.withheld_by else [action for action in self.used if action not in self.closed]
 
     def left(self, kind: str, *place: int) -> int:
         """T − (1 + t) M of a count: patients of sites whom nobody can subtract."""
@@ -138,17 +174,22 @@ class _StepCounts:
         if self.design.separable:
             needed = max(needed, patients_for(self._functions_left()))
         for action in self.open:
-            few = self.counts.contribute[self.number, action] < self.fewest
-            if few or self.left("patients", action) < needed:
-                self.closed.add(action)
+            short = self._of_few_sites(int(self.counts.contribute[self.number, action]))
+            short = short or _falls_short("ACTION", self.left("patients", action), needed)
+            if short:
+                self.closed[action] = short
 
-    def _few_outcomes(self, block: int | None) -> bool:
-        """Whether few patients whom nobody can subtract stand out by an outcome, for what a block tells."""
+    def _of_few_sites(self, sites: int) -> Shortfall | None:
+        return _falls_short("SITES", sites, self.fewest)
+
+    def _few_outcomes(self, block: int | None) -> Shortfall | None:
+        """Why too few patients whom nobody can subtract stand out by an outcome, for what a block tells."""
         rank = self.rank(block)
         groups = [[block]] if block is not None else [self.open]
         if block is None and self.design.separable:
             groups, rank = self._groups, self._functions_left()
-        return bool(rank) and any(self._shows_few("outcomes", outcomes_for(rank), group) for group in groups)
+        found = (self._shows_few("outcomes", outcomes_for(rank), group) for group in groups if rank)
+        return next((short for short in found if short), None)
 
     def _functions_left(self) -> int:
         """Shared functions that are told of a step with one block; at most its rank."""
@@ -164,36 +205,54 @@ class _StepCounts:
         enough = at_least(self.layout.rules.min_cell)
         for unit in self.design.units:
             column = self.layout.column(unit)
-            if self._senders(unit) < self.fewest or any(
-                self.counts.send[self.number, group, column].any() and self._left_in("cells", group, column) < enough
+            shown = [self._of_few_sites(self._senders(unit))]
+            shown += [
+                self._shows_few("cells", enough, group, column)
                 for group in self._at(unit)
-            ):
-                self._absorb(unit)
+                if self.counts.send[self.number, group, column].any()
+            ]
+            self._absorb_if(unit, shown)
         for unit in self.design.references:
             position = self.layout.references.index(unit.functions)
-            if any(self._shows_few("references", enough, group, position) for group in self._at(unit)):
-                self._absorb(unit)
+            self._absorb_if(unit, [self._shows_few("references", enough, group, position) for group in self._at(unit)])
         for block in self.blocks:
             self._take_out_pairs(block, enough)
 
+    def _absorb_if(self, unit: Unit, found: list[Shortfall | None]) -> None:
+        """Take a unit out if it falls short of a rule, for the first one."""
+        why = next((short for short in found if short), None)
+        if why:
+            self._absorb(unit, why)
+
     def _take_out_pairs(self, block: int | None, enough: int) -> None:
         groups = self._groups if block is None else [[block]]
-        small = [
-            pair
-            for position, pair in enumerate(self.layout.pairs)
-            if any(self._shows_few("pairs", enough, group, position, cell) for group in groups for cell in range(4))
-        ]
+        small = {}
+        for position, pair in enumerate(self.layout.pairs):
+            cells = [
+                short
+                for group in groups
+                for cell in range(4)
+                if (short := self._shows_few("pairs", enough, group, position, cell))
+            ]
+            if cells:
+                small[pair] = max(cells, key=lambda short: short.excess)
         while left := [pair for pair in small if all(self._is_left(block, functions) for functions in pair)]:
-            for unit in self._units_of(block, in_most(left)):
-                self._absorb(unit)
+            functions = in_most(left)
+            why = max((small[pair] for pair in left if functions in pair), key=lambda short: short.excess)
+            for unit in self._units_of(block, functions):
+                self._absorb(unit, why)
 
     def _left_in(self, kind: str, group: list[int], *place: int) -> int:
         """T − (1 + t) M of a count, over the actions of a group."""
         return sum(max(self.left(kind, action, *place), 0) for action in group)
 
-    def _shows_few(self, kind: str, enough: int, group: list[int], *place: int) -> bool:
-        present = any(self.counts.present[kind][(self.number, action, *place)] for action in group)
-        return present and self._left_in(kind, group, *place) < enough
+    def _shows_few(self, kind: str, enough: int, group: list[int], *place: int) -> Shortfall | None:
+        """How a count of a group of actions falls short; a count of cells is looked at although it is of nobody."""
+        if kind != "cells" and not any(self.counts.present[kind][(self.number, action, *place)] for action in group):
+            return None
+        left = self._left_in(kind, group, *place)
+        self.near |= kind != "outcomes" and enough - ROUNDED_TO <= left < enough + ROUNDED_TO
+        return _falls_short(_KIND_RULES[kind], left, enough)
 
     def _at(self, unit: Unit) -> list[list[int]]:
         """Groups of actions in which a unit shows."""
@@ -207,9 +266,8 @@ class _StepCounts:
         out = {gone for action, gone in self.absorbed if action in (block, None)}
         return functions not in out and any((function,) not in out for function in functions)
 
-    def _absorb(self, unit: Unit) -> None:
-        if (unit.action, unit.functions) not in self.absorbed:
-            self.absorbed.append((unit.action, unit.functions))
+    def _absorb(self, unit: Unit, why: Shortfall) -> None:
+        self.absorbed.setdefault((unit.action, unit.functions), why)
 
     def take_out_uneven_variances(self) -> None:
         """Take out functions of which one site tells almost all that varies: the others hide nobody of that site."""
@@ -220,22 +278,22 @@ class _StepCounts:
             if is_one_sites(moments, most, self.subtracted, everybody):
                 for same in self.design.units:
                     if same.functions == unit.functions and (unit.action is None or same.action in (unit.action, None)):
-                        self._absorb(same)
+                        self._absorb(same, Shortfall("SITES"))
 
     def take_out_directions(self) -> None:
         """Take functions out of blocks with few patients, or few who stand out, for what is shared."""
-        for block in self.blocks:
-            while self.patients(block) < patients_for(self.rank(block)) or self._few_outcomes(block):
-                self.take_out_last(block)
-        if self.design.partly:
-            while self.patients(None) < patients_for(self.rank(None)) or self._few_outcomes(None):
-                self.take_out_last(None)
+        for block in [*self.blocks, *([None] if self.design.partly else [])]:
+            while short := self._too_many_directions(block) or self._few_outcomes(block):
+                self.take_out_last(block, short)
 
-    def take_out_last(self, block: int | None) -> bool:
+    def _too_many_directions(self, block: int | None) -> Shortfall | None:
+        return _falls_short("ACTION", self.patients(block), patients_for(self.rank(block)))
+
+    def take_out_last(self, block: int | None, why: Shortfall) -> bool:
         """Take out the last function of a block; whether there was one."""
         units = self.units(block)
         if units:
-            self._absorb(units[-1])
+            self._absorb(units[-1], why)
         return bool(units)
 
     def share(self, block: int | None) -> float:
@@ -264,12 +322,12 @@ class _StepCounts:
             self.unevenness[unit.action, unit.functions] = max(found, default=1.0)
         return self.unevenness[unit.action, unit.functions]
 
-    def take_out_most_uneven(self, block: int | None) -> bool:
+    def take_out_most_uneven(self, block: int | None, why: Shortfall) -> bool:
         """Take out the unit of a block that hides a patient least; whether sites are not alike in any."""
         unit = max(self._shown_in(block), key=self.uneven, default=None)
         if unit is None or self.uneven(unit) <= 1:
             return False
-        self._absorb(unit)
+        self._absorb(unit, why)
         return True
 
     def close_emptied(self) -> None:
@@ -277,12 +335,29 @@ class _StepCounts:
         main = self.design.partly and self.rank(None) > 0
         for action in self.open if self.design.by_action and not main else []:
             if not self.rank(action):
-                self.closed.add(action)
-        few = self.patients(None) < self.layout.rules.min_patients
+                self.closed[action] = self._why_nothing_is_left(action)
         contribute = self.counts.contribute[self.number][list(self.used)]
-        sites = int(contribute.max(initial=0))
-        if self.used and (not self.open or few or not self.rank(None) or sites < self.fewest):
-            self.withheld = True
+        few_sites = self._of_few_sites(int(contribute.max(initial=0)))
+        least = self.layout.rules.min_patients
+        few = _falls_short("N", self.patients(None), least)
+        if self.used and (not self.open or few or not self.rank(None) or few_sites):
+            everybody = sum(max(self.left("patients", action), 0) for action in self.used)
+            why = few_sites or _falls_short("N", everybody, least)
+            partly = few if self.open and self.rank(None) else None
+            self.withheld_by = why or partly or self._why_nothing_is_left(None)
+
+    def _why_nothing_is_left(self, block: int | None) -> Shortfall:
+        """The rule that took the last out of a block; of a step the one that is nearest to let a block out."""
+        absorbed = [why for (action, _), why in self.absorbed.items() if block is None or action in (block, None)]
+        nothing = Shortfall("SITES", 0, self.fewest, self.fewest)
+        if block is None and self.closed:
+            return min(self.closed.values(), key=lambda short: short.excess)
+        return absorbed[-1] if absorbed else nothing
+
+
+def _falls_short(rule: RuleCode, left: int, needed: int) -> Shortfall | None:
+    """How a count falls short of a rule; None if it holds."""
+    return Shortfall(rule, max(left, 0), needed, needed / max(left, 1)) if left < needed else None
 
 
 def _hold_numbers(steps: list[_StepCounts], rules: Rules) -> None:
@@ -291,28 +366,74 @@ def _hold_numbers(steps: list[_StepCounts], rules: Rules) -> None:
     while True:
         worst = [max(((step.share(block), block) for block in step.blocks), key=_first, default=None) for step in steps]
         shares = [place[0] if place else 0.0 for place in worst]
-        if sum(shares) <= limit:
+        told = sum(shares)
+        if told <= limit:
             return
+        why = Shortfall("NUMBERS", membership(told), rules.max_membership, told / limit)
         number = int(np.argmax(shares))
         place, step = worst[number], steps[number]
-        if place is None:
-            step.withheld = True
-            continue
-        uneven = step.take_out_most_uneven(place[1])
-        step.withheld = not (uneven or step.take_out_last(place[1]) or step.take_out_last(None))
+        block = place[1] if place else None
+        uneven = step.take_out_most_uneven(block, why)
+        if not (uneven or step.take_out_last(block, why) or step.take_out_last(None, why)):
+            step.withheld_by = why
 
 
 def _first(place: tuple[float, int | None]) -> float:
     return place[0]
 
 
-def taken_out(features: FeatureMap, repairs: CommonRepairs) -> Iterator[str]:
-    """What all sites take out, in words."""
-    design = Design(features, tuple(range(features.n_actions)))
-    for step, action, functions in repairs.functions:
-        unit = Unit(action, functions, np.zeros((design.features.n_shared, 1)))
-        yield f"{describe(features, unit)} at step {step}"
-    for step, action in repairs.blocks:
-        yield f"all patients at action {features.levels[action]:g} at step {step}"
-    for step in repairs.steps:
-        yield f"step {step}"
+def parts_taken_out(features: FeatureMap, repairs: CommonRepairs) -> list[CommonPart]:
+    """What all sites take out: whole steps first, then blocks of other steps, then functions of other blocks."""
+    count = len(repairs.functions) + len(repairs.blocks) + len(repairs.steps)
+    reasons = iter(repairs.why or (Shortfall("SITES"),) * count)  # of repairs that were saved without reasons
+    functions = [
+        CommonPart(step, describe(features, Unit(action, gone, np.zeros((features.n_shared, 1)))), why)
+        for (step, action, gone), why in zip(repairs.functions, reasons, strict=False)
+        if step not in repairs.steps and (step, action) not in repairs.blocks
+    ]
+    blocks = [
+        CommonPart(step, f"all patients at action {features.levels[action]:g}", why)
+        for (step, action), why in zip(repairs.blocks, reasons, strict=False)
+        if step not in repairs.steps
+    ]
+    steps = [
+        CommonPart(step, "the whole step", why, whole=True) for step, why in zip(repairs.steps, reasons, strict=True)
+    ]
+    return [*steps, *blocks, *functions]
+
+
+def taken_out(features: FeatureMap, repairs: CommonRepairs) -> list[str]:
+    """What all sites take out, and why, in words; the largest parts first."""
+    return [
+        f"{part.what.replace('the whole step', 'all')} of step {part.step} ({part.why.rule}: {part.why})"
+        for part in parts_taken_out(features, repairs)
+    ]
+
+
+def judge_totals(features: FeatureMap, repairs: CommonRepairs) -> list[Verdict]:
+    """The verdict on the totals at each step from which all sites take something out, or that all rules hold."""
+    by_step: dict[int, list[CommonPart]] = {}
+    for part in parts_taken_out(features, repairs):
+        by_step.setdefault(part.step, []).append(part)
+    verdicts = []
+    for step, parts in sorted(by_step.items()):
+        worst = max(parts, key=lambda part: part.why.excess)
+        advice = (
+            ""
+            if worst.whole
+            else f"All sites take out {', '.join(f'{p.what} ({p.why.rule}: {p.why})' for p in parts)}."
+        )
+        verdicts.append(
+            Verdict(
+                "SITES",
+                step,
+                False,
+                worst.why.measured(worst.what, repairs.subtracted),
+                worst.why.asked,
+                "withhold" if worst.whole else "repair",
+                advice,
+                worst.why.excess,
+            )
+        )
+    held = "the sums of all sites together keep every rule"
+    return verdicts or [Verdict("SITES", None, True, held, "rules that hold for all sites but one", "repair")]

@@ -6,11 +6,28 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fdtr.disclosure.masked_counts import SiteCounts
+from fdtr.disclosure.rule_once import NOTHING_OF_A_RECEIVER
 from fdtr.disclosure.rules import Rules, StepFacts, Verdict, judge, up_to_tens, withheld_steps
-from fdtr.errors import DisclosureError
+from fdtr.errors import DisclosureError, RuleCode
 from fdtr.summary import SiteSummary, Sums
 
 _MADE_HERE = object()
+
+
+@dataclass(frozen=True)
+class TakenOut:
+    """What a `rule` takes out of a step, in words. In a secure sum `totals` says what all sites together fell short of.
+
+    It is empty for what the site's own sums break.
+    """
+
+    step: int
+    rule: RuleCode
+    what: tuple[str, ...]
+    totals: str = ""
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.what)} ({self.rule}{f' of all sites together: {self.totals}' if self.totals else ''})"
 
 
 @dataclass(frozen=True)
@@ -18,12 +35,21 @@ class Kept:
     """What is left of the shared features in a message, step by step, beside a message without rules.
 
     `rank` and `possible_rank` count independent directions; `efficiency` is the share of information that is left, a
-    mean over the possible directions.
+    mean over the possible directions. `taken_out` is all that repairs took out, in the order of steps.
     """
 
     rank: tuple[int, ...]
     possible_rank: tuple[int, ...]
     efficiency: tuple[float, ...]
+    taken_out: tuple[TakenOut, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """What was taken out, one line a step."""
+        by_step: dict[int, list[str]] = {}
+        for part in self.taken_out:
+            by_step.setdefault(part.step, []).append(str(part))
+        return [f"Step {step} leaves out {'; '.join(parts)}." for step, parts in by_step.items()]
 
     @property
     def share(self) -> float:
@@ -154,14 +180,23 @@ def release_weighted(
 
 def refusal(site: str, broken: Sequence[Verdict], what: str = "sums") -> str:
     """The refusal with every broken rule. It holds counts of patients, so it must not leave the site."""
-    advice = "Merge levels, drop covariates or steps in the study, wait for more patients, or receive only"
-    if what != "sums":
-        advice = "Wait for more patients, or use the table as it was"
-    if any(verdict.rule == "ONCE" for verdict in broken):
-        advice += "; strike an earlier release that was never sent with `fdtr site withdraw`"
     return (
         f"Site {site!r} may not release its {what}:\n"
         + "\n".join(f"  {verdict.sentence}" for verdict in broken)
-        + f"\nNothing was written. {advice}. The thresholds stand under [disclosure] in the study file. "
-        "Do not forward this message."
+        + f"\nNothing was written. {_what_next(broken, what)} Do not forward this message."
     )
+
+
+def _what_next(broken: Sequence[Verdict], what: str) -> str:
+    """What a site may do whose release is refused."""
+    if any(verdict.asked == NOTHING_OF_A_RECEIVER for verdict in broken):
+        return (
+            "Go on receiving: `fdtr site next` in the study's folder, or `fdtr site fit --receive-only`, finishes this "
+            "site's policy from the others' total."
+        )
+    advice = "Merge levels, drop covariates or steps in the study, wait for more patients, or receive only"
+    if what != "sums" or all(verdict.rule == "ONCE" for verdict in broken):
+        advice = "Wait for more patients, or use the table as it was"
+    if any(verdict.rule == "ONCE" for verdict in broken):
+        advice += "; strike an earlier release that was never sent with `fdtr site withdraw`"
+    return f"{advice}. The thresholds stand under [disclosure] in the study file."

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from fdtr.algebra.schur import whiten
 from fdtr.disclosure.patient_evidence import image
 from fdtr.disclosure.rules import counted, outcomes_for
-from fdtr.disclosure.weighted_step import IN_PART, StepPlan
+from fdtr.disclosure.weighted_step import StepPlan
 
 Array = NDArray[np.float64]
 
@@ -82,7 +82,7 @@ def _limit_step(plan: StepPlan) -> bool:
             if moved:
                 where = plan.at(group if plan.design.by_action or plan.design.separable else None)
                 _note_few(plan, max(few, 1), rank, where)
-                what = f"the largest outcomes of {counted(moved)}{where}{IN_PART}"
+                what = f"part of the largest outcomes of {counted(moved)}{where}"
                 plan.repairs.setdefault("NONZERO", []).append(what)
                 limited = True
     return limited

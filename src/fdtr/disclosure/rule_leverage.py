@@ -25,7 +25,7 @@ from fdtr.disclosure.blocks import directions_of
 from fdtr.disclosure.facts import measure_leverage
 from fdtr.disclosure.patient_evidence import column_evidence, move_to_fitted, outcome_evidence
 from fdtr.disclosure.rules import counted, membership
-from fdtr.disclosure.weighted_step import IN_PART, StepPlan
+from fdtr.disclosure.weighted_step import StepPlan
 
 Array = NDArray[np.float64]
 
@@ -43,6 +43,7 @@ which most weights become smaller by little."""
 _BY_OUTCOMES = 0.25
 """Outcomes are moved only as far as they tell more than this share of what a patient's rows and outcomes may tell."""
 
+_IN_PART = " in part, whose rows count less"
 _SHRINKING_STEPS = 60
 _LEAST_WEIGHT = 1e-6  # a row that would count less than this share of its weight does not count at all
 _ROUNDING = 1e-9
@@ -73,9 +74,10 @@ def repair_leverage(
             plan.weights[over[: len(plan.weights)]] = 0.0
             plan.forget("products", "schur", "shares")
     for plan, before in zip(plans, start, strict=True):
-        count = int(np.sum(plan.weights < before * (1 - _ROUNDING)))
-        if count and not plan.withheld:
-            plan.repairs.setdefault("LEVERAGE", []).append(f"{counted(count)}{IN_PART}")
+        if (plan.weights < before * (1 - _ROUNDING)).any() and not plan.withheld:
+            less = (plan.weights < plan.drawn * (1 - _ROUNDING)) & plan.rows_of(None)
+            others = [what for what in plan.repairs.get("LEVERAGE", []) if not what.endswith(_IN_PART)]
+            plan.repairs["LEVERAGE"] = [*others, f"{counted(int(less.sum()))}{_IN_PART}"]  # of all passes together
         plan.largest_leverage = float(_leverage(plan)[0].max(initial=0.0)) if plan.blocks else 0.0
 
 
@@ -113,7 +115,7 @@ def _take_out_of(plan: StepPlan, block: int | None, start: Array) -> None:
     if not plan.take_out_last(block, "LEVERAGE"):
         plan.take_out_last(None, "LEVERAGE")
         rows = plan.rows_of(None)
-    plan.leave_out_emptied("LEVERAGE")
+    plan.leave_out_emptied()
     plan.weights[rows] = start[rows]
     for weights in (plan.weights, start):
         weights[~np.isin(plan.actions, plan.kept_actions)] = 0.0
@@ -215,7 +217,8 @@ def _shrink(plan: StepPlan, start: Array, most_shrunk: float) -> list[int | None
             if out.any():
                 worst = float(leverage[out].max())
                 measured = f"one patient has a leverage of {worst:.2f}{plan.at(block)}"
-                required = f"at most {cap:.2f}, or {plan.rules.max_leverage:g} among others alike"
+                alike = f", or {plan.rules.max_leverage:g} among others alike"
+                required = f"at most {cap:.2f}{alike if cap < plan.rules.max_leverage else ''}"
                 plan.note("LEVERAGE", measured, required, worst / cap)
                 most = max(1, int(most_shrunk * plan.patients(block)))
                 if np.sum(out | (rows & (plan.weights < start * (1 - _ROUNDING)))) > most:

@@ -35,6 +35,9 @@ Whoever chooses the totals chooses the policies that are evaluated, and each giv
 outcomes. Ten allow an honest study to be run again, and are few compared with the patients that rule N asks for.
 """
 
+NOTHING_OF_A_RECEIVER = "nothing from a site that only receives"
+"""What rule ONCE asks of a site that said that it only receives."""
+
 WIDTH = 16
 """Bytes of a patient's hash."""
 
@@ -188,7 +191,7 @@ def receives_only(since: str) -> Verdict:
     """The verdict on sums of a site that said that it only receives in this study, at the time `since`."""
     measured = f"since {since[:10]} this site only receives in this study"
     advice = "Its sums could be told from two totals, one without it and one with it. Another study starts anew."
-    return Verdict("ONCE", None, False, measured, "nothing from a site that only receives", advice=advice)
+    return Verdict("ONCE", None, False, measured, NOTHING_OF_A_RECEIVER, advice=advice)
 
 
 def _too_near(release: Release, before: Earlier, step: int, differ: int) -> Verdict:

@@ -150,6 +150,45 @@ class Verdict:
         return f"{sentence} {self.advice}" if self.advice else sentence
 
 
+@dataclass(frozen=True)
+class Shortfall:
+    """Why all sites take a part out: the `rule` has `left`, and asks for `needed`; `excess` is how far off that is.
+
+    Patients are those whom nobody can subtract, in fives. Rule SITES counts sites; where `left` is None, one site has
+    almost all that varies. NUMBERS is an AUC.
+    """
+
+    rule: RuleCode
+    left: float | None = None
+    needed: float = 0.0
+    excess: float = 1.0
+
+    def __str__(self) -> str:
+        if self.left is None:
+            return "almost all that varies is one site's"
+        if self.rule == "NUMBERS":
+            return f"an AUC of {self.left:.2f}, at most {self.needed:.2f}"
+        return f"{self.left:.0f} of {self.needed:.0f} {'sites' if self.rule == 'SITES' else 'patients'}"
+
+    def measured(self, what: str, subtracted: int) -> str:
+        """What was found of the part `what`, where `subtracted` sites may subtract theirs."""
+        if self.left is None:
+            return f"almost all that varies in {what} is one site's"
+        if self.rule == "NUMBERS":
+            return f"an AUC of {self.left:.2f} for telling whether a patient is in the total, of which {what} is a part"
+        if self.rule == "SITES":
+            return f"{self.left:.0f} site{'s' * (self.left != 1)} contribute{'s' * (self.left == 1)} to {what}"
+        without = "one site" if subtracted == 1 else f"{subtracted} sites"
+        return f"without {without} the others have {counted(int(self.left))} for {what} (rule {self.rule}, in fives)"
+
+    @property
+    def asked(self) -> str:
+        """What the study asks for."""
+        if self.left is None:
+            return "columns that vary at several sites"
+        return f"at most {self.needed:.2f}" if self.rule == "NUMBERS" else f"at least {self.needed:.0f}"
+
+
 def judge(facts: Sequence[StepFacts], rules: Rules) -> list[Verdict]:
     """The verdict of every rule at every step."""
     return [verdict for step, fact in enumerate(facts) for verdict in _judge_step(step, fact, rules, len(facts))]
@@ -216,6 +255,24 @@ def listed(items: Sequence[str], most: int = 4) -> str:
     """The first of some items, and how many more there are."""
     shown = ", ".join(items[:most])
     return shown if len(items) <= most else f"{shown} and {len(items) - most} more"
+
+
+def grouped(parts: Sequence[str]) -> list[str]:
+    """Parts of a step in words, with the actions of each part together.
+
+    >>> grouped(["age at action 0", "sex", "age at action 1", "age at action 2"])
+    ['age at actions 0, 1 and 2', 'sex']
+    """
+    places: dict[tuple[str, bool], list[str]] = {}
+    for part in parts:
+        before, at, action = part.rpartition(" at action ")
+        places.setdefault((before if at else part, bool(at)), []).append(action)
+    words = []
+    for (what, of_actions), actions in places.items():
+        *some, last = dict.fromkeys(actions)
+        levels = f"s {', '.join(some)} and {last}" if some else f" {last}"
+        words.append(f"{what} at action{levels}" if of_actions else what)
+    return words
 
 
 def judge_bounds(step: int, bounds: Bounds, n: int, rules: Rules, cap: int) -> Verdict:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.pessimism import LowerBound
-from fdtr.algebra.schur import as_own, eliminate, leverage_map, present, rank_beside
+from fdtr.algebra.schur import as_own, eliminate, present, rank_beside
 from fdtr.disclosure.blocks import Design, Unit, describe, directions_of, in_most
 from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.disclosure.facts import (
@@ -29,9 +29,9 @@ from fdtr.disclosure.rules import (
     Rules,
     Verdict,
     counted,
+    grouped,
     judge_bounds,
     judge_collinear,
-    listed,
     numbers_told,
     patients_for,
 )
@@ -45,7 +45,7 @@ from fdtr.trajectories import Step, Trajectories
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-IN_PART = " in part"  # ends the words for rows that count less
+WHOLE_STEP = "the whole step"
 
 
 @dataclass(eq=False)
@@ -53,12 +53,13 @@ class StepPlan:
     """One step: what its rows show, and what is taken out of them.
 
     Blocks are named by the position of an action, or None for the whole step; `groups` (A,) maps actions to blocks.
-    `actions` and `weights` are those of the rows, (n,); `gram` is ΦᵀΦ of the exact sums. `absorbed` units and the rows
-    of actions in `left_out` are taken out. `outcomes` (G,) counts the patients whose reward is not their group's most
-    common one, or fewer who stand out; `standing_out` (5, n) are these, `in_full` (5, G) how many do so in full
-    (`rare_outcomes`). `broken` says how a rule was broken, and `repairs` what it took out. Sums leave times `scale`;
-    `shown`, of each row (n,), is the share of its evidence in the site's own sums that a secure sum shows.
-    `remembered` is what was computed for the present rows, weights and functions.
+    `actions` and `weights` are those of the rows, (n,), `drawn` the weights before any was made smaller; `gram` is ΦᵀΦ
+    of the exact sums. `absorbed` units and the rows of actions in `left_out` are taken out. `outcomes` (G,) counts the
+    patients whose reward is not their group's most common one, or fewer who stand out; `standing_out` (5, n) are these,
+    `in_full` (5, G) how many do so in full (`rare_outcomes`). `broken` says how a rule was broken, `repairs` what it
+    took out, and `withheld_by` which one took out the rest of the step. Sums leave times `scale`; `shown`, of each row
+    (n,), is the share of its evidence in the site's own sums that a secure sum shows. `remembered` is what was computed
+    for the present rows, weights and functions.
     """
 
     number: int
@@ -75,6 +76,7 @@ class StepPlan:
     references: dict[tuple[int, tuple[int, ...]], int]
     outcomes: Counts
     weights: Array
+    drawn: Array
     gram: Array
     scale: float = 1.0
     shown: Array | float = 1.0
@@ -82,7 +84,7 @@ class StepPlan:
     standing_out: NDArray[np.bool_] | None = None
     in_full: Array = field(default_factory=lambda: np.zeros((0, 0)))
     left_out: set[int] = field(default_factory=set)
-    withheld: bool = False
+    withheld_by: RuleCode | None = None
     largest_leverage: float = 0.0
     broken: dict[RuleCode, Verdict] = field(default_factory=dict)
     repairs: dict[RuleCode, list[str]] = field(default_factory=dict)
@@ -112,10 +114,16 @@ class StepPlan:
             references=count_references(step, features, groups, design.functions),
             outcomes=count_outcomes(step, groups),
             weights=weights[: step.n].copy(),
+            drawn=weights[: step.n],
             gram=exact.gram,
         )
 
     # What is left in the blocks.
+
+    @property
+    def withheld(self) -> bool:
+        """Whether nothing of the step is sent."""
+        return self.withheld_by is not None
 
     @property
     def blocks(self) -> list[int | None]:
@@ -216,7 +224,7 @@ class StepPlan:
             if unit.functions == functions and unit.action in (block, None) and unit not in self.absorbed:
                 self.absorbed.append(unit)
                 self.forget("shares")
-                self.repairs.setdefault(rule, []).append(describe(self.features, unit))
+                self._record(rule, describe(self.features, unit))
 
     def take_out_last(self, block: int | None, rule: RuleCode) -> bool:
         """Take out the last function that is left in a block; whether there was one.
@@ -233,24 +241,34 @@ class StepPlan:
         """Leave out the rows of an action."""
         self.left_out.add(action)
         self.forget("shares", "schur")
-        self.repairs.setdefault(rule, []).append(f"all patients at action {self.features.levels[action]:g}")
+        self._record(rule, f"all patients at action {self.features.levels[action]:g}")
 
-    def leave_out_emptied(self, rule: RuleCode) -> None:
+    def _record(self, rule: RuleCode, what: str) -> None:
+        """Note what a rule took out; the rule that took out something last comes last."""
+        self.repairs[rule] = [*self.repairs.pop(rule, []), what]
+
+    def leave_out_emptied(self) -> None:
         """Leave out blocks of which repairs left nothing, and withhold the step if too few patients are left.
 
-        A step that has nothing to tell, whatever the rules, is not emptied by them.
+        The rule that took out the last of it says why. A step that has nothing to tell, whatever the rules, is not
+        emptied by them.
         """
         for block in self.blocks:
             touched = any(block is None or unit.action in (block, None) for unit in self.absorbed)
             main = self.design.partly and self.rank_left() > 0  # effects that are the same at every action
             emptied = touched and self.rank(block) == 0 and not main
             if emptied and block is not None:
-                self.leave_out(block, rule)
+                self.leave_out(block, self._took_out_last)
             elif emptied:
-                self._withhold(rule)
+                self._withhold(self._took_out_last)
         if self.rules.alone and not self.withheld and self.n < self.rules.min_patients:
-            self._note_patients(f"{counted(self.n)} {'is' if self.n == 1 else 'are'} left", self.n)
-            self._withhold("N")
+            if self.n or not self.repairs:
+                self._note_patients(f"{counted(self.n)} {'is' if self.n == 1 else 'are'} left", self.n)
+            self._withhold("N" if self.n or not self.repairs else self._took_out_last)
+
+    @property
+    def _took_out_last(self) -> RuleCode:
+        return list(self.repairs)[-1]
 
     def require_patients(self, least: int) -> None:
         """Withhold a step of too few patients."""
@@ -339,12 +357,13 @@ class StepPlan:
             self.__dict__.pop(name, None)
 
     def _withhold(self, rule: RuleCode) -> None:
-        self.withheld = True
+        self.withheld_by = rule
         self.forget("shares", "schur")
-        self.repairs.setdefault(rule, []).append("the whole step")
+        self._record(rule, WHOLE_STEP)
 
     def apply(self, common: CommonRepairs) -> None:
-        """Take out what all sites of a secure sum take out."""
+        """Take out what all sites of a secure sum take out; `repairs` stay the site's own."""
+        own = dict(self.repairs)
         for step, action, functions in common.functions:
             if step == self.number:
                 for block in [None, *self.blocks] if action is None else [action]:
@@ -354,6 +373,7 @@ class StepPlan:
                 self.leave_out(action, "SITES")
         if self.number in common.steps and not self.withheld:
             self._withhold("SITES")
+        self.repairs = own
         self.forget("products")
 
     # What is sent, and the verdicts.
@@ -366,28 +386,6 @@ class StepPlan:
         absorbed = directions_of(self.absorbed, d0) if self.absorbed else None
         sums = summarize_step(*self.products.assembled(self.kept_actions), self.n, d0, absorbed)
         return sums.times(self.scale)  # and not the weights: σ̂² has a floor
-
-    @cached_property
-    def _possible(self) -> Array:
-        """R (r, d0), where RᵀR is a generalised inverse of the S of exact sums."""
-        d0 = self.features.n_shared
-        return leverage_map(self.gram, d0)[:, :d0]
-
-    @property
-    def possible_rank(self) -> int:
-        """Rank of the S of exact sums."""
-        return len(self._possible)
-
-    def rank_sent(self, sums: Sums) -> int:
-        """Rank of the S that is left."""
-        return rank_beside(sums.schur[0], self.schur[1]) if self.blocks else 0
-
-    def efficiency(self, sums: Sums) -> float:
-        """Mean over the possible directions of the information that is left, beside that of weights of 1 − jitter/2."""
-        if not len(self._possible):
-            return 1.0
-        kept = np.trace(self._possible @ sums.schur[0] @ self._possible.T) / (1 - self.rules.jitter / 2)
-        return float(kept / len(self._possible))
 
     def verdicts(self) -> list[Verdict]:
         """Every rule at this step: as it was broken, with what was done, or that it holds."""
@@ -403,6 +401,10 @@ class StepPlan:
             self._repaired(rule) if rule in self.broken else Verdict(rule, self.number, True, *words)
             for rule, words in held.items()
         ]
+        verdicts += [self._repaired(rule) for rule in self.broken if rule not in held]
+        if self.withheld_by and self.withheld_by not in {"SITES", *self.broken}:  # NUMBERS, judged over all steps
+            words = "what it takes out leaves nothing of the step", "something that is left"
+            verdicts.append(Verdict(self.withheld_by, self.number, False, *words, "withhold"))
         bounds = measure_bounds(self.step, self.features, self.rewards_and_values)
         left = self.horizon - self.number
         return [
@@ -413,8 +415,8 @@ class StepPlan:
 
     def _repaired(self, rule: RuleCode) -> Verdict:
         done = self.repairs.get(rule, [])
-        otherwise: Literal["withhold", "repair"] = "withhold" if self.withheld else "repair"
-        advice = f"Taken out of the sums: {listed(done)}." if done and otherwise == "repair" else ""
+        otherwise: Literal["withhold", "repair"] = "withhold" if WHOLE_STEP in done else "repair"
+        advice = f"Taken out of the sums: {', '.join(grouped(done))}." if done and not self.withheld else ""
         return replace(self.broken[rule], otherwise=otherwise, advice=advice)
 
     def note(self, rule: RuleCode, measured: str, required: str, excess: float) -> None:

@@ -20,20 +20,20 @@ shows in the message as zeros, which mean "none, or too few". In a secure sum no
 but ACTION for rare actions and LEVERAGE are judged on the total (`common_repairs`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.schur import present
+from fdtr.algebra.schur import leverage_map, present, rank_beside
 from fdtr.algebra.threads import for_chunks, one_blas_thread
 from fdtr.disclosure.blocks import describe
-from fdtr.disclosure.common_repairs import CommonRepairs, taken_out
+from fdtr.disclosure.common_repairs import CommonRepairs, judge_totals, parts_taken_out
 from fdtr.disclosure.facts import measure_outcomes
 from fdtr.disclosure.masked_counts import CountLayout, SiteCounts
-from fdtr.disclosure.message import Kept, WeightedSums
+from fdtr.disclosure.message import Kept, TakenOut, WeightedSums
 from fdtr.disclosure.rare_outcomes import (
     count_standing_out,
     limit_outcomes,
@@ -43,8 +43,8 @@ from fdtr.disclosure.rare_outcomes import (
 )
 from fdtr.disclosure.relative_spread import spread_of, vary_as_others
 from fdtr.disclosure.rule_leverage import MOST_SHRUNK_TOGETHER, repair_leverage
-from fdtr.disclosure.rules import Rules, Verdict, largest_share, listed, membership
-from fdtr.disclosure.weighted_step import StepPlan
+from fdtr.disclosure.rules import Rules, Shortfall, Verdict, grouped, largest_share, membership
+from fdtr.disclosure.weighted_step import WHOLE_STEP, StepPlan
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import accumulate_weighted
 from fdtr.learners.backward import Fit
@@ -84,13 +84,47 @@ def weigh(
         sums=stack_steps(steps),
         verdicts=(*(verdict for judged in by_step for verdict in judged), *overall),
         leverage=max((plan.largest_leverage for plan in plans), default=0.0),
-        kept=Kept(
-            rank=tuple(plan.rank_sent(step) for plan, step in zip(plans, steps, strict=True)),
-            possible_rank=tuple(plan.possible_rank for plan in plans),
-            efficiency=tuple(plan.efficiency(step) for plan, step in zip(plans, steps, strict=True)),
-        ),
+        kept=_kept(plans, steps, common),
         counts=_count(plans, CountLayout(features, rules, rows.horizon)) if counting else None,
     )
+
+
+def _kept(plans: Sequence[StepPlan], steps: Sequence[Sums], common: CommonRepairs | None) -> Kept:
+    """What is left at each step, beside the S of exact sums and weights of 1 − jitter/2, and what was taken out."""
+    possible_rank, efficiency = [], []
+    for plan, sums in zip(plans, steps, strict=True):
+        d0 = plan.features.n_shared
+        possible = leverage_map(plan.gram, d0)[:, :d0]  # R (r, d0), where RᵀR is a generalised inverse of S
+        information = np.trace(possible @ sums.schur[0] @ possible.T) / (1 - plan.rules.jitter / 2)
+        possible_rank.append(len(possible))
+        efficiency.append(float(information / len(possible)) if len(possible) else 1.0)
+    return Kept(
+        rank=tuple(
+            rank_beside(sums.schur[0], plan.schur[1]) if plan.blocks else 0
+            for plan, sums in zip(plans, steps, strict=True)
+        ),
+        possible_rank=tuple(possible_rank),
+        efficiency=tuple(efficiency),
+        taken_out=tuple(_taken_out(plans, common)),
+    )
+
+
+def _taken_out(plans: Sequence[StepPlan], common: CommonRepairs | None) -> Iterator[TakenOut]:
+    """All that is taken out, step by step: by the site's own rules, and by all sites; of a whole step only that."""
+    parts = parts_taken_out(plans[0].features, common) if common else []
+    for plan in plans:
+        own: set[str] = set()
+        for rule, repairs in plan.repairs.items():
+            left = [what for what in repairs if what == WHOLE_STEP or not plan.withheld]
+            own.update(left)
+            if left:
+                yield TakenOut(plan.number, rule, tuple(grouped(left)))
+        by_reason: dict[Shortfall, list[str]] = {}
+        for part in parts:
+            if part.step == plan.number and part.what not in own and (part.whole or not plan.withheld):
+                by_reason.setdefault(part.why, []).append(part.what)
+        for why, repairs in by_reason.items():
+            yield TakenOut(plan.number, why.rule, tuple(grouped(repairs)), str(why))
 
 
 def _count(plans: Sequence[StepPlan], layout: CountLayout) -> SiteCounts:
@@ -158,10 +192,10 @@ def _repair_alone(plans: Sequence[StepPlan], rules: Rules) -> list[Verdict]:
         repair_outcomes(plan)
     repair_lasting_outcomes(plans)
     for plan in plans:
-        plan.leave_out_emptied("ACTION")
+        plan.leave_out_emptied()
     numbers = _repair_numbers(plans, rules)
     for plan in plans:
-        plan.leave_out_emptied("NUMBERS")
+        plan.leave_out_emptied()
     repair_leverage(plans, largest_share(rules.max_membership))
     return [numbers]
 
@@ -179,7 +213,7 @@ def _repair_with_others(plans: Sequence[StepPlan], rules: Rules, common: CommonR
     repair_leverage(plans, inf, MOST_SHRUNK_TOGETHER)
     for plan in plans:
         _take_out_constant(plan)
-        plan.leave_out_emptied("LEVERAGE")
+        plan.leave_out_emptied()
     if common is None:
         return []
     own = _count(plans, CountLayout(plans[0].features, rules, len(plans)))
@@ -187,11 +221,7 @@ def _repair_with_others(plans: Sequence[StepPlan], rules: Rules, common: CommonR
         plan.apply(common)
     varied = vary_as_others(plans, own, common)
     repair_leverage(plans, largest_share(rules.max_membership), most_shrunk=1.0)
-    out = list(taken_out(plans[0].features, common))
-    measured = f"{len(out)} part{'s' * (len(out) != 1)} of the sums of all sites together fall short of a rule"
-    advice = f"Taken out of every site's sums: {listed(out)}." if out else ""
-    sites = Verdict("SITES", None, not out, measured, "rules that hold for all sites but one", "repair", advice)
-    return [sites, *varied]
+    return [*judge_totals(plans[0].features, common), *varied]
 
 
 def _take_out_constant(plan: StepPlan) -> None:
@@ -233,9 +263,10 @@ def _repair_numbers(plans: Sequence[StepPlan], rules: Rules) -> Verdict:
         if not plan.take_out_last(block, "NUMBERS") and not plan.take_out_last(None, "NUMBERS"):
             plan.leave_out(action, "NUMBERS")
         totals = _told(plans)
-    out = [f"{what} at step {plan.number}" for plan in plans for what in plan.repairs.get("NUMBERS", [])]
+    taken = [(plan.number, grouped(plan.repairs["NUMBERS"])) for plan in plans if "NUMBERS" in plan.repairs]
+    out = [f"{', '.join(what)} at step {step}" for step, what in taken]
     measured = f"an AUC of {membership(most):.2f} for telling whether a patient with a known trajectory is in the sums"
-    advice = f"Taken out of the sums: {listed(out)}." if out else ""
+    advice = f"Taken out of the sums: {'; '.join(out)}." if out else ""
     required = f"at most {rules.max_membership:.2f}"
     return Verdict("NUMBERS", None, not out, measured, required, "repair", advice, excess=most / limit)
 

@@ -303,7 +303,6 @@ def describe_counts(study: Study, site: str) -> tuple[str, ...]:
         "  in the cells of each pair of columns, and of those who stand out by an outcome; each rounded down to fives",
         "  and capped. Of each, also the largest part of one site, without its name; of the last three, whether",
         "  anybody has one to four; and how much each shared column varies. The rules are judged on these totals.",
-        "  Before the sums leave, you are asked again.",
     )
 
 
@@ -324,8 +323,8 @@ def describe_message(study: Study, message: Message, cost: Cost | None = None) -
     if message.kept is not None and any(verdict.repaired for verdict in message.verdicts):
         left = f"{message.kept.share:.0%} of the independent directions"
         lines.append(f"  The rules leave {left} of the shared features.")
-    lines += [f"  {verdict.advice}" for verdict in message.verdicts if verdict.step is None and verdict.repaired]
-    private = [f"  {sentence}" for sentence in (cost.sentences if cost else ())]
+    private = [f"  {line}" for line in (message.kept.lines if message.kept is not None else ())]
+    private += [f"  {sentence}" for sentence in (cost.sentences if cost else ())]
     private += [
         f"  {'Withheld' if verdict.withholds else 'Note'}: {verdict.sentence}"
         for verdict in message.verdicts

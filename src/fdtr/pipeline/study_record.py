@@ -150,9 +150,8 @@ def site_record(
 def _broken_rules(check: SiteCheck) -> list[record.BrokenRule]:
     """Each rule that is broken, with the step at which it is missed by most."""
     broken: dict[tuple[str, str], list[Verdict]] = {}
-    for verdict in check.verdicts:
-        if not verdict.holds and not verdict.warns:
-            broken.setdefault((verdict.rule, verdict.otherwise), []).append(verdict)
+    for verdict in (*check.in_the_way, *check.repaired):
+        broken.setdefault((verdict.rule, verdict.otherwise), []).append(verdict)
     found = []
     for verdicts in broken.values():
         worst = max(verdicts, key=lambda verdict: verdict.excess)

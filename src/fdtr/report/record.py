@@ -158,7 +158,8 @@ class Site(Part):
     `trust` is missing. `near_ties` has the share of patients with nearly tied actions by step, and `withheld` what is
     not shown because of them. `disclosure` has the rules that the site's sums break. `steps_sent` are the steps at
     which something is left of the shared features in what the site may send, `share_sent` the share of their
-    independent directions and `efficiency_sent` of the information on them.
+    independent directions and `efficiency_sent` of the information on them; `near_threshold` says that other secret
+    weights could change what is taken out of a secure sum.
     """
 
     patients: int
@@ -172,6 +173,7 @@ class Site(Part):
     steps_sent: list[int]
     share_sent: Number
     efficiency_sent: Number
+    near_threshold: bool = False
     settings: dict[str, Any]
     sharing: str
     ladder: list[Rung]

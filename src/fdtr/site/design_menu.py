@@ -15,6 +15,7 @@ from fdtr.masking import FEWEST_HONEST
 from fdtr.progress import Progress, ignore_progress
 from fdtr.site.site_check import check_sites
 from fdtr.study import Study
+from fdtr.study.sections import Disclosure
 from fdtr.trajectories import Trajectories
 
 BANDS = ("nothing", "under a third", "a third to two thirds", "most", "all")
@@ -22,6 +23,8 @@ BANDS = ("nothing", "under a third", "a third to two thirds", "most", "all")
 
 _TRIMMED = 0.1
 """Share of a range that "narrower ranges" cuts off at either end."""
+
+_DEFAULT_JITTER: float = Disclosure.model_fields["jitter"].default
 
 _MOST_PATIENTS = 10_000
 """`max_patients` of a secure sum, where the study has none: a public number, not this table's."""
@@ -69,6 +72,8 @@ def try_designs(
     for number, design in enumerate(designs):
         progress(design.name, number, len(designs))
         tried.append(_tried(design, rows, n_alike))
+    if (n_alike or 1) > 1 and len(rows.sites) == 1 and any(design.study.counts_first for design in designs):
+        notes.append(f"A secure sum is judged as if there were {n_alike} sites like this one.")
     progress("done", len(designs), len(designs))
     return tried, notes
 
@@ -88,7 +93,8 @@ def menu(study: Study, n_sites: int) -> tuple[list[Design], list[str]]:
     designs = [Design("as it is", (), study, same)]
     secure, note = _other_sum(study, n_sites)
     for name, changes, fields, levels in (
-        *_merged_levels(study), *_fewer_steps(study), *_fewer_shared(study), *_narrower(study), *secure
+        *_weights(study), *_merged_levels(study), *_fewer_steps(study), *_fewer_shared(study), *_narrower(study),
+        *secure,
     ):  # fmt: skip
         try:
             changed = Study.model_validate({**study.public, "columns": study.columns.model_dump(), **fields})
@@ -99,6 +105,20 @@ def menu(study: Study, n_sites: int) -> tuple[list[Design], list[str]]:
 
 
 _Entry = tuple[str, tuple[str, ...], dict[str, Any], tuple[int, ...] | None]
+
+
+def weights_remedy(study: Study) -> str:
+    """The line of study.toml with which weights hide what is in the way; empty where rows have them, or cannot."""
+    section = study.disclosure
+    possible = section.payload == "schur" and section.epsilon is None
+    return f"jitter = {_DEFAULT_JITTER:g} under [disclosure]" if possible and section.jitter < BLOCK_JITTER else ""
+
+
+def _weights(study: Study) -> Iterator[_Entry]:
+    """Weights of rows, beneath which less is visible and the rules ask for less."""
+    if weights_remedy(study):
+        fields = {"disclosure": {**study.public["disclosure"], "jitter": _DEFAULT_JITTER}}
+        yield f"weights (jitter {_DEFAULT_JITTER:g})", (f"[disclosure] jitter = {_DEFAULT_JITTER:g}",), fields, None
 
 
 def _merged_levels(study: Study) -> Iterator[_Entry]:

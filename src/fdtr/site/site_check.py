@@ -15,6 +15,7 @@ from fdtr.disclosure.facts import measure
 from fdtr.disclosure.masked_counts import SiteCounts
 from fdtr.disclosure.message import WeightedSums, with_weights
 from fdtr.disclosure.noise import Cost
+from fdtr.disclosure.rules import Shortfall
 from fdtr.errors import DisclosureError
 from fdtr.inference.identification import FTest, Identified, identify, transition_test
 from fdtr.inference.message_checks import OwnCheck, compare_held_out
@@ -44,7 +45,9 @@ class SiteCheck:
     `action_counts` (H, A) counts patients; `clipped` and `filled` count values by covariate; `identified` says what
     the shared features can contribute; `transitions` holds the F test of every step but the last; `verdicts` are those
     of the disclosure rules; `cost` is that of differential privacy, None without it. `n_clusters` is None if the study
-    names no cluster column. `kept` says what repairs and withheld steps leave of the message.
+    names no cluster column. `kept` says what repairs and withheld steps leave of the message. In a secure sum
+    `near_threshold` says that other weights of rows could change what is taken out, and `n_alike` for how many sites
+    like this one it was judged; None where the sites of the table were, or the site alone.
     """
 
     site: str
@@ -59,6 +62,8 @@ class SiteCheck:
     verdicts: list[Verdict]
     kept: Kept
     cost: Cost | None = None
+    near_threshold: bool = False
+    n_alike: int | None = None
 
     @property
     def steps_sent(self) -> list[int]:
@@ -85,10 +90,29 @@ class SiteCheck:
         return bool(self.steps_sent) and self.share_sent == 1.0
 
     @property
+    def in_the_way(self) -> list[Verdict]:
+        """Broken rules that stop all or a step: they refuse, withhold a step, or their repairs leave nothing of it."""
+        withheld = withheld_steps(self.verdicts)
+        ranks = enumerate(zip(self.kept.rank, self.kept.possible_rank, strict=True))
+        empty = [h for h, (rank, possible) in ranks if possible and not rank and h not in withheld]
+        return [
+            verdict
+            for verdict in self.verdicts
+            if verdict.refuses
+            or verdict.withholds
+            or (verdict.repaired and (verdict.step in empty or (verdict.step is None and not self.steps_sent)))
+        ]
+
+    @property
+    def repaired(self) -> list[Verdict]:
+        """Broken rules that hold for what is sent: something is taken out, or rows count less."""
+        withheld, stopping = withheld_steps(self.verdicts), self.in_the_way
+        return [v for v in self.verdicts if v.repaired and v.step not in withheld and v not in stopping]
+
+    @property
     def worst(self) -> Verdict | None:
         """The broken rule that costs most, at the step where it is missed by most; None if all hold."""
-        broken = [verdict for verdict in self.verdicts if not verdict.holds and not verdict.warns]
-        return max(broken, key=lambda v: (v.refuses, v.withholds, v.excess), default=None)
+        return max(self.in_the_way or self.repaired, key=cost_of_rule, default=None)
 
     def __repr__(self) -> str:
         refusing = sorted({verdict.rule for verdict in self.verdicts if verdict.refuses})
@@ -97,6 +121,11 @@ class SiteCheck:
         outcome = f"may release {'its sums' if whole else part}"
         outcome = f"refused by {', '.join(refusing)}" if refusing else outcome
         return f"<SiteCheck of {self.site!r}: {self.n_patients:,} patients, {self.n_rows:,} rows, {outcome}>"
+
+
+def cost_of_rule(verdict: Verdict) -> tuple[bool, bool, float]:
+    """What a broken rule costs, to compare rules by."""
+    return verdict.refuses, verdict.withholds, verdict.excess
 
 
 def check(
@@ -135,6 +164,7 @@ def check(
         verdicts=verdicts + ([_judge_once(study, rows, fitted, weighted, ledger)] if ledger else []),
         cost=cost_of(study, fitted.fit, n_sites),
         kept=weighted.kept if weighted else _kept_whole(fitted.fit, features.n_shared, verdicts),
+        near_threshold=common is not None and common.near,
     )
 
 
@@ -150,7 +180,11 @@ def check_sites(
     """
     fitted = {site: fit_message(study, rows) for site, rows in sites.items()}
     common = agree_on_repairs(study, sites, fitted, n_sites)
-    return [check(study, rows, fitted[site], ledger, n_sites, common) for site, rows in sites.items()]
+    alike = n_sites if common is not None and len(sites) == 1 else None
+    return [
+        replace(check(study, rows, fitted[site], ledger, n_sites, common), n_alike=alike)
+        for site, rows in sites.items()
+    ]
 
 
 def agree_on_repairs(
@@ -168,7 +202,10 @@ def agree_on_repairs(
     for site, rows in sites.items():
         with suppress(DisclosureError):
             counts.append(count_message(study, rows, fitted=fitted[site]))
-    return study.combine_counts(counts * times) if counts else CommonRepairs(steps=tuple(range(study.horizon)))
+    if counts:
+        return study.combine_counts(counts * times)
+    nobody = Shortfall("SITES", 0, study.required_sites, study.required_sites)
+    return CommonRepairs(steps=tuple(range(study.horizon)), why=(nobody,) * study.horizon)
 
 
 def _kept_whole(fit: Fit, n_shared: int, verdicts: Sequence[Verdict]) -> Kept:

@@ -211,7 +211,7 @@ def _list_survivors(
 def _taken_out(snapshot: RoundSnapshot) -> tuple[str, ...]:
     """A sentence on what all sites take out of their sums, once their counts are open; refuses if nothing is left."""
     common = snapshot.common
-    out = list(taken_out(snapshot.study.feature_map, common)) if common else []
+    out = taken_out(snapshot.study.feature_map, common) if common else []
     if not out:
         return ()
     listed = ", ".join(out[:_MOST_NAMED]) + (f" and {len(out) - _MOST_NAMED} more" if len(out) > _MOST_NAMED else "")

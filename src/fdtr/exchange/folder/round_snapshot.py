@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fdtr.container import OpenFile, opened, opened_folder
-from fdtr.disclosure.common_repairs import CommonRepairs
+from fdtr.disclosure.common_repairs import CommonRepairs, taken_out
+from fdtr.disclosure.rules import listed
 from fdtr.errors import (
     ChangedSummary,
     DisclosureError,
@@ -222,8 +223,9 @@ class RoundSnapshot:
             raise DisclosureError(
                 "SITES",
                 f"The counts of {len(survivors.sites)} sites together are too few for every rule at every step: their "
-                "sums would leave nothing, and none was posted. Wait for more sites or patients, or share less in the "
-                "study: `fdtr check --suggest` tries what would help.",
+                "sums would leave nothing, and none was posted. Counted without any one site: "
+                f"{listed(taken_out(self.study.feature_map, common))}. Wait for more sites or patients, or share less "
+                "in the study: `fdtr check --suggest` tries what would help.",
             )
         return common
 
