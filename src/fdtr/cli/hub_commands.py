@@ -212,6 +212,8 @@ def status(folder: FolderPath, json: Json = False) -> None:
         for site, posted in round_status.sites.items()
     ]
     show.table(f"{round_status.study}: round {round_status.number}, {kind}, {keys}", ["site", *parts], rows)
+    if round_status.receivers:
+        show.line(f"Receive only: {', '.join(round_status.receivers)}")
     if round_status.survivors is not None:
         show.line(f"Survivors: {', '.join(round_status.survivors)}")
     if round_status.total is not None:
