@@ -106,7 +106,6 @@ def show_results(results: Results, folder: Path, machine: bool) -> None:
     show.coefficients_table(
         "Shared coefficients, averaged over sites",
         {name: coefficient.by_step for name, coefficient in shared.items()},
-        [coefficient.identified for coefficient in shared.values()],
     )
     checks = list(results.checks.values())
     privacy_costs(checks)
