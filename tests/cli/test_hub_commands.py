@@ -44,7 +44,7 @@ def test_messages_that_do_not_belong_are_refused(place):
 
 @pytest.mark.quick
 def test_a_coefficient_of_what_was_eliminated_is_shown_as_not_identified(capsys, tmp_path):
-    """Without the first shared feature at one of three actions, none of its three action terms can be told at step 0."""
+    """Without the first shared feature at one of three actions, none of its action terms is told at step 0."""
     study = make_study()
     features = study.feature_map
     total = combine(fit_local(study, rows).summary for rows in make_sites(study, {"a": 90, "b": 90, "c": 90}).values())
