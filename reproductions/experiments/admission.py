@@ -40,6 +40,8 @@ EXPERIMENT = 61
 
 OPEN, TOGETHER = "open", "secure sum"
 _DEMO, _CLIF = "the demo", "CLIF demo"
+_DEMO_BEFORE = {"max_leverage": 0.5}
+"""What the demo's study file asked for while one failure refused a message."""
 _LINEAR = {
     "linear, 6 actions, 5 steps": WorldSpec(horizon=5),
     "linear, 6 actions, 15 steps": WorldSpec(horizon=15),
@@ -150,8 +152,9 @@ def look_at(look: Look) -> dict[str, Any]:
     """
     hospital = table_of(look)
     rules, together = rules_of(look, hospital.content), look.mode == TOGETHER
+    earlier = {**BEFORE, **(_DEMO_BEFORE if look.design == _DEMO else {})}
     before, after = (
-        with_disclosure(hospital.content, {**rules, **changed}, together=together) for changed in (BEFORE, {})
+        with_disclosure(hospital.content, {**rules, **changed}, together=together) for changed in (earlier, {})
     )
     sites = read_trajectories(hospital.table, after).by_site()
     exact = {site: exact_sums(after, rows) for site, rows in sites.items()}
@@ -219,7 +222,7 @@ EXPLAINED = (
     "directions that are sent, over those of the exact sums, over all sites and steps; in the total, those of the "
     "hub's total over those of all exact sums together. Before: exact sums, rules on all columns, one failure refuses "
     "the message or withholds the step, as the study says. Simulated worlds have the default rules; the demo, "
-    "generated MIMIC-IV and the CLIF demo have those of their own study."
+    "generated MIMIC-IV and the CLIF demo have those of their own study; the demo's had max_leverage = 0.5 before."
 )
 
 

@@ -40,7 +40,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.normal_equations import minimum_norm
+from fdtr.algebra.normal_equations import invert
 from fdtr.disclosure import SiteValues, require_sites
 from fdtr.disclosure.blocks import absent, too_few_senders
 from fdtr.disclosure.released_values import MODEL_BASED, USUAL, MethodValue
@@ -114,13 +114,14 @@ def doubtful_messages(messages: Sequence[SiteSummary]) -> tuple[Suspicion, ...]:
 
 
 def pooled_coefficients(total: Total) -> NDArray[np.float64]:
-    """S⁺s of every step, (H, d0): the shared coefficients that the total gives.
+    """S⁺s of every step, (H, d0): the shared coefficients that the total gives; NaN where it does not identify one.
 
-    An average of the sites' own estimates θ̂⁰ would need a second upload.
+    A coefficient is identified if its unit vector is in the range of S: not if it, or a combination with others, was
+    eliminated. An average of the sites' own estimates θ̂⁰ would need a second upload.
     """
     known = total.significant
-    pairs = zip(known.schur, known.schur_moment, strict=True)
-    return np.stack([minimum_norm(schur, moment) for schur, moment in pairs])
+    inverse = invert(known.schur)
+    return np.where(inverse.identified, inverse.solve(known.schur_moment), np.nan)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,19 @@
 """The hub's commands on files, and what `fdtr hub combine` says of a site that contradicts the others."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from command_line import fdtr, refused
 from fdtr.cli.hub_commands import show_total
+from fdtr.disclosure.blocks import Design
+from fdtr.hub import pooled_coefficients
+from fdtr.inference import infer_effects
 from fdtr.inference.message_checks import Suspicion
 from fdtr.site.fitting import fit_local
-from fdtr.summary import combine
+from fdtr.summary import Removed, combine
 from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.slow  # a process for every command
@@ -35,6 +40,30 @@ def test_messages_that_do_not_belong_are_refused(place):
     before = (place / "north.fdtr").read_bytes()
     refused(fdtr(*combine, "north.fdtr", "south.fdtr", "--out", "north.fdtr", cwd=place), "one of the files to read")
     assert (place / "north.fdtr").read_bytes() == before
+
+
+@pytest.mark.quick
+def test_a_coefficient_of_what_was_eliminated_is_shown_as_not_identified(capsys, tmp_path):
+    """Without the first shared feature at one of three actions, none of its action terms is told at step 0."""
+    study = make_study()
+    features = study.feature_map
+    total = combine(fit_local(study, rows).summary for rows in make_sites(study, {"a": 90, "b": 90, "c": 90}).values())
+    [unit] = [unit for unit in Design(features, (0, 1, 2)).within(0) if unit.functions == (0,)]
+    gone = Removed(0, (), tuple(map(tuple, unit.directions.tolist())))
+    total = replace(total, sums=total.sums.without_directions([gone]))
+    expected = np.zeros((study.horizon, features.n_shared), bool)
+    expected[0, ::2] = True  # u, a·u and a²·u
+    names = features.names[: features.n_shared]
+    assert [name for name, missing in zip(names, expected[0], strict=True) if missing] == ["u", "a·u", "a^2·u"]
+    np.testing.assert_array_equal(np.isnan(pooled_coefficients(total)), expected)
+    np.testing.assert_array_equal(infer_effects(total.significant).identified, ~expected)
+    show_total(study, total, (), tmp_path / "total.fdtr", machine=True)
+    by_feature = json.loads(capsys.readouterr().out)["shared_coefficients"]
+    assert [[number is None for number in by_feature[name]] for name in names] == expected.T.tolist()
+    show_total(study, total, (), tmp_path / "total.fdtr", machine=False)
+    shown = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line}
+    assert [[number == "–" for number in shown[name]] for name in names] == expected.T.tolist()
+    assert "not identified" in " ".join(shown["–:"])
 
 
 @pytest.mark.quick

@@ -28,9 +28,9 @@ def said(parties: Parties, name: str, *arguments: str) -> str:
     return done.stdout
 
 
-def join(parties: Parties, site: str) -> str:
+def join(parties: Parties, site: str, *options: str) -> str:
     known = ("--data", f"{site}.csv", "--key", f"{site}.key")
-    return said(parties, site, "site", "join", "shared", "--site", site, *known)
+    return said(parties, site, "site", "join", "shared", "--site", site, *known, *options)
 
 
 def hub(parties: Parties, *arguments: str) -> str:
@@ -96,6 +96,16 @@ def test_the_hub_is_told_for_either_way_whom_the_folder_is_for_and_what_comes_ne
     begun = " ".join(hub(parties, "new-round", "shared", "--yes").split())
     assert "All sites: `fdtr site next`" in begun
     assert "Over the network: `fdtr hub start-round`." in begun
+
+
+def test_status_names_who_only_receives_on_the_terminal_as_in_json(parties):
+    study_of(tuple("abcd"), masked=False).save(parties.root / "study.toml")
+    hub(parties, "open", "shared", "study.toml")
+    assert "Receive only" not in said(parties, "x", "status", "shared")
+    join(parties, "c", "--receive-only")
+    said(parties, "c", "site", "next")
+    assert "Receive only: c" in said(parties, "x", "status", "shared").splitlines()
+    assert json.loads(said(parties, "x", "status", "shared", "--json"))["receivers"] == ["c"]
 
 
 def test_joining_with_a_table_that_cannot_be_read_remembers_nothing(parties):

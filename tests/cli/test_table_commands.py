@@ -174,6 +174,7 @@ def test_run_writes_what_it_says_and_can_be_repeated(ran):
     }  # fmt: skip
     assert Study.load(ran / "results/study.toml") == Study.load(ran / "study.toml")
     report = (ran / "results/report.html").read_bytes()
+    assert b"Compared with FDTR by decisions alone" in report  # as on the terminal
     (ran / "results/report.html").unlink()
     assert fdtr("report", "results", cwd=ran).returncode == 0
     assert (ran / "results/report.html").read_bytes() == report

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdtr import container
+from fdtr.container.encoding import FORMAT
 from fdtr.errors import ForeignFile, PerhapsWritten, UnreadableFile, UnwritableFile
 
 pytestmark = pytest.mark.quick
@@ -25,6 +28,11 @@ def test_round_trip_is_bit_exact(tmp_path):
     found = container.read(tmp_path / "x", "thing")
     assert found.header["site"] == "a"
     assert all(found.arrays[name].tobytes() == array.tobytes() for name, array in ARRAYS.items())
+
+
+def test_the_page_of_messages_names_the_format_that_is_written():
+    page = Path(__file__).parents[2] / "docs/messages.md"
+    assert re.findall(r"`format` \((\d+)\)", page.read_text(encoding="utf-8")) == [str(FORMAT)]
 
 
 def test_the_same_content_is_the_same_bytes(tmp_path):

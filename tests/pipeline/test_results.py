@@ -1,8 +1,11 @@
 """A whole study in one table: every method for every site, and what is kept."""
 
+import json
 import re
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 import pytest
 
 import fdtr
@@ -92,6 +95,24 @@ def test_a_coefficient_that_nobody_identifies_is_marked(study):
     results = fdtr.run(study, fdtr.read_trajectories(table, study))
     marked = {name: found["identified"] for name, found in results.record.as_json()["shared_coefficients"].items()}
     assert marked == {"u": False, "v": True, "a·u": False, "a·v": True, "a^2·u": False, "a^2·v": True}
+
+
+def test_a_coefficient_that_is_not_identified_at_one_step_has_no_number_there(study, tmp_path):
+    table = make_table(study, {"a": 100, "b": 100})
+    u = np.where(table["step"].to_numpy() == 1, 0.5, table["u"].to_numpy())
+    table = table.set_column(table.column_names.index("u"), "u", pa.array(u))
+    results = fdtr.run(study, fdtr.read_trajectories(table, study))
+    expected = [[name.endswith("u") and h == 1 for h in range(study.horizon)] for name in study.feature_map.names[:6]]
+    np.testing.assert_array_equal(np.isnan(results.shared_coefficients).T, expected)
+    results.save(tmp_path / "out")
+    told = json.loads((tmp_path / "out" / "results.json").read_text())["shared_coefficients"].values()
+    assert [[number is None for number in one["by_step"]] for one in told] == expected
+    assert [[number is None for number in one["by_site"]["a"]] for one in told] == expected
+    assert all(one["identified"] for one in told)
+    rows = pa.csv.read_csv(tmp_path / "out" / "shared-coefficients.csv").to_pylist()
+    missing = [[row["step"], row["feature"]] for row in rows if row["coefficient"] is None]
+    assert missing == [[1, name] for name in study.feature_map.names[:6] if name.endswith("u")]
+    assert all((row["identified"] == "no") == (row["coefficient"] is None) for row in rows)
 
 
 def test_practice_counts_shares(data, results):

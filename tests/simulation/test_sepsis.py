@@ -1,5 +1,6 @@
 """The built-in cohort: a world that obeys the paper's model, and tables that a study can read."""
 
+import tomllib
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,7 @@ from fdtr.simulation import sepsis
 from fdtr.simulation.sepsis import HORIZON, MEASURES, SHARED, SPECIFIC, Act, Hospital, rollout
 from fdtr.simulation.worlds import Trajectory
 from fdtr.study import Study
+from fdtr.study.sections import Disclosure
 
 pytestmark = pytest.mark.slow
 
@@ -254,6 +256,14 @@ def test_the_study_file_describes_the_cohort(tmp_path):
     ]
     assert [(c.name, c.range, c.effect) for c in study.covariates] == expected
     assert study.feature_map.n_features == 3 * (1 + len(MEASURES))
+
+
+def test_the_study_file_teaches_the_default_rules_and_names_no_setting_without_effect():
+    content = tomllib.loads(sepsis.study_text())
+    given = content["disclosure"]
+    assert given == {name: Disclosure().model_dump()[name] for name in given}
+    assert {"jitter", "max_membership", "max_leverage"} <= given.keys()
+    assert not {"max_ratio", "small_step"} & given.keys()  # used by exact sums alone
 
 
 def test_every_setting_of_the_study_file_is_explained():

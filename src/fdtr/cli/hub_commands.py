@@ -74,8 +74,7 @@ def show_total(study: Study, total: Total, doubts: Sequence[Suspicion], out: Pat
         show.as_json({**sums, "removed": removed, "suspicions": doubts})
         return
     show.line(f"Added the sums of {len(total.sites)} sites: {', '.join(total.sites)}; {patients:,} patients.")
-    known = [bool(total.significant.schur[:, j, j].any()) for j in range(len(names))]
-    show.coefficients_table("Shared coefficients of the totals, S⁺s", by_feature, known)
+    show.coefficients_table("Shared coefficients of the totals, S⁺s", by_feature)
     for note in (missing_columns(total), *(doubt.sentence for doubt in doubts)):
         if note:
             show.note(note)
@@ -212,6 +211,8 @@ def status(folder: FolderPath, json: Json = False) -> None:
         for site, posted in round_status.sites.items()
     ]
     show.table(f"{round_status.study}: round {round_status.number}, {kind}, {keys}", ["site", *parts], rows)
+    if round_status.receivers:
+        show.line(f"Receive only: {', '.join(round_status.receivers)}")
     if round_status.survivors is not None:
         show.line(f"Survivors: {', '.join(round_status.survivors)}")
     if round_status.total is not None:

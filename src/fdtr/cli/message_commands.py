@@ -69,7 +69,7 @@ def _opened(received: Received[Any], study: Study | None, size: int) -> OpenedFi
     if study is not None:
         all_features = isinstance(received.body, SiteSummary) and received.body.grams is not None
         features = tuple(study.feature_map.names[: None if all_features else study.feature_map.n_shared])
-    return OpenedFile(received.kind, envelope.site, received.body, facts, features)
+    return OpenedFile(received.kind, envelope.site, received.body, facts, features, study)
 
 
 def _signature(received: Received[Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import isnan
@@ -89,7 +89,7 @@ class _Column:
 
     @classmethod
     def of(cls, heading: str, cells: list[str]) -> _Column:
-        numeric = bool(cells) and all(cell[:1] in "-0123456789." for cell in cells if cell)
+        numeric = any(cells) and {*cells} != {"–"} and all(cell[:1] in "-–0123456789." for cell in cells if cell)
         longest = max(map(cell_len, cells), default=0)
         sentence = not numeric and longest > _SENTENCE
         words = [word for text in (heading, *(cells if sentence else ())) for word in text.split()]
@@ -178,14 +178,19 @@ def _interval(told: Told) -> str:
     return f"{told.value:.3f} ({told.low:.2f} to {told.high:.2f})"
 
 
-def coefficients_table(title: str, by_feature: Mapping[str, Sequence[float]], known: Iterable[bool]) -> None:
-    """Print a row for each shared feature; one that no site's data inform is marked: it comes from the ridge alone."""
+def coefficients_table(title: str, by_feature: Mapping[str, Sequence[float]]) -> None:
+    """Print a row for each shared feature, with a dash where all sites together do not identify the coefficient."""
     rows = [
-        [name if is_known else f"{name} (not identified)", *(f"{coefficient:.3f}" for coefficient in by_step)]
-        for (name, by_step), is_known in zip(by_feature.items(), known, strict=True)
+        [
+            f"{name} (not identified)" if all(map(isnan, by_step)) else name,
+            *("–" if isnan(coefficient) else f"{coefficient:.3f}" for coefficient in by_step),
+        ]
+        for name, by_step in by_feature.items()
     ]
     if rows:
         table(title, ["feature", *(f"step {h}" for h in range(len(rows[0]) - 1))], rows)
+    if any(isnan(coefficient) for by_step in by_feature.values() for coefficient in by_step):
+        line("–: not identified. What all sites together tell does not separate it from other effects.")
 
 
 def privacy_json(cost: Cost) -> dict[str, Any]:

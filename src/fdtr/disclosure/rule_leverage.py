@@ -217,9 +217,8 @@ def _shrink(plan: StepPlan, start: Array, most_shrunk: float) -> list[int | None
             if out.any():
                 worst = float(leverage[out].max())
                 measured = f"one patient has a leverage of {worst:.2f}{plan.at(block)}"
-                alike = f", or {plan.rules.max_leverage:g} among others alike"
-                required = f"at most {cap:.2f}{alike if cap < plan.rules.max_leverage else ''}"
-                plan.note("LEVERAGE", measured, required, worst / cap)
+                alike = f", or {plan.rules.max_leverage:g} among others alike" * (cap < plan.rules.max_leverage)
+                plan.note("LEVERAGE", measured, f"at most {cap:.2f}{alike}", worst / cap)
                 most = max(1, int(most_shrunk * plan.patients(block)))
                 if np.sum(out | (rows & (plan.weights < start * (1 - _ROUNDING)))) > most:
                     crowded.append(block)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class Results:
 
     @property
     def shared_coefficients(self) -> NDArray[np.float64]:
-        """The average over sites of their estimates of θ⁰, (H, d0)."""
+        """The average over sites of their estimates of θ⁰, (H, d0); NaN where they do not identify it together."""
         by_feature = [coefficient.by_step for coefficient in self.record.shared_coefficients.values()]
         return np.array(by_feature, dtype=np.float64).reshape(len(by_feature), self.study.horizon).T
 
@@ -95,7 +96,7 @@ def _write_report(record: Record, path: str | Path) -> None:
 def _tables(record: Record) -> dict[str, bytes]:
     """The tables written beside results.json, by file name, as CSV."""
     coefficients = [
-        [step, name, coefficient.by_step[step], "yes" if coefficient.identified else "no"]
+        [step, name, _cell(coefficient.by_step[step]), _cell(not isnan(coefficient.by_step[step]))]
         for step in range(record.definition["horizon"])
         for name, coefficient in record.shared_coefficients.items()
     ]

@@ -118,7 +118,7 @@ def study_record(
         shared_effects=_shared_effects(study, total, names),
         heterogeneity=_differences(total) if names else [],
         gains=_gains(total, local, names),
-        shared_coefficients=_shared_coefficients(names, federated, sites),
+        shared_coefficients=_shared_coefficients(names, total, federated),
         theorem3_bound=bound.tolist() if names else [],
     )
 
@@ -365,15 +365,17 @@ def _median(by_step: Array) -> float:
 
 
 def _shared_coefficients(
-    names: Sequence[str], federated: Mapping[str, FederatedFit], sites: Mapping[str, record.Site]
+    names: Sequence[str], total: Total, federated: Mapping[str, FederatedFit]
 ) -> dict[str, record.Coefficient]:
-    """A coefficient that no site's data inform is not identified: its number comes from the ridge alone."""
-    average = np.mean([fit.shared_coefficients for fit in federated.values()], axis=0)
+    """NaN where all sites together do not identify a coefficient: a number would come from the ridge alone."""
+    identified = infer_effects(total.significant).identified
+    by_site = {site: np.where(identified, fit.shared_coefficients, np.nan) for site, fit in federated.items()}
+    average = np.mean(list(by_site.values()), axis=0)
     return {
         name: record.Coefficient(
-            identified=any(not site.identified[j].reason for site in sites.values()),
+            identified=bool(identified[:, j].any()),
             by_step=average[:, j].tolist(),
-            by_site={site: fit.shared_coefficients[:, j].tolist() for site, fit in federated.items()},
+            by_site={site: coefficients[:, j].tolist() for site, coefficients in by_site.items()},
         )
         for j, name in enumerate(names)
     }

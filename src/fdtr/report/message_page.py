@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fdtr.disclosure import SiteValues
 from fdtr.report.pages import render_page
+from fdtr.study import Study
 from fdtr.summary import Grams, SiteSummary, Sums, Total
 
 ABOUT = "file"
@@ -44,7 +45,7 @@ MEANINGS = {
     "n": Meaning(
         "n",
         "Patients",
-        "How many patients had a decision at each step, in tens. These are the only numbers here that count people.",
+        "How many patients had a decision at each step{rounded}. Only these numbers count people directly.",
         "It does not tell who they are, nor how they were treated.",
     ),
     "schur": Meaning(
@@ -53,26 +54,25 @@ MEANINGS = {
         "Each number is a sum over all patients of the product of two features, after the part that the site's own "
         "covariates explain was taken out. A feature is a covariate, scaled, times a power of the treatment's code.",
         "It does not tell what any one patient's covariates or treatment were: a sum over n patients fits countless "
-        "different patients, as long as n is far larger than the number of features, which the rules ask for. Where "
-        "few patients had a trait at a treatment, the numbers about it were taken out.",
+        "different patients, as long as n is far larger than the number of features, which the rules ask for. {cells}",
     ),
     "schur_moment": Meaning(
         "s",
         "How the shared covariates relate to what follows",
         _WITH_OUTCOME,
-        "It does not tell any one patient's outcome.",
+        "It does not tell any one patient's outcome{solved}.",
     ),
     "schur_reward": Meaning(
         "s_r",
         "How the shared covariates relate to the reward",
         _WITH_REWARD,
-        "It does not tell any one patient's reward.",
+        "It does not tell any one patient's reward{solved}.",
     ),
     "information": Meaning(
         "W",
         "S, weighted by the site's noise",
         "S divided by σ̂², the variance of the reward around the site's own fit. Sites with less noise weigh more.",
-        "Together with S it tells one number for each step, σ̂², and nothing else.",
+        "Together with S of the same site it tells one number for each step, σ̂², and nothing else.",
     ),
     "information_moment": Meaning(
         "v",
@@ -89,8 +89,8 @@ MEANINGS = {
     "rank": Meaning(
         "g",
         "Directions that were seen",
-        "In how many independent directions the shared covariates vary at this site.",
-        "It follows from S and tells nothing else.",
+        "In how many independent directions the shared covariates vary at a site; in a total, added over sites.",
+        "It follows from S of each site and tells nothing else.",
     ),
 }
 
@@ -138,23 +138,28 @@ AUDIT = (
     "It passed stricter disclosure rules; they cannot take into account what a reader already knows.",
     "Two files of one site whose patients differ by one reveal that patient's row and outcome exactly.",
     "A site's own records refuse a second file that differs by a few.",
+    "A patient who withdraws consent before it is sent is left out. Afterwards it cannot be taken back.",
 )
-ALONE = (
-    "No patient's row, identifier, date or name is in this file, and no number in it belongs to one patient.",
-    "Unless the study asks for exact sums, each patient counts with a weight that only the site knows.",
-    "Numbers of patients are then rounded up to tens, and zeros may mean that too few patients would show.",
-    "Who knows everything about one patient can tell a little better than by chance whether the patient is in it.",
-    "The study says how much better at the most: max_membership, where 0.5 is chance and 1 is certainty.",
+ALONE = ("No patient's row, identifier, date or name is in this file, and no number in it belongs to one patient.",)
+TOGETHER = (
+    "Each number is the sum, over the sites named below, of what their messages hold.",
+    "No patient's row, identifier, date or name is in it, and no number in it belongs to one patient.",
+    "A site that subtracts its own message learns the sum of the others. With two sites, that is the other's message.",
+)
+MASKED = (
+    "Nobody saw the sums of one site: they were masked, and only this total could be opened.",
+    "Unless the study asks for exact sums, everybody read totals of counts of patients before, in fives.",
+)
+CONSENT_ALONE = (
     "Of two files of one site whose patients differ by one or a few, the difference reveals sums over those patients.",
     "A site therefore sends one message for a study, and its own records refuse a second that differs so little.",
     "A patient who withdraws consent before it is sent is left out. Afterwards it cannot be taken back.",
     "A second file without that patient would show exactly that patient; the site's own policy can be made again.",
 )
-TOGETHER = (
-    "Each number is the sum, over the sites named below, of what their messages hold.",
-    "No patient's row, identifier, date or name is in it, and no number in it belongs to one patient.",
-    "A site that subtracts its own message learns the sum of the others. With two sites, that is the other's message.",
-    "The rules therefore require three sites or more.",
+CONSENT_TOGETHER = (
+    "A patient who withdraws consent before the site sends is left out. Afterwards the sums cannot be taken back.",
+    "A second total without that patient would show, beside this one, exactly that patient.",
+    "The site's own policy can be made again without the patient.",
 )
 VALUES = (
     "For each way of choosing treatments: its value for this site's patients, its gains over others, and their errors.",
@@ -166,13 +171,17 @@ VALUES = (
 
 @dataclass(frozen=True)
 class OpenedFile:
-    """A message, total or valuation: its `body`, `facts` about the file itself, and the names of its `features`."""
+    """A message, total or valuation: its `body`, `facts` about the file itself, and the names of its `features`.
+
+    `study` says which rules the sums passed; None where only the file is at hand.
+    """
 
     kind: str
     site: str
     body: SiteSummary | Total | SiteValues
     facts: dict[str, str]
     features: tuple[str, ...] = ()
+    study: Study | None = None
 
     @property
     def title(self) -> str:
@@ -218,7 +227,7 @@ def sections_of(opened: OpenedFile) -> list[Section]:
         return [about, Section("values", "Gains and values", VALUES, _value_grids(opened.body))]
     sums = sums_in(opened.body)
     audit = isinstance(sums, Grams)
-    meanings = GRAM_MEANINGS if audit else MEANINGS
+    meanings = GRAM_MEANINGS if audit else _meanings(opened)
     count = sums.n_features if isinstance(sums, Grams) else sums.n_shared
     features = opened.features or tuple(f"{'' if audit else 'shared '}feature {j + 1}" for j in range(count))
     members = []
@@ -270,6 +279,7 @@ def _summary(opened: OpenedFile) -> tuple[str, ...]:
     if isinstance(opened.body, SiteValues):
         return (
             f"{len(opened.body.values)} gains and values with their standard errors, over {opened.body.n:,} patients.",
+            "The number of patients is rounded up to tens.",
         )
     sums = sums_in(opened.body)
     audit = isinstance(sums, Grams)
@@ -282,7 +292,89 @@ def _summary(opened: OpenedFile) -> tuple[str, ...]:
     )
     withheld = [str(h) for h, n in enumerate(sums.n) if n == 0]
     nothing = (f"Nothing is sent about step {', '.join(withheld)}: too few patients, or none.",) if withheld else ()
-    return (first, *nothing, *(TOGETHER if isinstance(opened.body, Total) else AUDIT if audit else ALONE))
+    return (first, *nothing, *(AUDIT if audit else _told(opened)))
+
+
+def _meanings(opened: OpenedFile) -> dict[str, Meaning]:
+    """MEANINGS as they hold for sums under the study's rules; without a study, for either kind."""
+    rules, together = opened.study.rules if opened.study else None, isinstance(opened.body, Total)
+    tens = ", rounded up to tens" + " at each site" * together
+    rounded = f"{tens} unless the study asks for exact sums" if rules is None else tens if rules.weighted else ""
+    cells = "Where few patients had a trait at a treatment, the numbers about it were taken out."
+    solved = ""
+    if rules is None:
+        cells = f"Unless the study asks for exact sums: {cells[0].lower()}{cells[1:]}"
+    elif not rules.by_block:
+        cells = (
+            "Of a trait with two values it can tell how many patients had it; the rules ask for none, or for at least "
+            f"{rules.min_cell}."
+        )
+    if rules is not None and not rules.weighted and not rules.noised:
+        solved = ", but outcomes of 0 or 1 of few patients can be solved for by somebody who knows their covariates"
+    words = {"rounded": rounded, "cells": cells, "solved": solved}
+    return {name: Meaning(*(part.format(**words) for part in meaning)) for name, meaning in MEANINGS.items()}
+
+
+def _told(opened: OpenedFile) -> tuple[str, ...]:
+    """What the sums of a site, or of several together, tell and do not tell under the study's rules."""
+    if not isinstance(opened.body, Total):
+        return (*ALONE, *_on_weights(opened), *_on_membership(opened), *CONSENT_ALONE)
+    fewest = f"{opened.study.required_sites} sites or more" if opened.study else "as many sites as the study says"
+    subtracted = (*TOGETHER, f"The rules therefore require {fewest}.", *(MASKED if opened.body.resolution else ()))
+    return (*subtracted, *_on_weights(opened), *_on_membership(opened), *CONSENT_TOGETHER)
+
+
+def _on_weights(opened: OpenedFile) -> tuple[str, ...]:
+    """Weights, rounded numbers of patients, and what zeros mean."""
+    if opened.study is None:
+        return (
+            "Unless the study asks for exact sums, each patient counts with weights that only the site knows.",
+            "Numbers of patients are then rounded up to tens, and zeros may mean that too few patients would show.",
+        )
+    rules = opened.study.rules
+    if rules.noised:
+        return ("Every sum carries the noise of differential privacy, drawn once. Numbers of patients are exact.",)
+    if not rules.weighted:
+        return ("These are exact sums: every patient counts as 1, and numbers of patients are exact.",)
+    far = ", or less if far from all others" * rules.by_block
+    weights = (
+        f"Each patient counts with weights from {1 - rules.jitter:g} to 1{far}, that only the patient's site knows.",
+        "Sums are therefore not exact, and numbers of patients are rounded up to tens by each site.",
+    )
+    if not rules.by_block:
+        return weights
+    if not isinstance(opened.body, Total):
+        rare = "Sums in which too few patients would show were taken out"
+    elif opened.body.resolution:
+        rare = f"All sites took out sums in which, without {_parts(opened.study)}, too few patients would show"
+    else:
+        rare = "Sums in which too few patients would show, or that too few sites sent, were taken out"
+    return (*weights, f"{rare}. Zero means that there are none, or too few.")
+
+
+def _parts(study: Study) -> str:
+    """What sites can subtract from a total, those that may work together counted as one."""
+    together = study.disclosure.colluding + 1
+    return f"the parts of any {together} sites" if together > 1 else "any one site's part"
+
+
+def _on_membership(opened: OpenedFile) -> tuple[str, ...]:
+    """How well somebody can tell whether a patient is in the sums, and which rule limits that."""
+    known = "Who knows everything about one patient can tell better than by chance whether the patient is in it."
+    if opened.study is None:
+        return (known, "Unless it asks for exact sums, the study says how much better at the most: max_membership.")
+    rules = opened.study.rules
+    if rules.noised:
+        return (known, "The study's epsilon limits how much better; `fdtr check` says what that epsilon means.")
+    if not rules.by_block:
+        return (known, f"No rule limits how well: max_membership is not used with jitter = {rules.jitter:g}.")
+    if rules.max_membership == 1:
+        return (known, "No rule limits how well: max_membership is 1 in this study.")
+    masked = isinstance(opened.body, Total) and opened.body.resolution
+    where = f"for the total without {_parts(opened.study)}" if masked else "for each site's message"
+    limit = f"max_membership is {rules.max_membership:g}, where 0.5 is chance and 1 is certainty"
+    reckoned = "The rules reckon it for patients who are like many others, and let those who are far out count less."
+    return (known, f"The study limits how well, {where}: {limit}.", reckoned)
 
 
 def _grids(array: NDArray[np.float64], features: Sequence[str]) -> tuple[Grid, ...]:

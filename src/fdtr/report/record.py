@@ -342,7 +342,10 @@ class Gain(Part):
 
 
 class Coefficient(Part):
-    """FDTR's own estimates of a shared coefficient: `by_step` averaged over sites, and `by_site` of each."""
+    """FDTR's own estimates of a shared coefficient: `by_step` averaged over sites, and `by_site` of each.
+
+    NaN at steps at which all sites together do not identify it; `identified` if they do at some step.
+    """
 
     identified: bool
     by_step: Steps
