@@ -73,14 +73,17 @@ def limit_outcomes(plans: Sequence[StepPlan]) -> None:
 
 def _limit_step(plan: StepPlan) -> bool:
     limited = False
-    for group, block in plan.groups_kept:
+    by_group = plan.groups_kept
+    if plan.blocks == [None] and not plan.rules.alone:  # one block, and outcomes that are counted by action
+        by_group = [(action, None) for action in plan.kept_actions]
+    for group, block in by_group:
         rank = _rank(plan, block)
         rows = np.flatnonzero(plan.groups[plan.actions] == group) if rank else np.zeros(0, np.intp)
         few = _fewest(plan, group, rows)
         if rank and few < outcomes_for(rank):
             moved = _limit(plan, rows, outcomes_for(rank))
             if moved:
-                where = plan.at(group if plan.design.by_action or plan.design.separable else None)
+                where = plan.at(group if len(plan.cells.n) > 1 else None)
                 _note_few(plan, max(few, 1), rank, where)
                 what = f"part of the largest outcomes of {counted(moved)}{where}"
                 plan.repairs.setdefault("NONZERO", []).append(what)
