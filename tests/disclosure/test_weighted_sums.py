@@ -660,16 +660,16 @@ def test_a_site_of_a_secure_sum_limits_outcomes_before_it_counts():
 
 
 def test_outcomes_of_a_secure_sum_are_limited_at_the_actions_that_patients_got():
-    """Six doses, a basis with three terms, and nobody at dose 0: outcomes are counted by action in one block."""
-    n, doses = 300, range(6)
+    """Eight doses, a basis with three terms, and nobody at dose 0: outcomes are counted by action in one block."""
+    n, doses = 420, range(8)
     rewards = 0.6 + 0.1 * np.random.default_rng(3).random(n)
     rewards[1] = 0.0
     rules = {"secure_sum": True, "max_patients": 5000}
     study = make_study(horizon=1, covariates=SHARED, disclosure=rules, actions={"levels": list(doses)})
-    table = table_of(study, n, action=1 + np.arange(n) % 5, reward=rewards)
+    table = table_of(study, n, action=1 + np.arange(n) % 7, reward=rewards)
     rows = read_trajectories(table, study).by_site()["a"]
     counts = count_message(study, rows)
-    assert counts.patients[0].tolist() == [0, 60, 60, 60, 60, 60]
+    assert counts.patients[0].tolist() == [0, *[60] * 7]
     assert counts.outcomes[0, 2] > 10  # the patient far out is at dose 2; not limited, only this one stands out
 
 
