@@ -33,9 +33,8 @@ few who were treated so. Their number varies, and with it the standard error: to
 
     m = (Σ E d²)² / Σ E d⁴,   E d² = ρ² Σ_a (π_a − b_a)²/b_a,   E d⁴ = ρ⁴ Σ_a (π_a − b_a)⁴/b_a³
 
-A squared error has about the spread of χ² with 2m degrees of freedom (Satterthwaite). The sum is skew, too, and where m
-is small it is small together with its error; intervals use Student's t on m degrees of freedom, half of these. m counts
-whom the data are expected to have, given the states and ρ, and not who happened to be treated so.
+A squared error has about the spread of χ² with 2m degrees of freedom (Satterthwaite), and intervals use Student's t on
+these. m counts whom the data are expected to have, given the states and ρ, and not who happened to be treated so.
 """
 
 import math

@@ -63,7 +63,7 @@ def gains_in_groups(
         value = low = high = p = math.nan
         if not reason:
             own = None if clusters is None else np.unique(clusters[group.members], return_inverse=True)[1]
-            freedom = target.patients_behind(group.members)
+            freedom = target.degrees_of_freedom(group.members)
             statistic = replace(difference.among(group.members).clustered(own), freedom=freedom)
             interval = influence_interval(statistic, Range(-horizon, horizon), level)
             value, low, high = statistic.value, interval.low, interval.high

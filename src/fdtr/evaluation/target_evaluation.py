@@ -132,6 +132,10 @@ class TargetEvaluation:
             [units[: len(chosen)][chosen] for chosen in decided],
         )
 
+    def degrees_of_freedom(self, among: NDArray[np.bool_] | None = None) -> float:
+        """Of squared errors of values by importance weights, of all patients or `among` some (n,)."""
+        return 2 * self.patients_behind(among)
+
     @cached_property
     def in_sample_weights(self) -> Weights:
         """ρ for estimators without a normaliser: from propensities fitted to these very patients."""
@@ -219,7 +223,7 @@ class TargetEvaluation:
             value = importance.weighted_doubly_robust(arrays, weights, self.q, self.chances)
         else:
             raise ValueError(f"Method {estimator!r} is unknown; there are {', '.join(get_args(Estimator))}.")
-        return replace(value, freedom=self.patients_behind())
+        return replace(value, freedom=self.degrees_of_freedom())
 
     def effective_sample_size(self, estimator: Estimator) -> Array:
         """Effective sample size of the weights that the estimator uses, (H,)."""
