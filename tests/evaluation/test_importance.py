@@ -1,18 +1,22 @@
 """Importance weights, importance sampling and doubly robust estimators against loops over patients."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
 from evaluation_patients import each_patient, make_patients
 from fdtr.evaluation.importance import (
     doubly_robust,
     effective_sample_size,
+    patients_behind,
     per_decision,
     step_weighted,
     weigh,
     weighted_doubly_robust,
 )
-from fdtr.evaluation.intervals import Statistic, weighted_means
+from fdtr.evaluation.intervals import Range, Statistic, influence_interval, weighted_means
 
 pytestmark = pytest.mark.quick
 
@@ -208,3 +212,44 @@ def test_influence_values_of_wdr_are_derivatives_in_a_patients_weight():
             weight[i] += change
             values.append(Statistic(weight * found.numerators, weight * found.denominators, found.signs).value)
         assert found.influence[i] / 40 == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-6)
+
+
+def test_patients_behind_a_value_are_counted_by_moments_over_what_clinicians_might_have_done():
+    patients = make_patients()
+    ratios, counts = patients.weights.ratios, patients.arrays.counts
+    before = [np.ones(counts[0]), *(ratios[h, : counts[h + 1]] for h in range(2))]
+    second = fourth = 0.0
+    for h, rho in enumerate(before):
+        for i, earlier in enumerate(rho):
+            for wanted, usual in zip(patients.target[h][:, i], patients.behaviour[h][:, i], strict=True):
+                change = (wanted / usual - 1) * earlier
+                second, fourth = second + usual * change**2, fourth + usual * change**4
+    units = [np.arange(count) for count in counts]
+    behind = patients_behind(before, patients.target, patients.behaviour, units)
+    assert behind == pytest.approx(second**2 / fourth, rel=1e-12)
+    twice = [np.repeat(part, 2, axis=-1) for part in (*before, *patients.target, *patients.behaviour)]
+    twins = [np.repeat(unit, 2) for unit in units]
+    assert patients_behind(twice[:3], twice[3:6], twice[6:], twins) == pytest.approx(behind, rel=1e-9)
+    assert patients_behind(before, patients.behaviour, patients.behaviour, units) == np.inf
+
+
+def test_an_interval_is_wider_where_few_patients_show_what_a_target_does_otherwise():
+    """A tenth of 300 patients is treated in another way in 5%: one or two of them carry the value, or nobody."""
+    rng, n, truth = np.random.default_rng(5), 300, -0.02
+    hits = {"by n": 0, "by patients behind": 0}
+    for _ in range(400):
+        rare = rng.random(n) < 0.1
+        usual = np.where(rare, 0.05, 0.9)
+        weights = (rng.random(n) < usual) / usual
+        outcomes = np.where(rare, 0.6 * rng.random(n), 0.35 + 0.3 * rng.random(n)) - 0.5
+        always, chances = np.vstack([np.ones(n), np.zeros(n)]), np.vstack([usual, 1 - usual])
+        behind = patients_behind([np.ones(n)], [always], [chances], [np.arange(n)])
+        plain = weighted_means(outcomes[None], weights[None])
+        for name, statistic in zip(hits, (plain, replace(plain, freedom=2 * behind)), strict=True):
+            interval = influence_interval(statistic, Range(-1.0, 1.0))
+            hits[name] += interval.low <= truth <= interval.high
+        assert interval.standard_error / plain.standard_error == pytest.approx(
+            stdtrit(2 * behind, 0.975) / stdtrit(n - 1, 0.975)
+        )
+    assert hits["by n"] < 0.72 * 400
+    assert hits["by patients behind"] > hits["by n"] + 0.05 * 400

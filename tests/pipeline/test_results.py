@@ -17,7 +17,6 @@ from fdtr.pipeline import run as running
 from fdtr.pipeline import study_record
 from fdtr.pipeline.run import ALLOWED, practice_of
 from fdtr.report.record import load_record
-from fdtr.site.rows import evaluation_folds
 from fdtr.site.site_message import summarize
 from random_tables import make_study, make_table
 
@@ -179,7 +178,7 @@ def test_a_site_that_fails_while_it_is_valued_is_named_and_the_others_are_valued
     assert results.record.sites["b"].not_valued == "Site 'b' has nobody to compare."
     assert results.record.sites["b"].trust is None
     assert {v.site for v in results.record.values} == {"a", "c/d"}
-    assert {tuple(p.sites) for p in results.record.pooled} == {("a", "c/d")}
+    assert all("b" not in mean.sites for mean in results.record.means)
     results.save(tmp_path / "out")
 
 
@@ -257,14 +256,15 @@ def test_clusters_are_counted_where_errors_are_by_cluster(results, tmp_path):
     assert "nurse-24" not in page
 
 
-def test_the_mean_over_sites_is_no_more_believable_than_its_sites(results):
+def test_the_mean_over_sites_has_the_worst_verdict_of_its_sites(results):
     found = results.record
-    for pooled in found.pooled:
-        if not pooled.over:
-            parts = [v for v in found.values if (v.method, v.estimator) == (pooled.method, pooled.estimator)]
-            assert pooled.plain.value == pytest.approx(np.mean([v.value for v in parts]))
-            assert pooled.believable == all(v.believable for v in parts)
-    assert {p.over for p in found.pooled} == {"", "Clinicians", "LDTR"}
+    assert found.means
+    for mean in found.means:
+        parts = [
+            a for a in found.assessments if (a.method, a.over) == (mean.method, mean.over) and a.site in mean.sites
+        ]
+        assert mean.plain.value == pytest.approx(np.mean([part.value for part in parts]))
+        assert {part.verdict for part in parts} <= {"verified", mean.verdict}
 
 
 def test_a_site_too_small_to_be_valued_is_named(study):
@@ -308,31 +308,13 @@ def test_the_chosen_settings_change_nothing(results):
         assert all(0 <= share <= 1 for share in same.values())
 
 
-def test_where_a_site_has_no_weight_left_the_mean_over_sites_claims_no_precision():
+def test_a_site_in_which_nobody_was_treated_so_is_in_no_mean():
     study = make_study(horizon=6)
     table = make_table(study, {"a": 40, "b": 60}, actions={"a": [0.0]})  # "a" never did anything but 0
     found = fdtr.run(study, fdtr.read_trajectories(table, study)).record
-    pooled = {(p.method, p.over): p for p in found.pooled if p.estimator == "wdr"}
-    always = pooled["Always high", ""]
-    assert (always.plain.low, always.plain.high) == (0, 6)
-    assert not always.believable
-    clinicians = pooled["Clinicians", ""].plain
+    verdicts = {a.site: a for a in found.assessments if (a.method, a.over) == ("Always high", "")}
+    assert verdicts["a"].verdict == "not estimable"
+    assert np.isnan(verdicts["a"].value)
+    assert all("a" not in mean.sites for mean in found.means if mean.method == "Always high")
+    (clinicians,) = (mean.plain for mean in found.means if mean.method == "Clinicians")
     assert 0 < clinicians.low < clinicians.high < 6
-
-
-def test_who_is_held_out_teaches_no_policy_at_another_site_either(study):
-    table = make_table(study, {"a": 150, "b": 120, "c": 130})
-    sites = fdtr.read_trajectories(table, study).by_site()
-    held_out = {
-        (site, patient)
-        for site in ("b", "c")
-        for patient, fold in zip(sites[site].patients.to_pylist(), evaluation_folds(study, sites[site], 2), strict=True)
-        if fold == 0
-    }
-    rows = table.to_pylist()
-    mirrored = [1 - r["reward"] if (r["site"], str(r["patient"])) in held_out else r["reward"] for r in rows]
-    other = table.set_column(table.column_names.index("reward"), "reward", [mirrored])
-    found, again = (fdtr.run(study, fdtr.read_trajectories(t, study), split="half").evaluations for t in (table, other))
-    for method in METHODS:
-        assert found["a"].value(method).value == again["a"].value(method).value
-        assert found["b"].value(method).value != again["b"].value(method).value

@@ -26,8 +26,18 @@ function of V̂ is that with known nuisances: ψ_i = the patient's term − V̂ 
 of what was done. `reached` are patients who were advised at this step or before. Whether a patient is first reached at
 step h does not depend on the target, so that E[ρ_h | reached] = 1: weights are normalised among the reached, and the
 terms of everybody else are a plain mean. Who is never advised contributes the sum of the own rewards, exactly.
+
+*How many patients stand behind a value.* A decision changes the weight ρ of a patient by d = (π/b − 1) ρ. Where a
+target mostly agrees with clinicians, and does otherwise what they rarely do, nearly all of the variance comes from the
+few who were treated so. Their number varies, and with it the standard error: too small just where few were, or none.
+
+    m = (Σ E d²)² / Σ E d⁴,   E d² = ρ² Σ_a (π_a − b_a)²/b_a,   E d⁴ = ρ⁴ Σ_a (π_a − b_a)⁴/b_a³
+
+A squared error has about the spread of χ² with 2m degrees of freedom (Satterthwaite), and intervals use Student's t on
+these. m counts whom the data are expected to have, given the states and ρ, and not who happened to be treated so.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -124,6 +134,30 @@ def effective_sample_size(weights: Array) -> Array:
     scaled = weights / np.where(largest > 0, largest, 1.0)[..., None]  # squares of tiny weights would underflow
     squares = np.sum(scaled**2, axis=-1)
     return np.asarray(scaled.sum(axis=-1) ** 2 / np.where(squares > 0, squares, 1.0))
+
+
+def patients_behind(
+    before: Sequence[Array], target: Sequence[Array], behaviour: Sequence[Array], units: Sequence[NDArray[np.intp]]
+) -> float:
+    """m, the number of independent units whom a target's difference from clinicians rests on.
+
+    It is infinite where there is no difference. For each step: `before` has ρ before its decisions, (c,), `target` and
+    `behaviour` the probabilities, (A, c), and `units` positions of patients, (c,), or of clusters, in which decisions
+    are taken to go together.
+
+    >>> usual, one = np.array([[0.5, 0.95], [0.5, 0.05]]), [np.array([0])]
+    >>> [round(patients_behind([np.ones(1)], [np.eye(2)[:, [1]]], [usual[:, [k]]], one), 3) for k in (0, 1)]
+    [1.0, 0.055]
+    """
+    parts = list(zip(before, target, behaviour, units, strict=True))
+    largest = max((float(rho.max(initial=0.0)) for rho, *_ in parts), default=0.0) or 1.0  # fourth powers overflow
+    second = fourth = 0.0
+    for rho, wanted, usual, unit in parts:
+        squares = (wanted - usual) ** 2 / usual
+        roots = np.bincount(unit, rho / largest * np.sqrt(squares.sum(axis=0)))
+        fourth_roots = np.bincount(unit, rho / largest * (squares**2 / usual).sum(axis=0) ** 0.25)
+        second, fourth = second + float((roots**2).sum()), fourth + float((fourth_roots**4).sum())
+    return second**2 / fourth if fourth > 0 else math.inf
 
 
 def per_decision(arrays: StepArrays, weights: Weights) -> Statistic:

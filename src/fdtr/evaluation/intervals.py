@@ -9,6 +9,7 @@ Its influence function, the derivative of V in a patient's weight, is
     ψ_i = Σ_j s_j [p_j (N_ij − R_j D_ij) / D̄_j + (P_ij − p_j) R_j].
 
 Its standard error is the jackknife's, which agrees with that of ψ except where few units carry much of the weight.
+Intervals use Student's t on n − 1 degrees of freedom, or on fewer where few patients make a value vary.
 """
 
 import math
@@ -28,6 +29,9 @@ LEVEL = 0.95
 DRAWS = 10_000
 DRAWS_AT_ONCE = 64
 
+FEWEST_DEGREES = 0.5
+"""Degrees of freedom at least; with so few an interval is longer than any range."""
+
 ROUNDING = 1e-12
 """A sum without one of its terms counts as 0 where less than this share of the sum is left."""
 
@@ -38,7 +42,8 @@ class Statistic:
 
     `numerators` N (n, J), `denominators` D (n, J), `signs` s (J,). `members` P (n, J) counts the patients of each unit
     whom a ratio is about, and `sizes` (n,) all of them; None: every unit is one patient, and every ratio is about all.
-    A ratio whose denominators are all 0 counts as 0.
+    A ratio whose denominators are all 0 counts as 0. `freedom` are the degrees of freedom of its squared error, if they
+    are fewer than n − 1.
     """
 
     numerators: Array
@@ -46,11 +51,17 @@ class Statistic:
     signs: Array
     members: Array | None = None
     sizes: Array | None = None
+    freedom: float = math.inf
 
     @property
     def n(self) -> int:
         """Number of independent units: patients, or clusters of them."""
         return len(self.numerators)
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """Of Student's t in its interval."""
+        return min(self.n - 1, max(self.freedom, FEWEST_DEGREES))
 
     @cached_property
     def columns(self) -> Array:
@@ -111,29 +122,30 @@ class Statistic:
         sums = np.zeros((int(clusters.max()) + 1, self.columns.shape[1]))
         np.add.at(sums, clusters, self.columns)
         numerators, denominators, members = np.split(sums[:, :-1], 3, axis=1)
-        return Statistic(numerators, denominators, self.signs, members, sums[:, -1])
+        return Statistic(numerators, denominators, self.signs, members, sums[:, -1], self.freedom)
 
     def among(self, chosen: NDArray[np.bool_]) -> "Statistic":
         """The statistic of some units alone, (n,)."""
         numerators, denominators, members = np.split(self.columns[chosen, :-1], 3, axis=1)
-        return Statistic(numerators, denominators, self.signs, members, self.columns[chosen, -1])
+        return Statistic(numerators, denominators, self.signs, members, self.columns[chosen, -1], self.freedom)
 
     def minus(self, other: "Statistic") -> "Statistic":
         """The difference of two values of the same units."""
         pairs = zip(np.split(self.columns[:, :-1], 3, axis=1), np.split(other.columns[:, :-1], 3, axis=1), strict=True)
         numerators, denominators, members = (np.hstack(pair) for pair in pairs)
         signs = np.concatenate([self.signs, -other.signs])
-        return Statistic(numerators, denominators, signs, members, self.columns[:, -1])
+        freedom = min(self.freedom, other.freedom)
+        return Statistic(numerators, denominators, signs, members, self.columns[:, -1], freedom)
 
 
 def p_value(statistic: Statistic) -> float:
-    """Two-sided p-value of V = 0, with Student's t on n − 1 degrees of freedom; NaN where V has no error.
+    """Two-sided p-value of V = 0, with Student's t on the degrees of freedom of V; NaN where it has no error.
 
     >>> round(p_value(mean_of(np.array([1.0, 2.0, 3.0]))), 3)
     0.074
     """
     error = statistic.standard_error
-    return float(2 * stdtr(statistic.n - 1, -abs(statistic.value) / error)) if error > 0 else math.nan
+    return float(2 * stdtr(statistic.degrees_of_freedom, -abs(statistic.value) / error)) if error > 0 else math.nan
 
 
 def mean_of(summands: Array) -> Statistic:
@@ -188,12 +200,18 @@ class Range:
 def influence_interval(statistic: Statistic, feasible: Range, level: float = LEVEL) -> Interval:
     """V̂ ± t · its standard error, with Student's t on n − 1 degrees of freedom; n counts independent units.
 
+    Where V̂ has fewer degrees of freedom, the standard error that is returned is larger by the ratio of both t, so that
+    whoever pools it with n − 1 degrees, or a normal distribution, has the right interval.
+
     >>> influence_interval(mean_of(np.array([1.0, 2.0, 3.0])), Range(0.0, 4.0), level=0.5)
     Interval(low=1.5285..., high=2.4714..., standard_error=0.5773...)
     """
     n, error = statistic.n, statistic.standard_error
-    half = float(stdtrit(n - 1, (1 + level) / 2)) * error if n > 1 else math.nan
-    return feasible.clip(statistic.value - half, statistic.value + half, error)
+    if n < 2:
+        return feasible.clip(math.nan, math.nan, error)
+    usual, wide = (float(stdtrit(df, (1 + level) / 2)) for df in (n - 1, statistic.degrees_of_freedom))
+    half = wide * error
+    return feasible.clip(statistic.value - half, statistic.value + half, error * wide / usual)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,7 +6,7 @@ group in which too few patients are advised has no estimate, and is not counted 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,8 @@ def gains_in_groups(
         value = low = high = p = math.nan
         if not reason:
             own = None if clusters is None else np.unique(clusters[group.members], return_inverse=True)[1]
-            statistic = difference.among(group.members).clustered(own)
+            freedom = target.degrees_of_freedom(group.members)
+            statistic = replace(difference.among(group.members).clustered(own), freedom=freedom)
             interval = influence_interval(statistic, Range(-horizon, horizon), level)
             value, low, high = statistic.value, interval.low, interval.high
             p = p_value(statistic)

@@ -1,7 +1,7 @@
 """One target on one site's patients: weights, Q, statistics, diagnostics and cautions, each computed when needed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -120,6 +120,22 @@ class TargetEvaluation:
         """ρ of every patient and step."""
         return importance.weigh(self.data.arrays, self.chances, self.behaviour, self.cap, self.reached)
 
+    def patients_behind(self, among: NDArray[np.bool_] | None = None) -> float:
+        """How many patients, or clusters, of all or `among` some (n,), the difference from clinicians rests on."""
+        units = np.arange(self.data.arrays.n) if self.data.clusters is None else self.data.clusters
+        before = np.vstack([np.ones(len(units)), self.weights.ratios[:-1]])
+        decided = [~left if among is None else ~left & among[: len(left)] for left in self.abstains]
+        return importance.patients_behind(
+            [rho[: len(chosen)][chosen] for rho, chosen in zip(before, decided, strict=True)],
+            [chances[:, chosen] for chances, chosen in zip(self.chances, decided, strict=True)],
+            [usual[:, chosen] for usual, chosen in zip(self.data.propensities.chances, decided, strict=True)],
+            [units[: len(chosen)][chosen] for chosen in decided],
+        )
+
+    def degrees_of_freedom(self, among: NDArray[np.bool_] | None = None) -> float:
+        """Of squared errors of values by importance weights, of all patients or `among` some (n,)."""
+        return 2 * self.patients_behind(among)
+
     @cached_property
     def in_sample_weights(self) -> Weights:
         """ρ for estimators without a normaliser: from propensities fitted to these very patients."""
@@ -196,15 +212,18 @@ class TargetEvaluation:
             return self.fitted.statistic
         if estimator == "richer":
             return self.richer.statistic
+        weights = self.in_sample_weights if estimator == "pdis" else self.weights
         if estimator == "pdis":
-            return importance.per_decision(arrays, self.in_sample_weights)
-        if estimator == "wis":
-            return importance.step_weighted(arrays, self.weights)
-        if estimator == "dr":
-            return importance.doubly_robust(arrays, self.weights, self.q, self.chances)
-        if estimator == "wdr":
-            return importance.weighted_doubly_robust(arrays, self.weights, self.q, self.chances)
-        raise ValueError(f"Method {estimator!r} is unknown; there are {', '.join(get_args(Estimator))}.")
+            value = importance.per_decision(arrays, weights)
+        elif estimator == "wis":
+            value = importance.step_weighted(arrays, weights)
+        elif estimator == "dr":
+            value = importance.doubly_robust(arrays, weights, self.q, self.chances)
+        elif estimator == "wdr":
+            value = importance.weighted_doubly_robust(arrays, weights, self.q, self.chances)
+        else:
+            raise ValueError(f"Method {estimator!r} is unknown; there are {', '.join(get_args(Estimator))}.")
+        return replace(value, freedom=self.degrees_of_freedom())
 
     def effective_sample_size(self, estimator: Estimator) -> Array:
         """Effective sample size of the weights that the estimator uses, (H,)."""

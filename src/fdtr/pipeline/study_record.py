@@ -3,7 +3,7 @@
 import math
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import get_args
 
@@ -14,7 +14,6 @@ from fdtr import __version__
 from fdtr.disclosure import Verdict
 from fdtr.evaluation import Estimate, Estimator
 from fdtr.evaluation.assessment import Assessment, Evidence
-from fdtr.evaluation.estimate import CautionKind, Comparison
 from fdtr.evaluation.subgroups import GroupGain
 from fdtr.inference import SiteValue, heterogeneity, infer_effects, pool, raw_factors
 from fdtr.inference.near_ties import NearTies
@@ -23,7 +22,7 @@ from fdtr.report import record
 from fdtr.site.fitting import FederatedFit, LocalFit
 from fdtr.site.settings_choice import message_settings
 from fdtr.site.site_check import SiteCheck, Variation
-from fdtr.site.site_evaluation import CLINICIANS, FDTR, GAINS, LDTR, VERIFIED, SiteEvaluation, Split, gains_by_group
+from fdtr.site.site_evaluation import FDTR, GAINS, VERIFIED, SiteEvaluation, Split, gains_by_group
 from fdtr.study import Study
 from fdtr.summary import Total
 from fdtr.tuning import Choice
@@ -31,8 +30,9 @@ from fdtr.tuning import Choice
 Array = NDArray[np.float64]
 
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
-POOLED: tuple[Estimator, ...] = ("wdr", "fqe")
-RIVALS = (CLINICIANS, LDTR)
+SHOWN: tuple[Estimator, ...] = ("wdr", "fqe")
+"""Estimators whose cautions about FDTR the report lists."""
+
 _LIBRARIES = ("numpy", "scipy", "scikit-learn")
 
 
@@ -54,12 +54,11 @@ class Practice:
 class SiteEstimates:
     """Everything that is estimated at one site.
 
-    `estimates` are those of every way of treating by every estimator; `gains` are those of FDTR over clinicians and
-    over LDTR. `assessments` have what can be said of each value, and of each gain, by (method, what it is over).
+    `estimates` are those of every way of treating by every estimator. `assessments` have what can be said of each
+    value, and of each gain, by (method, what it is over).
     """
 
     estimates: Mapping[str, Mapping[Estimator, Estimate]]
-    gains: Mapping[str, Mapping[Estimator, Comparison]]
     assessments: Mapping[tuple[str, str], Assessment]
     subgroups: Sequence[GroupGain]
     n: int
@@ -73,7 +72,6 @@ def value_site(study: Study, evaluation: SiteEvaluation) -> SiteEstimates:
     estimates = {name: {e: evaluation.value(name, e) for e in ESTIMATORS} for name in evaluation.targets}
     return SiteEstimates(
         estimates=estimates,
-        gains={over: {estimator: evaluation.gain(over, estimator) for estimator in POOLED} for over in RIVALS},
         assessments={
             (method, over): evaluation.assess(method, over or None)
             for method, over in (*GAINS, *((name, "") for name in evaluation.targets))
@@ -81,7 +79,7 @@ def value_site(study: Study, evaluation: SiteEvaluation) -> SiteEstimates:
         subgroups=gains_by_group(study, evaluation),
         n=evaluation.evaluator.rows.n_patients,
         clustered=evaluation.clustered,
-        trust=_trust(evaluation, [estimates[FDTR][estimator] for estimator in POOLED], labels),
+        trust=_trust(evaluation, [estimates[FDTR][estimator] for estimator in SHOWN], labels),
     )
 
 
@@ -111,7 +109,6 @@ def study_record(
             for method, estimates in site_values.estimates.items()
             for estimate in estimates.values()
         ],
-        pooled=_pooled_values(values, study.horizon),
         assessments=[one for site, of_site in values.items() for one in assessment_records(site, of_site)],
         means=_means(values, study.horizon),
         subgroups=[one for site, of_site in values.items() for one in subgroup_records(site, of_site)],
@@ -245,56 +242,6 @@ def _means(values: Mapping[str, SiteEstimates], horizon: int) -> list[record.Mea
             )
         )
     return means
-
-
-def _pooled_values(values: Mapping[str, SiteEstimates], horizon: int) -> list[record.Pooled]:
-    """Every way of treating over sites, and FDTR's paired difference from clinicians and from LDTR."""
-    methods = list(dict.fromkeys(method for site_values in values.values() for method in site_values.estimates))
-    return [
-        _pooled(method, "", {site: of_site.estimates[method][estimator] for site, of_site in values.items()}, horizon)
-        for method in methods
-        for estimator in POOLED
-    ] + [
-        _pooled(FDTR, over, {site: of_site.gains[over][estimator] for site, of_site in values.items()}, horizon)
-        for over in (RIVALS if values else ())
-        for estimator in POOLED
-    ]
-
-
-def _pooled(method: str, over: str, by_site: Mapping[str, Estimate | Comparison], horizon: int) -> record.Pooled:
-    """The mean over sites of one method, or of FDTR's difference from the method `over`.
-
-    Where a site has no weight left, its standard error means nothing: the interval is then the whole possible range.
-    """
-    possible = (-horizon if over else 0, horizon)
-    pooling = pool([_site_value(site, estimate) for site, estimate in by_site.items()], possible)
-    doubtful = [site for site, estimate in by_site.items() if not estimate.believable]
-    where = "any site" if len(doubtful) == len(by_site) else ", ".join(doubtful)
-    if any(map(_no_weight_left, by_site.values())):
-        low, high = possible
-        means = {name: replace(getattr(pooling, name), low=low, high=high) for name in ("plain", "fixed", "random")}
-        pooling = replace(pooling, **means)
-    return record.Pooled.of(
-        pooling,
-        method=method,
-        over=over,
-        estimator=next(iter(by_site.values())).method,
-        warnings=[warning.sentence for warning in pooling.warnings],
-        believable=not doubtful,
-        reason=f"Not to be believed at {where}, so not over sites." if doubtful else "",
-    )
-
-
-def _site_value(site: str, estimate: Estimate | Comparison) -> SiteValue:
-    if isinstance(estimate, Comparison):
-        return SiteValue(site, estimate.difference, estimate.standard_error, estimate.first.n)
-    return SiteValue(site, estimate.value, estimate.standard_error, estimate.n)
-
-
-def _no_weight_left(estimate: Estimate | Comparison) -> bool:
-    """Whether nobody was treated as a target would have, up to some step."""
-    estimates = (estimate.first, estimate.second) if isinstance(estimate, Comparison) else (estimate,)
-    return any(caution.kind is CautionKind.NO_WEIGHT_LEFT for one in estimates for caution in one.warnings)
 
 
 def _shared_effects(study: Study, total: Total, names: Sequence[str]) -> list[record.Effect]:

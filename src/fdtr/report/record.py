@@ -278,23 +278,6 @@ class Span(Part):
     high: Number
 
 
-class Pooled(Part):
-    """Value of a method pooled over sites; with `over`, of its paired difference from another method."""
-
-    method: str
-    over: str
-    estimator: str
-    sites: list[str]
-    n: int
-    plain: Span
-    fixed: Span
-    random: Span
-    i_squared: Number
-    warnings: list[str]
-    believable: bool
-    reason: str
-
-
 class Effect(Part):
     """A shared effect on the reward at one step.
 
@@ -397,7 +380,6 @@ class Record(Part):
     definition: dict[str, Any]
     sites: dict[str, Site]
     values: list[Value]
-    pooled: list[Pooled]
     assessments: list[Assessment]
     means: list[MeanOverSites]
     subgroups: list[Subgroup] = []

@@ -22,7 +22,7 @@ from fdtr.errors import DisclosureError, TooFewClusters
 from fdtr.evaluation.assessment import Assessment, Evidence
 from fdtr.evaluation.confounding import Sensitivity
 from fdtr.evaluation.diagnostics import Diagnostics
-from fdtr.evaluation.estimate import Comparison, Estimate, Estimator
+from fdtr.evaluation.estimate import Estimate, Estimator
 from fdtr.evaluation.evaluator import Evaluator
 from fdtr.evaluation.fitted_q import RIDGE
 from fdtr.evaluation.intervals import BY_INFLUENCE, IntervalOptions
@@ -92,10 +92,6 @@ class SiteEvaluation:
             base = None if over is None else self.targets[over]
             self._assessed[key] = self.evaluator.assess(self.targets[name], base)
         return self._assessed[key]
-
-    def gain(self, over: str, method: Estimator = "wdr") -> Comparison:
-        """Value of FDTR minus that of the target `over`, on the same patients."""
-        return self.evaluator.compare(self.targets[FDTR], self.targets[over], method)
 
     def diagnostics(self, name: str = FDTR) -> Diagnostics:
         """Weights and overlap of the target `name`."""
