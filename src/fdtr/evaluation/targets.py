@@ -1,13 +1,14 @@
 """Targets: what is evaluated. A target gives the probability π(a | x) of each action in each state."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Decided = TypeVar("Decided")
 
 
 @runtime_checkable
@@ -31,6 +32,20 @@ class PolicyLike(Protocol):
         ...
 
 
+class _Decisions(Generic[Decided]):
+    """What a policy decides for the states of each step: evaluation asks again and again for the same patients."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Array, Decided]] = {}
+
+    def of(self, states: Array, step: int, decide: Callable[[Array, int], Decided]) -> Decided:
+        """`decide` for the columns of `states` (q, c); as before if the very same array was asked for last."""
+        known = self._known.get(step)
+        if known is None or known[0] is not states:
+            known = self._known[step] = (states, decide(states.T, step))
+        return known[1]
+
+
 @dataclass(frozen=True, eq=False)
 class Deterministic:
     """Always take the action that `act` recommends. `levels` (A,) are the action codes.
@@ -43,10 +58,11 @@ class Deterministic:
 
     act: Callable[[Array, int], NDArray[Any]]
     levels: NDArray[Any]
+    _decisions: _Decisions[NDArray[Any]] = field(default_factory=_Decisions, init=False, repr=False)
 
     def chances(self, states: Array, step: int, behaviour: Array) -> Array:  # noqa: ARG002 - needs no propensities
         """1 for the recommended action, else 0."""
-        codes = np.asarray(self.act(states.T, step))
+        codes = np.asarray(self._decisions.of(states, step, self.act))
         chosen: Array = (self.levels[:, None] == codes).astype(np.float64)
         if not chosen.any(axis=0).all():
             raise ValueError("The policy recommends a code that is none of the action levels.")
@@ -116,15 +132,18 @@ class Advised:
 
     advice: PartialAdvice
     levels: NDArray[Any]
+    _decisions: _Decisions[tuple[NDArray[np.bool_], NDArray[Any]]] = field(
+        default_factory=_Decisions, init=False, repr=False
+    )
 
     def chances(self, states: Array, step: int, behaviour: Array) -> Array:
         """1 for the advised action; where it abstains, the clinicians' propensities."""
-        advised, codes = self.advice.decide(states.T, step)
+        advised, codes = self._decisions.of(states, step, self.advice.decide)
         return np.where(advised, (self.levels[:, None] == codes).astype(np.float64), behaviour)
 
     def abstains(self, states: Array, step: int) -> NDArray[np.bool_]:
         """Whose treatment is left to clinicians, (c,)."""
-        return ~self.advice.decide(states.T, step)[0]
+        return ~self._decisions.of(states, step, self.advice.decide)[0]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -144,8 +163,7 @@ class ByFold:
         for fold, target in enumerate(self.targets):
             in_fold = folds == fold
             if in_fold.any():
-                fold_states = np.ascontiguousarray(states[:, in_fold])
-                chances[:, in_fold] = target.chances(fold_states, step, behaviour[:, in_fold])
+                chances[:, in_fold] = target.chances(states, step, behaviour)[:, in_fold]
         return chances
 
     def abstains(self, states: Array, step: int) -> NDArray[np.bool_]:
@@ -154,7 +172,7 @@ class ByFold:
         for fold, target in enumerate(self.targets):
             in_fold = folds == fold
             if in_fold.any():
-                left[in_fold] = abstentions(target, np.ascontiguousarray(states[:, in_fold]), step)
+                left[in_fold] = abstentions(target, states, step)[in_fold]
         return left
 
 
