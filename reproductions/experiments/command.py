@@ -29,6 +29,7 @@ from experiments import (
     theorems,
     tuning,
     tuning_cells,
+    verdict_cells,
     verdict_page,
     verdicts,
     worlds,
@@ -132,7 +133,8 @@ def reproduce(
             if request.worlds:
                 plan = replace(plan, cases=[verdicts.short_names()[world] for world in request.worlds])
             records = verdicts.run_all(plan, request.processes, progress, request.keep)
-            yield "verdicts", verdict_page.find(records)
+            earlier = verdict_cells.read_cells(Path(folder) / "verdicts.csv") if request.worlds else []
+            yield "verdicts", verdict_page.find(records, earlier)
             return
         findings: Iterable[Finding]
         if experiment == "evaluation":
@@ -272,7 +274,10 @@ def verdicts_command(
     out: Out = Path("reproductions"),
     world: Annotated[
         list[str] | None,
-        typer.Option(click_type=click.Choice(list(verdicts.short_names())), help="Only this world; may be repeated."),
+        typer.Option(
+            click_type=click.Choice(list(verdicts.short_names())),
+            help="Only this world; may be repeated. Other worlds that the table in OUT has stay on the page.",
+        ),
     ] = None,
     quick: Quick = False,
     replications: Replications = None,
@@ -282,7 +287,7 @@ def verdicts_command(
 ) -> None:
     """Is what evaluation says true? Verified gains, model-based values, and gains claimed where there are none.
 
-    Policies are fitted to each site's own patients, in 16 worlds, some of which break assumptions.
+    Policies are fitted to each site's own patients, in 18 worlds, some of which break assumptions.
     """
     worlds_tried = tuple(dict.fromkeys(world or ()))
     request = Request(("verdicts",), seed, replications, quick, processes, keep=keep, worlds=worlds_tried)

@@ -6,11 +6,13 @@ verified gain. A share is therefore a ratio of sums, with y_r hits among m_r cas
     p = Σ y_r / Σ m_r,   var(p) = G/(G − 1) Σ (y_r − p m_r)² / (Σ m_r)²
 """
 
+import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, make_dataclass
 from operator import itemgetter
-from typing import Any
+from pathlib import Path
+from typing import Any, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +30,7 @@ Mask = NDArray[np.bool_]
 NO_GAIN = 2e-6
 """True gains up to this count as none: records are rounded."""
 
-POOLED = (3, 5)
+POOLED = (3, 5, 9)
 """Over so many sites of a replication, the first ones, gains and values are pooled."""
 
 LEAST_POOLED = 2
@@ -82,7 +84,7 @@ class Cell:
     not; `rejected_linear` is what the linear model's own intervals cover there. Wrong claims count among all site-runs.
     `full_gain` is the true gain of the full policy, `kept` what its verified part, where there is one, gains of that.
     `acts_in` is the share of decisions in which verified parts advise; `otherwise` and `harmful` of all decisions are
-    advised otherwise than treated, and for the worse. `pooled_…` is the coverage of plain means over 3 and 5 sites.
+    advised otherwise than treated, and for the worse. `pooled_…` is the coverage of plain means over 3, 5 and 9 sites.
     """
 
     purpose: str
@@ -120,8 +122,10 @@ class Cell:
     verified_harmful: float
     pooled_gain_3: Share
     pooled_gain_5: Share
+    pooled_gain_9: Share
     pooled_model_3: Share
     pooled_model_5: Share
+    pooled_model_9: Share
 
     @property
     def called(self) -> str:
@@ -322,6 +326,27 @@ def as_rows(cells: Sequence[Cell], **more: Sequence[Any]) -> list[Any]:
     rows = [_columns(cell) | {name: values[place] for name, values in more.items()} for place, cell in enumerate(cells)]
     row = make_dataclass("Row", list(rows[0]))
     return [row(**columns) for columns in rows]
+
+
+def read_cells(table: Path) -> list[Cell]:
+    """The cells of a table of rows as above; none where there is no such file."""
+    if not table.exists():
+        return []
+    types = get_type_hints(Cell)
+    with table.open(newline="", encoding="utf-8") as file:
+        return [
+            Cell(**{name: _from_columns(name, kind, row) for name, kind in types.items()})
+            for row in csv.DictReader(file)
+        ]
+
+
+def _from_columns(name: str, kind: Any, row: Mapping[str, str]) -> Any:
+    if not issubclass(kind, Interval):
+        return kind(row[name])
+    estimate, low, high = (float(row[column]) for column in (name, f"{name}_low", f"{name}_high"))
+    if issubclass(kind, Share):
+        return Share(estimate, low, high, int(row[f"{name}_cases"]))
+    return Interval(estimate, low, high)
 
 
 def _columns(cell: Cell) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from experiments.comparison import Case, Purpose
 from experiments.findings import Figure, Finding, Table
 from experiments.intervals import Interval
 from experiments.verdict_cells import POOLED, Cell, as_rows, cells_of
-from experiments.verdicts import METHODS, Record
+from experiments.verdicts import METHODS, Record, cases
 
 if TYPE_CHECKING:
     import altair
@@ -97,9 +97,17 @@ KEPT = Question(
 QUESTIONS = (*COVERAGE, *WRONG, KEPT)
 
 
-def find(by_case: Sequence[tuple[Case, Sequence[Mapping[str, Sequence[Record]]]]]) -> Finding:
-    """What is said of policies fitted to a site's own patients, against what is true."""
-    cells = cells_of(by_case)
+def find(
+    by_case: Sequence[tuple[Case, Sequence[Mapping[str, Sequence[Record]]]]], recorded: Sequence[Cell] = ()
+) -> Finding:
+    """What is said of policies fitted to a site's own patients, against what is true.
+
+    `recorded` are cells of earlier runs: those of other worlds stay.
+    """
+    worlds = [case.called for case, _ in by_case]
+    cells = [*(cell for cell in recorded if cell.world not in worlds), *cells_of(by_case)]
+    names = [case.called for case in cases()]
+    cells.sort(key=lambda cell: names.index(cell.world) if cell.world in names else len(names))
     misses = ["; ".join(question.about for question in QUESTIONS if question.missed_by(cell)) for cell in cells]
     return Finding(
         title="Verdicts on policies that are fitted to a site's own patients",
@@ -117,7 +125,7 @@ def _setup(cells: Sequence[Cell]) -> list[str]:
         for purpose in get_args(Purpose)
         if any(cell.purpose == purpose for cell in cells)
     ]
-    replications, sites = cells[0].replications, cells[0].sites
+    replications, sites = (_span([getattr(cell, name) for cell in cells]) for name in ("replications", "sites"))
     return [
         f"Worlds for {'. For '.join(worlds)}.",
         (
@@ -127,6 +135,16 @@ def _setup(cells: Sequence[Cell]) -> list[str]:
             "whole interval does."
         ),
     ]
+
+
+def _span(numbers: Sequence[int]) -> str:
+    """The numbers, or from which to which.
+
+    >>> _span([200, 200]), _span([200, 1000])
+    ('200', '200 to 1,000')
+    """
+    ends = sorted({min(numbers), max(numbers)})
+    return " to ".join(f"{number:,}" for number in ends)
 
 
 def _how_much(cells: Sequence[Cell]) -> list[str]:

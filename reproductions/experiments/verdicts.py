@@ -62,6 +62,8 @@ def cases() -> list[Case]:
         "unseen, deviating": replace(ward, habit=True, unseen=("lactate",), deviation=0.5),
         "useless, crossed": replace(crossed, effect=0.0),
         "harmful, deviating": replace(crossed, skill=(0.3, 0.15), deviation=0.5),
+        "valid, nine sites": replace(linear, n_sites=9, behaviour="softmax"),
+        "crossed, nine sites": replace(crossed, n_sites=9, deviation=0.5),
     }
     groups: list[tuple[Purpose, dict[str, Spec], int]] = [("design", design, 0), ("confirmation", confirmation, 100)]
     return [

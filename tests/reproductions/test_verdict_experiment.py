@@ -248,3 +248,16 @@ def test_worlds_are_chosen_by_their_names():
     refused = CliRunner().invoke(app, ["verdicts", "--world", "mars"])
     assert refused.exit_code == 2
     assert CliRunner().invoke(app, ["verdicts", "--help"]).exit_code == 0
+
+
+def test_worlds_that_were_recorded_before_stay_on_the_page(tmp_path):
+    earlier = verdict_page.find([(CASE, [{"600": [site(), site()]}, {"600": [site()] * 2}])])
+    (tmp_path / "verdicts.csv").write_text(earlier.tables[0].as_csv())
+    recorded = verdict_cells.read_cells(tmp_path / "verdicts.csv")
+    assert verdict_page.find([], recorded).tables[0].as_csv() == earlier.tables[0].as_csv()
+    found = verdict_page.find([(USELESS, [{"600": [site()]}])], recorded)
+    assert [row.world for row in found.tables[0].rows] == ["tiny"] * 2 + ["useless, tiny"] * 2
+    assert "each of 1 to 2 replications and 1 to 4 site-runs" in found.shows[1]
+    again = verdict_page.find([(CASE, [{"600": [site()]}])], recorded)
+    assert [row.sites for row in again.tables[0].rows] == [1, 1]
+    assert verdict_cells.read_cells(tmp_path / "nothing.csv") == []
