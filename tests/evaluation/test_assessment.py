@@ -195,6 +195,29 @@ def test_where_the_richer_model_misses_as_much_there_is_no_number():
     assert found.reason.startswith("Held-out patients contradict the linear model and the richer one")
 
 
+def test_a_model_that_contradicts_skilled_clinicians_gives_no_number():
+    """Clinicians nearly always do what is best, by thresholds that no function of the model shows; it sees a gain."""
+    world = make_discrete_world(DiscreteSpec(kind="crossed", n_sites=1, skill=(0.2, 0.2)), np.random.default_rng(0))
+    study, rows, _ = patients_of(world, 600, 10)
+    policy = fit_local(study, rows).policy
+    patients = patients_of(world, 600, 20)[2]
+    found, gain = patients._evaluation(policy).richer, patients.assess(policy, Behaviour())
+    assert (
+        patients.compare(policy, Behaviour(), "fqe").low
+        > 0
+        > world.value(0, policy.act).mean - world.value(0, None).mean
+    )
+    assert found.usual_misfit > 3 > found.misfit  # products of covariates do not show it here
+    assert gain.verdict == "not estimable"
+    assert "what is usual here fared better than the model says" in gain.reason
+
+
+def test_usual_care_is_as_the_model_says_where_the_model_holds(linear):
+    world, _, fit, _, _ = linear
+    misfits = [patients_of(world, 300, 100 + seed)[2]._evaluation(fit.policy).richer.usual_misfit for seed in range(30)]
+    assert sum(misfit > 1.645 for misfit in misfits) <= 5  # 1.5 of 30 are expected; 6 and more have a chance of 0.3%
+
+
 def test_where_the_model_holds_it_is_not_rejected(linear):
     _, _, _, _, patients = linear
     assert patients._evaluation(Constant(1)).richer.misfit < 1.645

@@ -62,7 +62,7 @@ def test_its_value_is_that_of_the_linear_model_where_it_adds_nothing():
     linear = fit_q(patients.design, patients.target, outcomes, transitions)
     richer = products(patients.design.psi, patients.features)
     by_fold = [patients.target] * patients.design.n_folds
-    found = fit_richer_q(patients.design, richer, by_fold, linear)
+    found = fit_richer_q(patients.design, richer, by_fold, linear, patients.behaviour)
     if not np.isfinite(found.ridge):
         assert found.misfit == 0.0
     assert found.values.shape == (90,)
@@ -84,7 +84,8 @@ def rejected(seed, crossing):
 
     chances = tuple(np.stack([np.zeros(n), np.ones(n)]) for n in arrays.counts)
     linear = fit_q(design, chances, sum_outcomes(design), sum_transitions(design, chances))
-    return fit_richer_q(design, products(psi, study.feature_map), [chances] * 5, linear).rejects
+    usual = tuple(np.full_like(table, 0.5) for table in chances)
+    return fit_richer_q(design, products(psi, study.feature_map), [chances] * 5, linear, usual).rejects
 
 
 def test_the_test_has_its_level_and_finds_products():

@@ -10,8 +10,8 @@ the propensities or Q are. A target that advises some patients only has to advis
 
 |D| + s_D is the `tolerance`. It is a bias, which does not average out over sites.
 
-*not estimable*: too few patients were treated this way, or held-out data reject the richer model, too
-(`fdtr.evaluation.trees`). There is no number.
+*not estimable*: too few patients were treated this way, held-out data reject the richer model, too
+(`fdtr.evaluation.trees`), or patients treated as is usual fare better than the model says (T_b). There is no number.
 """
 
 import math
@@ -29,6 +29,10 @@ from fdtr.evaluation.target_evaluation import TargetEvaluation
 from fdtr.evaluation.verification import LEAST_ADVISED, LEAST_PATIENTS
 
 _NO_MODEL = "Held-out patients contradict the linear model and the richer one, and weights are no way out."
+
+_USUAL_IS_BETTER = (
+    "Held-out patients who got what is usual here fared better than the model says, and weights are no way out."
+)
 
 _Estimator = Literal["wdr", "fqe", "richer"]
 
@@ -80,8 +84,11 @@ def assess(first: TargetEvaluation, second: TargetEvaluation | None = None, leve
         return _assessed(Evidence.NONE, "wdr", first, second, level, doubt or reason)
     compared = [target for target in targets if not target.is_usual]
     misfit = max((target.richer.misfit for target in compared), default=math.nan)
-    if any(target.unexplained > CRITICAL for target in compared):
-        none = _assessed(Evidence.NONE, "wdr", first, second, level, f"{_NO_MODEL} {reason}")
+    why_not = _NO_MODEL if any(target.unexplained > CRITICAL for target in compared) else ""
+    if any(target.richer.usual_misfit > CRITICAL for target in compared):
+        why_not = why_not or _USUAL_IS_BETTER
+    if why_not:
+        none = _assessed(Evidence.NONE, "wdr", first, second, level, f"{why_not} {reason}")
         return replace(none, misfit=misfit)
     estimator: _Estimator = "richer" if any(target.richer.rejects for target in compared) else "fqe"
     return replace(_assessed(Evidence.MODEL, estimator, first, second, level, reason), misfit=misfit)

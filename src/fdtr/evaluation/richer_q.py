@@ -11,6 +11,13 @@ held-out predictions of Y,
 
 is large where the linear model is wrong: g then predicts e. Where it is right e has mean 0 whatever g is.
 
+*Do clinicians know more than the model?* Their choices may follow what no function here shows. If what they usually do
+fares better than the model says, e goes together with the chance of what was given,
+
+    T_b = the same statistic of Σ_h e_h (b̂(a_h | x_h) − Σ_a b̂(a | x_h)²),
+
+whose factor has mean 0 in every state: b̂ comes from actions alone, of which there are more than outcomes that differ.
+
 *By how much is a value off?* Fitted Q of the richer model, by the same recursion as the linear one, is corrected with
 the weights κ that the linear model implies (`fdtr.evaluation.fitted_q`),
 
@@ -45,13 +52,14 @@ _CONSTANT = 1e-9
 class RicherQ:
     """`values` of each patient by the richer model: V̂_r is their mean, `cautious` (n,) are those that errors come from.
 
-    `misfit` is T, 0 where μ = ∞ for all folds; `ridge` is μ. `q` (A, n_h) of each step and its `residuals` (H, n) are
-    held out.
+    `misfit` is T, 0 where μ = ∞ for all folds, and `usual_misfit` is T_b; `ridge` is μ. `q` (A, n_h) of each step and
+    its `residuals` (H, n) are held out.
     """
 
     values: Array
     cautious: Array
     misfit: float
+    usual_misfit: float
     ridge: float
     q: ByStep
     residuals: Array
@@ -90,15 +98,18 @@ def fit_richer_q(
     richer: ByStep,
     chances: Sequence[ByStep],
     linear: FittedQ,
+    behaviour: ByStep,
     clusters: NDArray[np.intp] | None = None,
     ridge: float = RIDGE,
 ) -> RicherQ:
     """The richer model's Q of the target whose action probabilities are `chances`, by fold, for all patients.
 
-    `richer` are the `products`, `linear` is the linear fit of the same target, `ridge` its λ. T is by `clusters` (n,).
+    `richer` are the `products`, `linear` is the linear fit of the same target, `ridge` its λ. `behaviour` (A, n_h) of
+    each step are b̂. T and T_b are by `clusters` (n,).
     """
     steps = _Steps(design, richer, ridge)
-    mu, misfit = _judge(steps, chances, linear.theta_by_fold, clusters)
+    mu, misfit, residuals_of_linear = _judge(steps, chances, linear.theta_by_fold, clusters)
+    usual_misfit = t_statistic((residuals_of_linear * _more_usual(design, behaviour)).sum(axis=0), clusters)
     q = _richer_q(steps, chances, mu)
     of_fold = [[table[h] for table in chances] for h in range(design.arrays.horizon)]
     own = tuple(_by_fold(tables, design.folds) for tables in of_fold)
@@ -108,7 +119,15 @@ def fit_richer_q(
     estimates, cautious = (
         values[0] + (kappa * residuals).sum(axis=0) for kappa in (linear.kappa, linear.cautious_kappa)
     )
-    return RicherQ(estimates, cautious, misfit, mu, q, residuals)
+    return RicherQ(estimates, cautious, misfit, usual_misfit, mu, q, residuals)
+
+
+def _more_usual(design: Design, behaviour: ByStep) -> Array:
+    """b̂ of what was given, less what is expected of that, (H, n)."""
+    out = np.zeros_like(design.arrays.rewards)
+    for row, chances, actions in zip(out, behaviour, design.arrays.actions, strict=True):
+        row[: len(actions)] = at_actions(chances, actions) - (chances**2).sum(axis=0)
+    return out
 
 
 def _by_fold(tables: Sequence[Array], folds: NDArray[np.intp]) -> Array:
@@ -196,13 +215,13 @@ class _Steps:
 
 def _judge(
     steps: _Steps, chances: Sequence[ByStep], theta_by_fold: Array, clusters: NDArray[np.intp] | None
-) -> tuple[float, float]:
-    """μ with the least held-out error in predicting what the linear model predicts, and T.
+) -> tuple[float, float, Array]:
+    """μ with the least held-out error in predicting what the linear model predicts, T, and held-out residuals, (H, n).
 
     For T each fold takes the μ that is best for the others: the patients who are tested have not chosen it.
     """
     design, errors = steps.design, np.zeros((len(RIDGES), steps.design.arrays.n))
-    agreement = np.zeros_like(errors)
+    agreement, residuals = np.zeros_like(errors), np.zeros_like(design.arrays.rewards)
     for h in range(steps.horizon):
         step = steps.at(h)
         for fold, tables in enumerate(chances):
@@ -211,6 +230,7 @@ def _judge(
             later = theta_by_fold[fold, h + 1] @ design.mixed(h + 1, tables) if following else None
             targets = steps.targets(h, later)
             residual = targets - theta_by_fold[fold, h] @ step.phi
+            residuals[h, held_out] = residual[held_out]
             for place, (theta, gamma) in enumerate(zip(*step.solve(fold, targets, RIDGES), strict=True)):
                 error = targets - step.predict(theta, gamma)
                 errors[place, held_out] += error[held_out] ** 2
@@ -218,7 +238,7 @@ def _judge(
     by_fold = np.stack([errors[:, design.folds == fold].sum(axis=1) for fold in range(design.n_folds)])
     best = np.argmin(by_fold.sum(axis=0) - by_fold, axis=1)[design.folds]  # of each patient, by the other folds
     summands = np.where(np.isfinite(np.array(RIDGES))[best], agreement[best, np.arange(len(best))], 0.0)
-    return RIDGES[int(np.argmin(by_fold.sum(axis=0)))], t_statistic(summands, clusters)
+    return RIDGES[int(np.argmin(by_fold.sum(axis=0)))], t_statistic(summands, clusters), residuals
 
 
 def t_statistic(summands: Array, clusters: NDArray[np.intp] | None) -> float:

@@ -174,7 +174,8 @@ class TargetEvaluation:
         targets = target.targets if isinstance(target, ByFold) else [target] * data.n_folds
         by_fold = [self._chances_of(each, data.propensities.chances) for each in targets]
         with one_blas_thread():
-            return fit_richer_q(data, data.richer, by_fold, self.fitted, data.clusters, self.ridge)
+            behaviour = data.propensities.chances
+            return fit_richer_q(data, data.richer, by_fold, self.fitted, behaviour, data.clusters, self.ridge)
 
     @cached_property
     def unexplained(self) -> float:
