@@ -23,7 +23,7 @@ BY_SITE = [name for name in OF_RESULTS if "site" in inspect.signature(getattr(pl
 @pytest.fixture(scope="module")
 def results() -> fdtr.Results:
     study = make_study()
-    return fdtr.run(study, fdtr.read_trajectories(make_table(study, {"a": 150, "b": 150}), study))
+    return fdtr.run(study, fdtr.read_trajectories(make_table(study, {"a": 200, "b": 200}), study))
 
 
 @pytest.fixture(scope="module")
