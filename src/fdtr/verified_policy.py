@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fdtr import container
 from fdtr.algebra.care_models import CareModel, floored, unpacked_care
-from fdtr.algebra.normal_equations import factor, half_solve
+from fdtr.algebra.normal_equations import factor, half_solve, mixed_features
 from fdtr.algebra.pessimism import argmax_first
 from fdtr.errors import Abstains, InvalidStates, UnreadableFile
 from fdtr.features.states import state_blocks
@@ -134,8 +134,8 @@ class VerifiedPolicy:
         weights = -care
         everyone = np.arange(len(best))
         weights[best, everyone] += 1.0
-        delta = sum(embedding @ (psi * weight) for embedding, weight in zip(features.embeddings, weights, strict=True))
-        error = self.noise[step] * np.linalg.norm(half_solve(self._lower[step], np.asarray(delta)), axis=0)
+        delta = mixed_features(features.embeddings, psi, weights)
+        error = self.noise[step] * np.linalg.norm(half_solve(self._lower[step], delta), axis=0)
         return Contrast(best, np.asarray(self.policy.theta[step] @ delta), error, care[best, everyone])
 
     def speaks_at(self, contrast: Contrast) -> NDArray[np.bool_]:

@@ -45,15 +45,18 @@ def test_a_step_is_solved_as_the_dense_ridge_regression():
     targets = np.random.default_rng(1).random(len(step.actions))
     theta, gamma = step.solve(2, targets, [np.inf, 30.0])
     train = step.folds != 2
-    n_actions, p, d = len(design.embeddings), len(step.richer), len(step.phi)
+    phi = design.taken(1)
+    n_actions, p, d = len(design.embeddings), len(step.richer), len(phi)
     blocks = np.vstack([np.where(step.actions == a, step.richer, 0.0) for a in range(n_actions)])
     for place, mu in enumerate([1e14, 30.0]):
-        x = np.vstack([step.phi, blocks])[:, train]
+        x = np.vstack([phi, blocks])[:, train]
         ridge = np.concatenate([np.full(d, 1e-3), np.full(n_actions * p, mu)])
         dense = np.linalg.solve(x @ x.T + np.diag(ridge), x @ targets[train])
         np.testing.assert_allclose(theta[place], dense[:d], rtol=1e-6, atol=1e-8)
         np.testing.assert_allclose(gamma[place].ravel(), dense[d:], rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(step.predict(theta[1], gamma[1]), dense @ np.vstack([step.phi, blocks]), rtol=1e-6)
+    rows = np.array([0, 5, 11])
+    predicted = step.predict(theta, gamma, rows)
+    np.testing.assert_allclose(predicted[1], (dense @ np.vstack([phi, blocks]))[rows], rtol=1e-6)
 
 
 def test_its_value_is_that_of_the_linear_model_where_it_adds_nothing():

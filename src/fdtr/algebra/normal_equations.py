@@ -18,6 +18,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve, cholesky, eigh, qr, solve_triangular
+from scipy.linalg.lapack import dpotri
 
 from fdtr.algebra.schur import RANK_TOLERANCE, column_scale
 from fdtr.errors import SingularSystem
@@ -64,6 +65,35 @@ def assemble_moment(embeddings: Array, moments: Array) -> Array:
     return moment
 
 
+def features_of(embeddings: Array, psi: Array, actions: NDArray[np.intp]) -> Array:
+    """φ(x, a), (d, n), for ψ(x) (m, n) and the positions of actions (n,). `embeddings` (A, d, m) stacks B_a."""
+    terms, functions = _terms(embeddings)
+    return np.asarray(terms.T[:, actions] * psi[functions])
+
+
+def mixed_features(embeddings: Array, psi: Array, weights: Array) -> Array:
+    """Σ_a w_a(x) φ(x, a), (d, n), for ψ(x) (m, n) and `weights` (A, n). `embeddings` (A, d, m) stacks B_a.
+
+    >>> mixed_features(np.array([[[1.0], [0.0]], [[1.0], [2.0]]]), np.array([[3.0]]), np.array([[0.5], [0.5]]))
+    array([[3.],
+           [3.]])
+    """
+    terms, functions = _terms(embeddings)
+    return np.asarray((terms.T @ weights) * psi[functions])
+
+
+def _terms(embeddings: Array) -> tuple[Array, NDArray[np.intp]]:
+    """Each feature is one function of ψ times a number that depends on the action: these (A, d), and which it is (d,).
+
+    So B_a has at most one number in a row, and n features cost A multiplications each instead of A m.
+    """
+    used = (embeddings != 0).any(axis=0)
+    if (used.sum(axis=1) > 1).any():
+        raise ValueError("A feature is a function of the state times one of the action.")
+    functions = np.argmax(used, axis=1)
+    return embeddings[:, np.arange(len(functions)), functions], functions
+
+
 def factor(precision: Array) -> Array:
     """Lower triangular L with Σ = L Lᵀ. `precision` is Σ, symmetric and positive definite."""
     try:
@@ -87,6 +117,17 @@ def solve(lower: Array, moment: Array) -> Array:
 def half_solve(lower: Array, matrix: Array) -> Array:
     """L⁻¹ M, so that Mᵀ Σ⁻¹ M is its square. `lower` is L, `matrix` is M."""
     return cast(Array, solve_triangular(lower, matrix, lower=True))
+
+
+def trace_of_quotient(lower: Array, matrix: Array) -> float:
+    """tr(Σ⁻¹M). `lower` is L with Σ = L Lᵀ, `matrix` is M, symmetric.
+
+    >>> trace_of_quotient(2 * np.eye(3), np.eye(3))
+    0.75
+    """
+    inverse, _ = dpotri(lower, lower=1)  # its lower half
+    both = np.tril(inverse) * matrix
+    return float(2 * both.sum() - np.trace(both))
 
 
 def minimum_norm(gram: Array, moment: Array) -> Array:

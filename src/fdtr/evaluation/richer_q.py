@@ -32,6 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.normal_equations import assemble_gram, assemble_moment
 from fdtr.evaluation.fitted_q import RIDGE, FittedQ
 from fdtr.evaluation.intervals import Statistic, mean_of
 from fdtr.evaluation.step_arrays import ByStep, Design, at_actions
@@ -141,18 +142,20 @@ def _by_fold(tables: Sequence[Array], folds: NDArray[np.intp]) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Step:
-    """One step: φ (d, n), R (p, n), the `actions` and `folds` of its patients, and sums by fold and action.
+    """One step: ψ (m, n), R (p, n), the `actions` and `folds` of its patients, and sums by fold and action.
 
-    `gram` (F, d, d) is ΦΦᵀ, `own` (F, A, p, p) is R_aR_aᵀ, `cross` (F, A, d, p) is ΦR_aᵀ. `ridge` is λ.
+    `gram` (F, A, m, m) is Ψ_aΨ_aᵀ, `own` (F, A, p, p) is R_aR_aᵀ, `cross` (F, A, m, p) is Ψ_aR_aᵀ. `embeddings`
+    (A, d, m) stacks B_a; `ridge` is λ.
     """
 
-    phi: Array
+    psi: Array
     richer: Array
     actions: NDArray[np.intp]
     folds: NDArray[np.intp]
     gram: Array
     own: Array
     cross: Array
+    embeddings: Array
     ridge: float
 
     def solve(self, fold: int, targets: Array, ridges: Sequence[float]) -> tuple[Array, Array]:
@@ -160,23 +163,29 @@ class _Step:
 
         γ is eliminated action by action, as sites eliminate their own effects.
         """
-        train = self.folds != fold
-        gram = self.gram.sum(axis=0) - self.gram[fold] + self.ridge * np.eye(len(self.phi))
-        own, cross = (sums.sum(axis=0) - sums[fold] for sums in (self.own, self.cross))
-        moment = self.phi[:, train] @ targets[train]
-        chosen = [train & (self.actions == action) for action in range(len(own))]
-        moments = np.array([self.richer[:, rows] @ targets[rows] for rows in chosen])
+        gram, own, cross = (sums.sum(axis=0) - sums[fold] for sums in (self.gram, self.own, self.cross))
+        chosen = [(self.folds != fold) & (self.actions == action) for action in range(len(own))]
+        moment = np.array([self.psi[:, rows] @ targets[rows] for rows in chosen])
+        richer_moment = np.array([self.richer[:, rows] @ targets[rows] for rows in chosen])
         inverse = 1 / np.array(ridges)[:, None, None, None]  # 0 for μ = ∞, where γ = 0
-        sides = np.concatenate([cross.swapaxes(1, 2), moments[..., None]], axis=2)
-        halves = np.linalg.solve(inverse * own + np.eye(own.shape[-1]), inverse * sides)  # (M, A, p, d + 1)
-        schur = gram - (cross @ halves[..., :-1]).sum(axis=1)
-        theta = np.linalg.solve(schur, (moment - (cross @ halves[..., -1:])[..., 0].sum(axis=1))[..., None])[..., 0]
-        gamma = halves[..., -1] - (halves[..., :-1] @ theta[:, None, :, None])[..., 0]
-        return theta, gamma
+        sides = np.concatenate([cross.swapaxes(1, 2), richer_moment[..., None]], axis=2)
+        halves = np.linalg.solve(inverse * own + np.eye(own.shape[-1]), inverse * sides)  # (M, A, p, m + 1)
+        eliminated = cross @ halves
+        ridge = self.ridge * np.eye(self.embeddings.shape[1])
+        schur = [assemble_gram(self.embeddings, gram - part[..., :-1]) + ridge for part in eliminated]
+        right = [assemble_moment(self.embeddings, moment - part[..., -1]) for part in eliminated]
+        theta = np.asarray(np.linalg.solve(np.array(schur), np.array(right)[..., None])[..., 0], np.float64)
+        explained = halves[..., :-1] @ self.coefficients(theta)[..., None]
+        return theta, np.asarray(halves[..., -1] - explained[..., 0], np.float64)
 
-    def predict(self, theta: Array, gamma: Array) -> Array:
-        """Q of the actions taken, (n,)."""
-        return np.asarray(theta @ self.phi + np.einsum("np,pn->n", gamma[self.actions], self.richer))
+    def coefficients(self, theta: Array) -> Array:
+        """B_aᵀθ of every action, (M, A, m), for `theta` (M, d)."""
+        return np.asarray(np.tensordot(theta, self.embeddings, axes=(1, 1)))
+
+    def predict(self, theta: Array, gamma: Array, rows: NDArray[np.intp]) -> Array:
+        """Q of the actions that some `rows` got, (M, c), for θ (M, d) and γ (M, A, p)."""
+        q = self.coefficients(theta) @ self.psi[:, rows] + gamma @ self.richer[:, rows]
+        return np.asarray(q[:, self.actions[rows], np.arange(len(rows))])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -193,17 +202,17 @@ class _Steps:
 
     def at(self, h: int) -> _Step:
         """Step h with its sums."""
-        design, richer, phi = self.design, self.richer[h], self.design.taken(h)
+        design, psi, richer = self.design, self.design.psi[h], self.richer[h]
         actions, count = design.arrays.actions[h], len(design.arrays.actions[h])
         folds, shape = design.folds[:count], (design.n_folds, len(design.embeddings))
-        gram = np.zeros((design.n_folds, len(phi), len(phi)))
-        own, cross = np.zeros((*shape, len(richer), len(richer))), np.zeros((*shape, len(phi), len(richer)))
+        m, p = len(psi), len(richer)
+        gram, own, cross = (np.zeros((*shape, *size)) for size in ((m, m), (p, p), (m, p)))
         for fold, action in np.ndindex(shape):
             rows = (folds == fold) & (actions == action)
-            gram[fold] += phi[:, rows] @ phi[:, rows].T
-            own[fold, action] = richer[:, rows] @ richer[:, rows].T
-            cross[fold, action] = phi[:, rows] @ richer[:, rows].T
-        return _Step(phi, richer, actions, folds, gram, own, cross, self.ridge)
+            of_psi, of_richer = psi[:, rows], richer[:, rows]
+            gram[fold, action], own[fold, action] = of_psi @ of_psi.T, of_richer @ of_richer.T
+            cross[fold, action] = of_psi @ of_richer.T
+        return _Step(psi, richer, actions, folds, gram, own, cross, design.embeddings, self.ridge)
 
     def targets(self, h: int, later: Array | None) -> Array:
         """r + V of the next step, (n_h,); `later` is V (n_{h+1},)."""
@@ -229,12 +238,13 @@ def _judge(
             following = h + 1 < steps.horizon
             later = theta_by_fold[fold, h + 1] @ design.mixed(h + 1, tables) if following else None
             targets = steps.targets(h, later)
-            residual = targets - theta_by_fold[fold, h] @ step.phi
-            residuals[h, held_out] = residual[held_out]
-            for place, (theta, gamma) in enumerate(zip(*step.solve(fold, targets, RIDGES), strict=True)):
-                error = targets - step.predict(theta, gamma)
-                errors[place, held_out] += error[held_out] ** 2
-                agreement[place, held_out] += (residual * (residual - error))[held_out]
+            no_products = np.zeros((1, len(design.embeddings), len(step.richer)))
+            (linear,) = step.predict(theta_by_fold[fold, h][None], no_products, held_out)
+            residual = targets[held_out] - linear
+            residuals[h, held_out] = residual
+            error = targets[held_out] - step.predict(*step.solve(fold, targets, RIDGES), held_out)
+            errors[:, held_out] += error**2
+            agreement[:, held_out] += residual * (residual - error)
     by_fold = np.stack([errors[:, design.folds == fold].sum(axis=1) for fold in range(design.n_folds)])
     best = np.argmin(by_fold.sum(axis=0) - by_fold, axis=1)[design.folds]  # of each patient, by the other folds
     summands = np.where(np.isfinite(np.array(RIDGES))[best], agreement[best, np.arange(len(best))], 0.0)

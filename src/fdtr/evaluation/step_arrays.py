@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.normal_equations import features_of, mixed_features
 from fdtr.features import FeatureMap
 from fdtr.trajectories import Chunk, Trajectories
 
@@ -107,19 +108,11 @@ class Design:
 
     def taken(self, h: int, n: int | None = None) -> Array:
         """φ(x, a) of the actions that the first `n` patients of step h got, (d, n); all n_h of them by default."""
-        psi, actions = self.psi[h][:, :n], self.arrays.actions[h][:n]
-        phi = np.empty((self.n_features, len(actions)))
-        for action, embedding in enumerate(self.embeddings):
-            taken = actions == action
-            phi[:, taken] = embedding @ psi[:, taken]
-        return phi
+        return features_of(self.embeddings, self.psi[h][:, :n], self.arrays.actions[h][:n])
 
     def mixed(self, h: int, chances: ByStep) -> Array:
         """φ(x, π) = Σ_a π(a | x) B_a ψ(x) of step h, (d, n_h), for the action probabilities `chances` (A, n_h)."""
-        total = np.zeros((self.n_features, self.psi[h].shape[1]))
-        for embedding, chance in zip(self.embeddings, chances[h], strict=True):
-            total += embedding @ (self.psi[h] * chance)
-        return total
+        return mixed_features(self.embeddings, self.psi[h], chances[h])
 
 
 def at_actions(values: Array, actions: Codes) -> Array:

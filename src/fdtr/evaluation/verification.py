@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.care_models import CareModel
 from fdtr.algebra.threads import one_blas_thread
-from fdtr.evaluation.importance import effective_sample_size, patients_behind
+from fdtr.evaluation.importance import effective_sample_size
 from fdtr.evaluation.step_arrays import StepArrays
 from fdtr.policy import Policy
 from fdtr.verified_policy import Contrast, VerifiedPolicy
@@ -35,6 +35,10 @@ LEAST_ADVISED, LEAST_PATIENTS = 0.02, 30
 
 LEAST_BEHIND = 8
 """Training patients on whom the difference from clinicians rests at least."""
+
+
+_AT_ONCE = 200_000
+"""Weights that are computed side by side."""
 
 
 @dataclass(frozen=True)
@@ -61,36 +65,61 @@ def verify_policy(
     usable = np.concatenate([contrast.worth[may] for contrast, may in zip(contrasts, eligible, strict=True)])
     threshold = np.inf
     if len(usable):
-        for candidate in np.unique(np.quantile(usable, np.linspace(0, 1, LEVELS + 1)[:-1]))[::-1]:
-            advised = [may & (contrast.worth >= candidate) for contrast, may in zip(contrasts, eligible, strict=True)]
-            of_all, of_advised, behind = _worth_of_weights(arrays, contrasts, advised)
-            if of_all < rules.min_share * arrays.n:
-                break
-            if of_advised >= rules.min_patients and behind >= LEAST_BEHIND:
-                threshold = float(candidate)
-            elif np.isfinite(threshold):
-                break
+        candidates = np.unique(np.quantile(usable, np.linspace(0, 1, LEVELS + 1)[:-1]))[::-1]
+        threshold = _least_threshold(candidates, arrays, contrasts, eligible, rules)
     return VerifiedPolicy(policy, care, tuple(noise), threshold, rules.min_advantage, rules.min_chance)
+
+
+def _least_threshold(
+    candidates: Array,
+    arrays: StepArrays,
+    contrasts: Sequence[Contrast],
+    eligible: Sequence[NDArray[np.bool_]],
+    rules: VerificationRules,
+) -> float:
+    """The smallest of some thresholds, largest first, at which it and all larger ones that can be judged pass.
+
+    Those that advise too few do not count; infinite where none passes.
+    """
+    threshold = np.inf
+    together = max(1, _AT_ONCE // max(arrays.n, 1))
+    for start in range(0, len(candidates), together):
+        some = candidates[start : start + together]
+        advised = [may & (contrast.worth >= some[:, None]) for contrast, may in zip(contrasts, eligible, strict=True)]
+        for candidate, of_all, of_advised, behind in zip(
+            some.tolist(), *_worth_of_weights(arrays, contrasts, advised), strict=True
+        ):
+            if of_all < rules.min_share * arrays.n:
+                return threshold
+            if of_advised >= rules.min_patients and behind >= LEAST_BEHIND:
+                threshold = candidate
+            elif np.isfinite(threshold):
+                return threshold
+    return threshold
 
 
 def _worth_of_weights(
     arrays: StepArrays, contrasts: Sequence[Contrast], advised: Sequence[NDArray[np.bool_]]
-) -> tuple[float, float, float]:
-    """The least effective sample size over the steps, of all weights and of those of patients who are advised.
+) -> tuple[Array, Array, Array]:
+    """For each of T thresholds the least effective sample size over the steps, of all weights and of those advised.
 
-    The third is the number of patients on whom the difference from clinicians rests.
+    The third is the number of patients on whom the difference from clinicians rests (`importance.patients_behind`).
+    `advised` (T, n_h) of each step says whom.
     """
-    weights, ever = np.ones((arrays.horizon, arrays.n)), np.zeros(arrays.n, bool)
-    product, before = np.ones(arrays.n), []
-    for row, actions, contrast, speaks in zip(weights, arrays.actions, contrasts, advised, strict=True):
-        before.append(product[: len(actions)][speaks])
-        followed = np.where(actions == contrast.best, 1 / contrast.chance, 0.0)
-        product[: len(actions)] *= np.where(speaks, followed, 1.0)
-        ever[: len(actions)] |= speaks
-        row[:] = product
-    chances = [contrast.chance[speaks] for contrast, speaks in zip(contrasts, advised, strict=True)]
-    usual = [np.vstack([chance, 1 - chance]) for chance in chances]  # the policy's action, and all others
-    wanted = [np.vstack([np.ones(len(chance)), np.zeros(len(chance))]) for chance in chances]
-    behind = patients_behind(before, wanted, usual, [np.flatnonzero(speaks) for speaks in advised])
-    sizes = [effective_sample_size(chosen).min() for chosen in (weights, weights[:, ever])]
-    return float(sizes[0]), float(sizes[1]), behind
+    n_thresholds = len(advised[0])
+    product, ever = np.ones((n_thresholds, arrays.n)), np.zeros((n_thresholds, arrays.n), bool)
+    for speaks in advised:
+        ever[:, : speaks.shape[1]] |= speaks
+    sizes, second, fourth, largest = [], np.zeros(n_thresholds), np.zeros(n_thresholds), np.ones(n_thresholds)
+    for actions, contrast, speaks in zip(arrays.actions, contrasts, advised, strict=True):
+        present, chance = product[:, : len(actions)], contrast.chance
+        before = np.where(speaks, present, 0.0)
+        unit = np.maximum(largest, before.max(axis=1, initial=0.0))  # fourth powers overflow
+        squares = (before / unit[:, None]) ** 2
+        second = second * (largest / unit) ** 2 + squares @ ((1 - chance) / chance)
+        fourth = fourth * (largest / unit) ** 4 + squares**2 @ ((1 - chance) ** 4 / chance**3 + (1 - chance))
+        largest = unit
+        present *= np.where(speaks, np.where(actions == contrast.best, 1 / chance, 0.0), 1.0)
+        sizes.append([effective_sample_size(product), effective_sample_size(np.where(ever, product, 0.0))])
+    of_all, of_advised = np.min(sizes, axis=0)
+    return of_all, of_advised, np.where(fourth > 0, second**2 / np.where(fourth > 0, fourth, 1.0), np.inf)

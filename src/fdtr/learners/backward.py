@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.noised import StepSums
-from fdtr.algebra.normal_equations import factor, half_solve
+from fdtr.algebra.normal_equations import factor, trace_of_quotient
 from fdtr.algebra.pessimism import (
     LowerBound,
     NoiseUnits,
@@ -101,7 +101,7 @@ def fit_backward(
             solution = solve_step(h, sums)
             roots = penalty_roots(solution.factor, features.embeddings)
             noisy = any(isinstance(pessimism, NoiseUnits) for pessimism in pessimisms)
-            degrees = degrees_of_freedom(solution.factor, sums[0].gram) if noisy else 0.0
+            degrees = trace_of_quotient(solution.factor, sums[0].gram) if noisy else 0.0
             penalties.append(
                 [
                     penalty_of(replace(settings, pessimism=pessimism), step, theta, degrees, horizon, horizon - h, n)
@@ -135,16 +135,6 @@ def moments_of(sums: Sequence[StepStatistics]) -> Array:
     return np.column_stack([step.moment for step in sums])
 
 
-def degrees_of_freedom(lower: Array, gram: Array) -> float:
-    """tr(Σ⁻¹Λ), how many parameters a regression spends. `lower` is L with Σ = L Lᵀ, `gram` is Λ.
-
-    >>> degrees_of_freedom(2 * np.eye(3), np.eye(3))
-    0.75
-    """
-    half = half_solve(lower, gram)
-    return float(np.trace(half_solve(lower, half.T)))
-
-
 def penalty_of(
     settings: Settings, sums: StepStatistics, theta: Array, degrees: float, horizon: int, span: int, n: float
 ) -> Penalty:
@@ -167,7 +157,7 @@ def noise_levels(fit: Fit) -> tuple[float, ...]:
     horizon = len(fit.theta)
     steps = zip(fit.statistics, fit.theta, fit.precision, strict=True)
     return tuple(
-        _noise_of(sums, theta, degrees_of_freedom(factor(precision), sums.gram), horizon - h)
+        _noise_of(sums, theta, trace_of_quotient(factor(precision), sums.gram), horizon - h)
         for h, (sums, theta, precision) in enumerate(steps)
     )
 
