@@ -62,11 +62,13 @@ class TargetEvaluation:
 
     def _chances_of(self, target: Target, behaviour: ByStep) -> ByStep:
         pairs = zip(self.data.arrays.states, behaviour, strict=True)
-        chances = [target.chances(states, h, propensities) for h, (states, propensities) in enumerate(pairs)]
+        with one_blas_thread():
+            chances = [target.chances(states, h, propensities) for h, (states, propensities) in enumerate(pairs)]
         return self._given_where(self._abstentions_of(target), chances)
 
     def _abstentions_of(self, target: Target) -> tuple[NDArray[np.bool_], ...]:
-        return tuple(abstentions(target, states, h) for h, states in enumerate(self.data.arrays.states))
+        with one_blas_thread():
+            return tuple(abstentions(target, states, h) for h, states in enumerate(self.data.arrays.states))
 
     @cached_property
     def abstains(self) -> tuple[NDArray[np.bool_], ...]:

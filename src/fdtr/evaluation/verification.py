@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.care_models import CareModel
-from fdtr.algebra.threads import one_blas_thread
 from fdtr.evaluation.importance import effective_sample_size
 from fdtr.evaluation.step_arrays import StepArrays
 from fdtr.policy import Policy
@@ -59,8 +58,7 @@ def verify_policy(
     `care` is the model of what clinicians do, and `noise` σ̂ of each step.
     """
     everything = VerifiedPolicy(policy, care, tuple(noise), -np.inf, rules.min_advantage, rules.min_chance)
-    with one_blas_thread():
-        contrasts = [everything.contrast(states, h) for h, states in enumerate(arrays.states)]
+    contrasts = [everything.contrast(states, h) for h, states in enumerate(arrays.states)]
     eligible = [everything.speaks_at(contrast) for contrast in contrasts]
     usable = np.concatenate([contrast.worth[may] for contrast, may in zip(contrasts, eligible, strict=True)])
     threshold = np.inf

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fdtr import __version__
 from fdtr.algebra.care_models import CareModel
 from fdtr.algebra.pessimism import NoiseUnits
+from fdtr.algebra.threads import one_blas_thread
 from fdtr.disclosure import judge, withheld_steps
 from fdtr.disclosure.blocks import is_uneven
 from fdtr.disclosure.facts import measure
@@ -196,8 +197,9 @@ def verify(
         min_share=section.min_share,
         min_patients=study.disclosure.min_effective_sample_size,
     )
-    care = fit_care(arrays, features, cluster_codes(rows)) if care is None else care
-    return verify_policy(fit.policy, noise_levels(fit.policy_fit), care, arrays, rules)
+    with one_blas_thread():
+        care = fit_care(arrays, features, cluster_codes(rows)) if care is None else care
+        return verify_policy(fit.policy, noise_levels(fit.policy_fit), care, arrays, rules)
 
 
 def recomputed(study: Study, rows: Trajectories, total: Total) -> SiteSummary:

@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.threads import one_blas_thread
 from fdtr.disclosure import MethodValue, ValueFacts, ValueMessage, ValueRules, release_values
 from fdtr.errors import DisclosureError, TooFewClusters
 from fdtr.evaluation.assessment import Assessment, Evidence
@@ -286,7 +287,8 @@ def _fit_all(
     if voters is not None:
         policies["LDTR (MV)"] = MajorityVote("LDTR (MV)", (alone.policy, *voters.local))
         policies["Q-learn (1-MV)"] = MajorityVote("Q-learn (1-MV)", (q["Q-learn (1)"], *voters.single))
-    care = fit_care(step_arrays(train), study.feature_map, cluster_codes(train))
+    with one_blas_thread():
+        care = fit_care(step_arrays(train), study.feature_map, cluster_codes(train))
     for fit in (together, alone):
         verified = verify(study, train, fit, care)
         policies[verified.method] = verified
