@@ -10,6 +10,7 @@ likelihood is taken.
 error, then no model here describes the outcomes, and a value that rests on them cannot be given.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,7 @@ def best_propensities(logistic: Propensities, arrays: StepArrays, folds: Folds) 
     """
     if any(caution.kind is CautionKind.SEPARATED_ACTION for caution in logistic.cautions):
         return logistic
-    return max(
-        [logistic, *(_by_tree(logistic, arrays, folds, n) for n in LEAVES)], key=lambda p: _likelihood(p, arrays)
-    )
+    return max([logistic, *_by_trees(logistic, arrays, folds)], key=lambda p: _likelihood(p, arrays))
 
 
 def fit_care(arrays: StepArrays, features: FeatureMap, clusters: NDArray[np.intp] | None = None) -> CareModel:
@@ -67,11 +66,11 @@ def fit_care(arrays: StepArrays, features: FeatureMap, clusters: NDArray[np.intp
     held_out = (np.arange(arrays.n) if clusters is None else clusters) % _EVERY == 0
     rows, psi = _Rows(arrays, held_out.astype(np.intp)), state_functions(arrays, features)
     tried: list[CareModel] = [fit_logistic_care(arrays, features, ~held_out)]
-    tried += [_fit_tree(rows, rows.folds == 0, features.n_actions, n_leaves) for n_leaves in LEAVES]
+    tried += _fit_trees(rows, rows.folds == 0, features.n_actions)
     best = int(np.argmax([_log_likelihood(care, arrays, psi, held_out) for care in tried]))
     if best == 0:
         return fit_logistic_care(arrays, features, np.ones(arrays.n, dtype=bool))
-    return _fit_tree(rows, np.ones(len(rows.actions), dtype=bool), features.n_actions, LEAVES[best - 1])
+    return _fit_trees(rows, np.ones(len(rows.actions), dtype=bool), features.n_actions)[best - 1]
 
 
 def _log_likelihood(care: CareModel, arrays: StepArrays, psi: ByStep, chosen: NDArray[np.bool_]) -> float:
@@ -83,41 +82,58 @@ def _log_likelihood(care: CareModel, arrays: StepArrays, psi: ByStep, chosen: ND
     return total
 
 
-def _by_tree(logistic: Propensities, arrays: StepArrays, folds: Folds, n_leaves: int) -> Propensities:
+def _by_trees(logistic: Propensities, arrays: StepArrays, folds: Folds) -> list[Propensities]:
+    """Propensities by trees of each size."""
     rows, n_actions = _Rows(arrays, folds), len(logistic.chances[0])
-    models = [_fit_tree(rows, rows.folds != fold, n_actions, n_leaves) for fold in range(int(folds.max(initial=0)) + 1)]
-    chances = [np.empty((n_actions, count)) for count in arrays.counts]
+    by_fold = [_fit_trees(rows, rows.folds != fold, n_actions) for fold in range(int(folds.max(initial=0)) + 1)]
+    whole = _fit_trees(rows, np.ones(len(rows.actions), dtype=bool), n_actions)
+    return [_of_trees(logistic, arrays, folds, trees, tree) for *trees, tree in zip(*by_fold, whole, strict=True)]
+
+
+def _of_trees(
+    logistic: Propensities, arrays: StepArrays, folds: Folds, by_fold: Sequence[TreeCare], whole: TreeCare
+) -> Propensities:
+    """Propensities of each patient by the tree that was fitted to the other folds, and those of the `whole`."""
+    chances = [np.empty((whole.leaves.shape[1], count)) for count in arrays.counts]
     for h, (states, table) in enumerate(zip(arrays.states, chances, strict=True)):
-        for fold, model in enumerate(models):
+        for fold, model in enumerate(by_fold):
             in_fold = folds[: states.shape[1]] == fold
             table[:, in_fold] = model.chances(states[:, in_fold], states[:0, in_fold], h)
     held_out = tuple(floored(table) for table in chances)
     cautions = tuple(caution for caution in logistic.cautions if caution.kind not in _OF_LOGISTIC)
     cautions += floor_caution(arrays, chances, FLOOR)
-    whole = _fit_tree(rows, np.ones(len(rows.actions), dtype=bool), n_actions, n_leaves)
     in_sample = tuple(floored(whole.chances(states, states[:0], h)) for h, states in enumerate(arrays.states))
     return Propensities(held_out, in_sample, True, cautions)
 
 
-def _fit_tree(rows: "_Rows", train: NDArray[np.bool_], n_actions: int, n_leaves: int) -> TreeCare:
-    """A tree fitted to the rows in `train`; a single leaf if there are too few."""
+def _fit_trees(rows: "_Rows", train: NDArray[np.bool_], n_actions: int) -> list[TreeCare]:
+    """A tree of each size of `LEAVES`, fitted to the rows in `train`; a single leaf if there are too few.
+
+    The best leaf is split first, so that smaller trees are the beginning of the largest, its first nodes.
+    """
     from sklearn.tree import DecisionTreeClassifier  # heavy: `import fdtr.evaluation` stays fast
 
     actions = rows.actions[train]
     usual = np.bincount(actions, minlength=n_actions) / max(len(actions), 1)
     if len(actions) < 2 * _LEAST_ROWS:
-        return TreeCare(np.zeros((1, 4)), usual[None] if len(actions) else np.full((1, n_actions), 1 / n_actions))
-    found = DecisionTreeClassifier(
-        criterion="log_loss", max_leaf_nodes=n_leaves, min_samples_leaf=_LEAST_ROWS, random_state=0
+        shares = usual[None] if len(actions) else np.full((1, n_actions), 1 / n_actions)
+        return [TreeCare(np.zeros((1, 4)), shares)] * len(LEAVES)
+    model = DecisionTreeClassifier(
+        criterion="log_loss", max_leaf_nodes=max(LEAVES), min_samples_leaf=_LEAST_ROWS, random_state=0
     ).fit(rows.columns[train], actions)
-    tree, nodes = found.tree_, np.arange(found.tree_.node_count)
-    leaf = tree.children_left < 0
-    counts = np.zeros((len(nodes), n_actions))
-    np.add.at(counts, (found.apply(rows.columns[train]), actions), 1.0)
+    tree = model.tree_
+    counts = np.zeros((tree.node_count, n_actions))
+    counts[:, model.classes_] = np.rint(tree.value[:, 0] * tree.n_node_samples[:, None])
     chances = (counts + _PRIOR_ROWS * usual) / (counts.sum(axis=1, keepdims=True) + _PRIOR_ROWS)
-    left, right = (np.where(leaf, nodes, child) for child in (tree.children_left, tree.children_right))
-    # Columns are single precision there, and thresholds lie between two values: rounding them decides no row otherwise.
-    return TreeCare(np.column_stack([np.maximum(tree.feature, 0), tree.threshold, left, right]), chances)
+    nodes, trees = np.arange(tree.node_count), []
+    for size in LEAVES:
+        kept = nodes[: 2 * size - 1]
+        leaf = (tree.children_left < 0) | (tree.children_left >= len(kept))
+        left, right = (np.where(leaf, nodes, child) for child in (tree.children_left, tree.children_right))
+        # Columns are single precision there, and thresholds lie between two values: rounding them decides no row else.
+        splits = np.column_stack([np.maximum(tree.feature, 0), tree.threshold, left, right])
+        trees.append(TreeCare(splits[kept], chances[kept]))
+    return trees
 
 
 def unexplained(richer: RicherQ, arrays: StepArrays, folds: Folds, clusters: NDArray[np.intp] | None) -> float:
