@@ -34,6 +34,11 @@ _USUAL_IS_BETTER = (
     "Held-out patients who got what is usual here fared better than the model says, and weights are no way out."
 )
 
+_ALIKE = "Both treat all patients alike."
+
+LEAST_VERIFIED = 4
+"""Patients behind a verified value or gain (`importance.patients_behind`): with fewer its error is hardly known."""
+
 _Estimator = Literal["wdr", "fqe", "richer"]
 
 
@@ -76,7 +81,9 @@ def assess(first: TargetEvaluation, second: TargetEvaluation | None = None, leve
     """The value of the first target, or its paired gain over the second, on the same patients."""
     targets = [first] if second is None else [first, second]
     doubts = [_too_little_advice(target) or target.doubt("wdr") for target in targets]
-    reason = next(filter(None, doubts), "")
+    reason = next(filter(None, doubts), "") or _too_few_behind(first, second)
+    if second is not None and not first.decides_unlike(second).any():
+        return _assessed(Evidence.NONE, "wdr", first, second, level, _ALIKE)
     if not reason:
         return _assessed(Evidence.VERIFIED, "wdr", first, second, level, "")
     doubt = next(filter(None, (target.doubt("fqe") for target in targets)), "")
@@ -105,6 +112,15 @@ def _too_little_advice(target: TargetEvaluation) -> str:
     )
 
 
+def _too_few_behind(first: TargetEvaluation, second: TargetEvaluation | None) -> str:
+    """Why the error of a value by weights is not known; empty where it is."""
+    behind = first.patients_behind(second)
+    if behind >= LEAST_VERIFIED:
+        return ""
+    what = "The difference from clinicians" if second is None or second.is_usual else "The difference"
+    return f"{what} rests on {behind:.1f} patients who might have been treated so; {LEAST_VERIFIED} are the least."
+
+
 def _assessed(
     verdict: Evidence,
     estimator: _Estimator,
@@ -124,6 +140,9 @@ def _assessed(
         interval = influence_interval(statistic, Range(-math.inf, math.inf), level)
         error = interval.standard_error
         ends = possible.clip(interval.low - tolerance, interval.high + tolerance, error)
+        if not possible.low <= statistic.value <= possible.high and ends.low == ends.high:
+            outside = f"The whole interval lies outside [{possible.low:g}, {possible.high:g}], where every value is."
+            return _assessed(Evidence.NONE, estimator, first, second, level, outside)
         value, low, high = min(max(statistic.value, possible.low), possible.high), ends.low, ends.high
     return Assessment(
         verdict=verdict,
@@ -161,5 +180,4 @@ def _size(target: TargetEvaluation, estimator: _Estimator, differs: NDArray[np.b
 
 
 def _difference(estimator: _Estimator, first: TargetEvaluation, second: TargetEvaluation | None) -> Statistic:
-    statistic = first.statistic(estimator)
-    return statistic if second is None else statistic.minus(second.statistic(estimator))
+    return first.statistic(estimator) if second is None else first.difference(second, estimator)

@@ -32,6 +32,9 @@ Array = NDArray[np.float64]
 FEW_SITES = 5
 """With fewer sites than this τ̂² is hardly more than a guess."""
 
+ROUNDING = 1e-9
+"""A standard error is 0 up to this share of a value, or of 1."""
+
 _ITERATIONS = 100
 _UPPER = (1.0 + LEVEL) / 2.0
 
@@ -48,8 +51,13 @@ class SiteValue:
 
     @property
     def usable(self) -> bool:
-        """Whether the value and its standard error are finite, and the error is positive."""
-        return math.isfinite(self.value) and math.isfinite(self.standard_error) and self.standard_error > 0
+        """Whether the value and its standard error are finite."""
+        return math.isfinite(self.value) and math.isfinite(self.standard_error) and self.standard_error >= 0
+
+    @property
+    def varies(self) -> bool:
+        """Whether it has an error beyond rounding: without one a weight 1/s² would leave no other site a say."""
+        return self.standard_error > ROUNDING * max(1.0, abs(self.value))
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ _NOTHING = Pooled(math.nan, math.nan, math.nan, math.nan)
 class PoolingWarning:
     """A caution about a pooled value: `name` for machines, `sentence` for people."""
 
-    name: Literal["left-out", "one-site", "few-sites"]
+    name: Literal["left-out", "no-error", "one-site", "few-sites"]
     sentence: str
 
 
@@ -103,15 +111,17 @@ class Pooling:
 def pool(values: Sequence[SiteValue], feasible: tuple[float, float] = (-math.inf, math.inf)) -> Pooling:
     """Pool the sites' values of one method. Sites without a value or an error are left out, with a warning.
 
-    Intervals are clipped to the `feasible` range.
+    Sites whose error is 0, such as a gain of the same decisions, count in the plain mean alone: they have no weight
+    1/s². Intervals are clipped to the `feasible` range.
 
     >>> pooling = pool([SiteValue("a", 1.0, 0.1, 50), SiteValue("b", 2.0, 0.1, 50), SiteValue("c", 1.5, 0.1, 80)])
     >>> pooling.plain.value, pooling.n, [warning.name for warning in pooling.warnings]
     (1.5, 180, ['few-sites'])
     """
     used = [site for site in values if site.usable]
-    y, s = np.array([site.value for site in used]), np.array([site.standard_error for site in used])
-    k = len(used)
+    weighted = [site for site in used if site.varies]
+    y, s = np.array([site.value for site in weighted]), np.array([site.standard_error for site in weighted])
+    k = len(weighted)
     tau_squared = paule_mandel(y, s)
     random = hartung_knapp(y, s, tau_squared)
     statistic = _spread(y, s, 0.0) if k else 0.0
@@ -119,7 +129,7 @@ def pool(values: Sequence[SiteValue], feasible: tuple[float, float] = (-math.inf
     reach = (
         float(stdtrit(k - 2, _UPPER)) * math.hypot(random.standard_error, math.sqrt(tau_squared)) if k > 2 else math.nan
     )
-    tolerance = float(np.mean([site.tolerance for site in used])) if k else 0.0
+    tolerance = float(np.mean([site.tolerance for site in used])) if used else 0.0
 
     def widened(pooled: Pooled) -> Pooled:
         return _clip(replace(pooled, low=pooled.low - tolerance, high=pooled.high + tolerance), feasible)
@@ -127,7 +137,7 @@ def pool(values: Sequence[SiteValue], feasible: tuple[float, float] = (-math.inf
     return Pooling(
         sites=tuple(site.site for site in used),
         n=sum(site.n for site in used),
-        plain=widened(_normal(float(y.mean()), math.sqrt(float(np.sum(s**2))) / k)) if k else _NOTHING,
+        plain=widened(_plain(used)) if used else _NOTHING,
         fixed=widened(_normal(*_weighted(y, s, 0.0))) if k else _NOTHING,
         random=widened(random),
         between=math.sqrt(tau_squared) if k > 1 else math.nan,
@@ -187,6 +197,11 @@ def _spread(values: Array, standard_errors: Array, tau_squared: float) -> float:
     return float(np.sum((values - centre) ** 2 / (standard_errors**2 + tau_squared)))
 
 
+def _plain(sites: Sequence[SiteValue]) -> Pooled:
+    errors = np.array([site.standard_error for site in sites])
+    return _normal(float(np.mean([site.value for site in sites])), math.sqrt(float(np.sum(errors**2))) / len(sites))
+
+
 def _normal(value: float, error: float) -> Pooled:
     reach = float(ndtri(_UPPER)) * error
     return Pooled(value, error, value - reach, value + reach)
@@ -203,6 +218,9 @@ def _warnings(values: Sequence[SiteValue], k: int) -> tuple[PoolingWarning, ...]
     if left_out:
         names = ", ".join(map(repr, left_out))
         warnings.append(PoolingWarning("left-out", f"Without a value or a standard error, and left out: {names}."))
+    exact = ", ".join(repr(site.site) for site in values if site.usable and not site.varies)
+    if exact:
+        warnings.append(PoolingWarning("no-error", f"Without any error, and in the plain mean alone: {exact}."))
     if k == 1:
         warnings.append(PoolingWarning("one-site", "One site: nothing can be said of how sites differ, nor of others."))
     elif k < FEW_SITES:
