@@ -36,7 +36,10 @@ _USUAL_IS_BETTER = (
 
 _ALIKE = "Both treat all patients alike."
 
-LEAST_VERIFIED = 4
+ENOUGH_UNITS = 1000
+"""From so many patients on T_b is tested at the usual level."""
+
+LEAST_VERIFIED = 2
 """Patients behind a verified value or gain (`importance.patients_behind`): with fewer its error is hardly known."""
 
 _Estimator = Literal["wdr", "fqe", "richer"]
@@ -92,13 +95,25 @@ def assess(first: TargetEvaluation, second: TargetEvaluation | None = None, leve
     compared = [target for target in targets if not target.is_usual]
     misfit = max((target.richer.misfit for target in compared), default=math.nan)
     why_not = _NO_MODEL if any(target.unexplained > CRITICAL for target in compared) else ""
-    if any(target.richer.usual_misfit > CRITICAL for target in compared):
+    if any(target.richer.usual_misfit > critical_usual(target.data.n_units) for target in compared):
         why_not = why_not or _USUAL_IS_BETTER
     if why_not:
         none = _assessed(Evidence.NONE, "wdr", first, second, level, f"{why_not} {reason}")
         return replace(none, misfit=misfit)
     estimator: _Estimator = "richer" if any(target.richer.rejects for target in compared) else "fqe"
     return replace(_assessed(Evidence.MODEL, estimator, first, second, level, reason), misfit=misfit)
+
+
+def critical_usual(n: int) -> float:
+    """Beyond it T_b says that patients with usual care fare better than the model says; `n` independent units.
+
+    From few patients T_b finds little, and a model that misses what clinicians know claims gains that are not there. So
+    the fewer they are, the less it takes: the level is 5% from `ENOUGH_UNITS` on, and 23% at a fifth of them.
+
+    >>> round(critical_usual(200), 3), critical_usual(2000)
+    (0.736, 1.645)
+    """
+    return CRITICAL * math.sqrt(min(1.0, n / ENOUGH_UNITS))
 
 
 def _too_little_advice(target: TargetEvaluation) -> str:

@@ -40,6 +40,11 @@ class SiteData(Design):
     cautions: tuple[Caution, ...]
     richer: ByStep
 
+    @property
+    def n_units(self) -> int:
+        """Independent patients, or clusters of them."""
+        return self.arrays.n if self.clusters is None else int(self.clusters.max()) + 1
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TargetEvaluation:

@@ -33,7 +33,7 @@ LEVELS = 100
 LEAST_ADVISED, LEAST_PATIENTS = 0.02, 30
 """A part that speaks for a smaller share of decisions, or for fewer patients, is no verified part."""
 
-LEAST_BEHIND = 8
+LEAST_BEHIND = 4
 """Training patients on whom the difference from clinicians rests at least."""
 
 
