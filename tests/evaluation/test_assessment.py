@@ -304,7 +304,7 @@ def test_a_gain_of_one_policy_over_another_counts_the_patients_on_whom_they_diff
     all_treated = Deterministic(lambda states, _step: np.ones(len(states), int), levels)
     spared = Deterministic(lambda states, _step: (np.asarray(states)[:, 0] <= 0.98).astype(int), levels)
     first, second = (patients._evaluation(target) for target in (all_treated, spared))
-    rare = int((x > 0.95).sum())
+    rare = int((x > 0.98).sum())
     squares, fourths = (0.05 * (1 / 0.05) ** k + 0.95 * (1 / 0.95) ** k for k in (2, 4))  # of d = 1/b or −1/(1 − b)
     assert first.patients_behind(second) == pytest.approx(rare * squares**2 / fourths, rel=1e-9)
     assert first.patients_behind(second) < 2 < 400 < second.patients_behind()
