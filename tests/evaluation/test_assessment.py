@@ -313,3 +313,14 @@ def test_a_gain_of_one_policy_over_another_counts_the_patients_on_whom_they_diff
     assert "patients who might have been treated so; 2 are the least" in gain.reason
     difference = first.difference(second, "wdr")
     assert difference.degrees_of_freedom == pytest.approx(2 * rare * squares**2 / fourths, rel=1e-9)
+
+
+def test_no_model_is_believed_where_part_of_the_state_is_unseen():
+    world = make_discrete_world(DiscreteSpec(n_sites=1, habit=True, unseen=("lactate",)), np.random.default_rng(21))
+    study, rows, patients = patients_of(world, 2000, 22)
+    fit = fit_local(study, rows)
+    assert patients.markov.clear
+    value = patients.assess(fit.policy)
+    assert (value.verdict, np.isnan(value.value)) == ("not estimable", True)
+    assert value.reason.startswith("The previous step still helps to predict held-out outcomes")
+    assert patients.assess(Behaviour()).verdict == "verified"

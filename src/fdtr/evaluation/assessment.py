@@ -11,10 +11,12 @@ the propensities or Q are. A target that advises some patients only has to advis
 |D| + s_D is the `tolerance`. It is a bias, which does not average out over sites.
 
 *not estimable*: too few patients were treated this way, held-out data reject the richer model, too
-(`fdtr.evaluation.trees`), or patients treated as is usual fare better than the model says (T_b). There is no number.
+(`fdtr.evaluation.trees`), patients treated as is usual fare better than the model says (T_b), or the Markov check finds
+that the state does not hold all that matters. There is no number.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
@@ -43,6 +45,12 @@ LEAST_VERIFIED = 2
 """Patients behind a verified value or gain (`importance.patients_behind`): with fewer its error is hardly known."""
 
 _Estimator = Literal["wdr", "fqe", "richer"]
+
+
+_INCOMPLETE = (
+    "The previous step still helps to predict held-out outcomes: the state does not hold all that matters, and weights "
+    "are no way out."
+)
 
 
 class Evidence(StrEnum):
@@ -80,8 +88,16 @@ class Assessment:
     reason: str
 
 
-def assess(first: TargetEvaluation, second: TargetEvaluation | None = None, level: float = LEVEL) -> Assessment:
-    """The value of the first target, or its paired gain over the second, on the same patients."""
+def assess(
+    first: TargetEvaluation,
+    second: TargetEvaluation | None = None,
+    level: float = LEVEL,
+    past_matters: Callable[[], bool] = lambda: False,
+) -> Assessment:
+    """The value of the first target, or its paired gain over the second, on the same patients.
+
+    `past_matters` is asked before a model is believed: whether the Markov check finds that the state is incomplete.
+    """
     targets = [first] if second is None else [first, second]
     doubts = [_too_little_advice(target) or target.doubt("wdr") for target in targets]
     reason = next(filter(None, doubts), "") or _too_few_behind(first, second)
@@ -97,6 +113,8 @@ def assess(first: TargetEvaluation, second: TargetEvaluation | None = None, leve
     why_not = _NO_MODEL if any(target.unexplained > CRITICAL for target in compared) else ""
     if any(target.richer.usual_misfit > critical_usual(target.data.n_units) for target in compared):
         why_not = why_not or _USUAL_IS_BETTER
+    if not why_not and compared and past_matters():
+        why_not = _INCOMPLETE
     if why_not:
         none = _assessed(Evidence.NONE, "wdr", first, second, level, f"{why_not} {reason}")
         return replace(none, misfit=misfit)

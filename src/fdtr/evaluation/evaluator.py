@@ -116,7 +116,8 @@ class Evaluator:
         level: float = LEVEL,
     ) -> Assessment:
         """What can be said of a target's value, or of its paired gain `over` another (`fdtr.evaluation.assessment`)."""
-        return assess(self._evaluation(target), None if over is None else self._evaluation(over), level)
+        base = None if over is None else self._evaluation(over)
+        return assess(self._evaluation(target), base, level, lambda: self.markov.clear)
 
     def count_differing(self, first: Treatment, second: Treatment) -> int:
         """How many patients two targets treat differently at some step."""

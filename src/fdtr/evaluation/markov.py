@@ -61,6 +61,11 @@ class MarkovCheck:
     reward: PredictionGain
     value: PredictionGain
 
+    @property
+    def clear(self) -> bool:
+        """Whether the past clearly matters for one of them."""
+        return self.reward.clear or self.value.clear
+
 
 def check_markov(design: Design, values: ByStep, ridge: float = RIDGE) -> MarkovCheck:
     """Compare held-out predictions with and without the previous step.
