@@ -33,7 +33,7 @@ def test_clinicians_who_follow_thresholds_are_found_by_a_tree(skilled):
     study, _, arrays = drawn(skilled, 600)
     folds = np.arange(600) % 5
     logistic = fit_propensities(arrays, study.feature_map, folds)
-    best = best_propensities(logistic, arrays, folds)
+    best = best_propensities([logistic], arrays, folds)
     errors = {}
     for name, found in (("logistic", logistic), ("best", best)):
         gaps = []
@@ -52,7 +52,7 @@ def test_logistic_clinicians_keep_the_logistic_model():
     study, _, arrays = drawn(make_world(spec, np.random.default_rng(3)), 800)
     folds = np.arange(800) % 5
     logistic = fit_propensities(arrays, study.feature_map, folds)
-    assert best_propensities(logistic, arrays, folds) is logistic
+    assert best_propensities([logistic], arrays, folds) is logistic
     assert isinstance(fit_care(arrays, study.feature_map), LogisticCare)
 
 
@@ -60,10 +60,10 @@ def test_a_trees_chances_come_from_other_patients(skilled):
     study, _, arrays = drawn(skilled, 300)
     folds = np.arange(300) % 5
     mine = folds == 1
-    before = best_propensities(fit_propensities(arrays, study.feature_map, folds), arrays, folds)
+    before = best_propensities([fit_propensities(arrays, study.feature_map, folds)], arrays, folds)
     mixed = tuple(np.where(mine, np.random.default_rng(h).permutation(a), a) for h, a in enumerate(arrays.actions))
     other = StepArrays(arrays.rewards, mixed, arrays.states)
-    after = best_propensities(fit_propensities(other, study.feature_map, folds), other, folds)
+    after = best_propensities([fit_propensities(other, study.feature_map, folds)], other, folds)
     np.testing.assert_array_equal(before.chances[0][:, mine], after.chances[0][:, mine])
     assert (before.chances[0][:, ~mine] != after.chances[0][:, ~mine]).any()
     assert (before.in_sample[0] != before.chances[0]).any()
@@ -80,3 +80,28 @@ def test_what_no_model_explains_is_seen(skilled):
     study, rows, _ = drawn(skilled, 600)
     patients = Evaluator(rows, study.feature_map, np.arange(600) % 5)
     assert patients._evaluation(Constant(3)).unexplained > 1.645
+
+
+def test_one_model_for_all_steps_is_taken_where_models_of_single_steps_exaggerate():
+    """Eight actions, none with a true chance below 0.08: a model of one step makes up chances below a tenth of that."""
+    rng, n, horizon, n_actions = np.random.default_rng(0), 600, 5, 8
+    study = Study.model_validate(
+        {
+            "name": "x", "horizon": horizon, "actions": {"levels": list(range(n_actions)), "basis": "categorical"},
+            "covariates": [{"name": f"x{i}", "effect": "specific", "range": [0, 1]} for i in range(5)],
+        }
+    )  # fmt: skip
+    states, slopes = rng.random((horizon, n, 5)), rng.normal(0, 0.35, (5, n_actions))
+    odds = np.exp((states - 0.5) @ slopes)
+    chances = 0.08 + (1 - 0.08 * n_actions) * odds / odds.sum(axis=-1, keepdims=True)
+    given = (chances.cumsum(axis=-1) > rng.random((horizon, n, 1))).argmax(axis=-1)
+    table = {
+        "patient": np.tile(np.arange(n), horizon), "step": np.repeat(np.arange(horizon), n), "action": given.ravel(),
+        "reward": rng.random(n * horizon), **{f"x{i}": states[..., i].ravel() for i in range(5)},
+    }  # fmt: skip
+    rows = read_trajectories(pa.table(table), study, site="a")
+    folds = np.arange(n) % 5
+    best = Evaluator(rows, study.feature_map, folds).data.propensities
+    single = Evaluator(rows, study.feature_map, folds, steps="each").data.propensities
+    assert best.pooled
+    assert min(table.min() for table in best.chances) > 0.03 > 0.01 > min(table.min() for table in single.chances)

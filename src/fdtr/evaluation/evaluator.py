@@ -19,7 +19,14 @@ from fdtr.evaluation.diagnostics import Diagnostics
 from fdtr.evaluation.estimate import Caution, CautionKind, Comparison, Estimate, Estimator
 from fdtr.evaluation.intervals import BY_INFLUENCE, LEVEL, Interval, IntervalOptions, Range, Statistic, interval_of
 from fdtr.evaluation.markov import MarkovCheck, check_markov
-from fdtr.evaluation.propensity import Calibration, Propensities, PropensitySteps, calibrate, fit_propensities
+from fdtr.evaluation.propensity import (
+    Calibration,
+    Propensities,
+    PropensitySteps,
+    calibrate,
+    fit_propensities,
+    ways_to_fit,
+)
 from fdtr.evaluation.richer_q import products
 from fdtr.evaluation.step_arrays import Design, state_functions, step_arrays
 from fdtr.evaluation.subgroups import Group, GroupGain, gains_in_groups
@@ -166,8 +173,9 @@ class Evaluator:
         with one_blas_thread():
             propensities = self.propensities
             if propensities is None:
-                logistic = fit_propensities(arrays, self.features, folds, self.steps)
-                propensities = best_propensities(logistic, arrays, folds) if self.steps == "auto" else logistic
+                ways = ways_to_fit(arrays, self.features) if self.steps == "auto" else (self.steps,)
+                logistic = [fit_propensities(arrays, self.features, folds, way) for way in ways]
+                propensities = best_propensities(logistic, arrays, folds) if self.steps == "auto" else logistic[0]
             return SiteData(
                 **vars(design),
                 clusters=clusters,

@@ -29,7 +29,11 @@ from fdtr.features import FeatureMap
 
 Array = NDArray[np.float64]
 PropensitySteps = Literal["auto", "each", "pooled"]
-"""One propensity model for "each" step, one "pooled" over steps, or "auto": pooled where a step has too few rows."""
+"""One propensity model for "each" step, one "pooled" over steps, or "auto": pooled where a step has too few rows.
+
+Where steps have enough, whoever asks for "auto" tries both (`ways_to_fit`): models of their own find what a pooled one
+cannot, and a pooled one exaggerates less what few rows show.
+"""
 
 ROWS_PER_COEFFICIENT = 10
 """With fewer rows than this at some step, "auto" fits one model for all steps."""
@@ -110,6 +114,14 @@ def fit_logistic_care(
         train = chosen[design.patients]
         _write(_fit(design.columns[train], design.actions[train], features.n_actions), design, rows, care)
     return LogisticCare(care)
+
+
+def ways_to_fit(arrays: StepArrays, features: FeatureMap) -> tuple[PropensitySteps, ...]:
+    """The logistic models between which held-out patients may choose."""
+    n_columns = len(_state_columns(features)[0])
+    if arrays.horizon > 1 and _enough_rows(arrays, features.n_actions, n_columns):
+        return ("each", "pooled")
+    return ("auto",)
 
 
 def known_propensities(chances: ByStep) -> Propensities:

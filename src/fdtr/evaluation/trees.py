@@ -2,7 +2,7 @@
 
 *Propensities.* A verified value needs right weights where Q is wrong. A decision tree of few leaves on the raw state
 and the step finds thresholds and combinations that a logistic regression on ψ does not. Chances in a leaf are
-frequencies, shrunken towards those of all rows. Both models are cross-fitted, and the one with the larger held-out
+frequencies, shrunken towards those of all rows. All models are cross-fitted, and the one with the largest held-out
 likelihood is taken.
 
 *What the richer Q misses.* Boosted trees, fitted to the other folds, predict the residuals of the richer model
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.care_models import FLOOR, CareModel, TreeCare, floored
 from fdtr.evaluation.estimate import CautionKind
-from fdtr.evaluation.propensity import Propensities, fit_logistic_care, floor_caution
+from fdtr.evaluation.propensity import Propensities, fit_logistic_care, floor_caution, ways_to_fit
 from fdtr.evaluation.richer_q import RicherQ, t_statistic
 from fdtr.evaluation.step_arrays import ByStep, Folds, StepArrays, at_actions, state_functions
 from fdtr.features import FeatureMap
@@ -47,15 +47,16 @@ _BOOSTED: dict[str, Any] = {
 _OF_LOGISTIC = {CautionKind.NO_CONVERGENCE, CautionKind.FLOORED_PROPENSITY}
 
 
-def best_propensities(logistic: Propensities, arrays: StepArrays, folds: Folds) -> Propensities:
-    """The logistic propensities or those of a tree, whichever predict held-out actions better.
+def best_propensities(logistic: Sequence[Propensities], arrays: StepArrays, folds: Folds) -> Propensities:
+    """Those of logistic propensities or of a tree that predict held-out actions best.
 
-    A tree's frequencies are shrunken and never say that something is not done at all. So where the logistic model finds
-    an action that the state tells from all others, it is kept.
+    A tree's frequencies are shrunken and never say that something is not done at all. So where the first logistic model
+    finds an action that the state tells from all others, it is kept.
     """
-    if any(caution.kind is CautionKind.SEPARATED_ACTION for caution in logistic.cautions):
-        return logistic
-    return max([logistic, *_by_trees(logistic, arrays, folds)], key=lambda p: _likelihood(p, arrays))
+    first = logistic[0]
+    if any(caution.kind is CautionKind.SEPARATED_ACTION for caution in first.cautions):
+        return first
+    return max([*logistic, *_by_trees(first, arrays, folds)], key=lambda p: _likelihood(p, arrays))
 
 
 def fit_care(arrays: StepArrays, features: FeatureMap, clusters: NDArray[np.intp] | None = None) -> CareModel:
@@ -65,12 +66,13 @@ def fit_care(arrays: StepArrays, features: FeatureMap, clusters: NDArray[np.intp
     """
     held_out = (np.arange(arrays.n) if clusters is None else clusters) % _EVERY == 0
     rows, psi = _Rows(arrays, held_out.astype(np.intp)), state_functions(arrays, features)
-    tried: list[CareModel] = [fit_logistic_care(arrays, features, ~held_out)]
+    ways = ways_to_fit(arrays, features)
+    tried: list[CareModel] = [fit_logistic_care(arrays, features, ~held_out, way) for way in ways]
     tried += _fit_trees(rows, rows.folds == 0, features.n_actions)
     best = int(np.argmax([_log_likelihood(care, arrays, psi, held_out) for care in tried]))
-    if best == 0:
-        return fit_logistic_care(arrays, features, np.ones(arrays.n, dtype=bool))
-    return _fit_trees(rows, np.ones(len(rows.actions), dtype=bool), features.n_actions)[best - 1]
+    if best < len(ways):
+        return fit_logistic_care(arrays, features, np.ones(arrays.n, dtype=bool), ways[best])
+    return _fit_trees(rows, np.ones(len(rows.actions), dtype=bool), features.n_actions)[best - len(ways)]
 
 
 def _log_likelihood(care: CareModel, arrays: StepArrays, psi: ByStep, chosen: NDArray[np.bool_]) -> float:
