@@ -166,3 +166,13 @@ def own_share(plan: StepPlan, together: CommonRepairs) -> Array:
         others = sum(everybody[action] for action in actions) - sum(in_fives(min(n, together.most)) for n in patients)
         shares[plan.rows_of(block)] = sum(patients) / max(sum(patients) + others, sum(patients), 1)
     return shares
+
+
+def share_among_alike(plan: StepPlan, most: int) -> Array:
+    """`own_share` of each row, (n,), if as few others as a secure sum may have are left, all like this site."""
+    shares = np.ones(len(plan.weights))
+    for block in plan.blocks:
+        patients = [plan.patients(action) for action in (plan.kept_actions if block is None else [block])]
+        others = (plan.rules.fewest_left - 1) * sum(min(n, most) for n in patients)
+        shares[plan.rows_of(block)] = sum(patients) / max(sum(patients) + others, 1)
+    return shares
