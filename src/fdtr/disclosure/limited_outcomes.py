@@ -7,8 +7,6 @@ half its difference from what covariates explain, it keeps `LEAST_LEFT` of the l
 functions are taken out. Weights never depend on an outcome, as S would show whose it is.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,24 +21,28 @@ MOST_LIMITED = 0.1
 LEAST_LEFT = 0.1
 """A limited outcome keeps this share of its difference, or more."""
 
+OF_OUTCOME = (0, 1, 0, 1, 0)
+"""Differences are those of r and of V: from the usual values, from what own features explain, for r from what all do."""
+
 _UNUSUAL = 0.5
 """An outcome is unusual if its difference from the usual value is this share of its largest difference, or more."""
 
 _ROUNDING = 1e-9
 
 
-def farthest_moves(left: Sequence[Array]) -> Array:
-    """How far an outcome may be moved, (2, n), for r and V; `left` are its differences (measures, n) for each.
+def farthest_moves(differences: Array) -> Array:
+    """How far an outcome may be moved, (2, n), for r and V; `differences` (5, n) are those of `OF_OUTCOME`.
 
-    The first difference is that from the usual value.
-
-    >>> farthest_moves([np.array([[1.0, 0.1], [1.2, 0.5]]), np.array([[0.2, 0.0]])])
+    >>> farthest_moves(np.array([[1.0, 0.1], [0.2, 0.0], [1.2, 0.5], [0.2, 0.0], [1.1, 0.5]]))
     array([[0.9 , 0.45],
            [0.18, 0.  ]])
     """
-    sizes = [np.abs(part) for part in left]
-    largest = [np.where(size[0] >= _UNUSUAL * size.max(axis=0), size[0], size.max(axis=0)) for size in sizes]
-    return (1.0 - LEAST_LEFT) * np.stack(largest)
+    most = []
+    for outcome in (0, 1):
+        sizes = np.abs(differences[np.equal(OF_OUTCOME, outcome)])
+        largest = sizes.max(axis=0)
+        most.append((1.0 - LEAST_LEFT) * np.where(sizes[0] >= _UNUSUAL * largest, sizes[0], largest))
+    return np.stack(most)
 
 
 def most_moved(n: int) -> int:
@@ -50,9 +52,10 @@ def most_moved(n: int) -> int:
 
 def place(plan: StepPlan, outcomes: Array) -> bool:
     """Let sums be those of `outcomes` (2, n), as far as these may be moved; whether any is another one then."""
-    if plan.movable is None:
+    if plan.differences is None:
         raise ValueError("It is not known yet how far outcomes may be moved.")
-    nearer = np.clip(outcomes, plan.measured - plan.movable, plan.measured + plan.movable)
+    most = farthest_moves(plan.differences)
+    nearer = np.clip(outcomes, plan.measured - most, plan.measured + most)
     changes = bool((np.abs(nearer - plan.outcomes_sent) > _ROUNDING).any())
     if changes:
         plan.send_outcomes(nearer)

@@ -202,6 +202,8 @@ def _what_next(broken: Sequence[Verdict], what: str) -> str:
             "Go on receiving: `fdtr site next` in the study's folder, or `fdtr site fit --receive-only`, finishes this "
             "site's policy from the others' total."
         )
+    if any(verdict.rule == "LEVERAGE" and verdict.refuses and verdict.step is None for verdict in broken):
+        return "Go on without this site in a new round (`fdtr hub new-round`), or let it receive only."
     advice = "Merge levels, drop covariates or steps in the study, wait for more patients, or receive only"
     if what != "sums" or all(verdict.rule == "ONCE" for verdict in broken):
         advice = "Wait for more patients, or use the table as it was"

@@ -118,6 +118,7 @@ def residuals(plan: StepPlan) -> Array:
     fitted = image(plan, theta.T @ plan.features.embeddings)
     rewards, following = plan.outcomes_sent
     left = np.stack([rewards, rewards + following]) - fitted
-    size = np.abs(np.where(np.isin(plan.actions, plan.kept_actions), left, 0.0)).max(axis=1, initial=0.0)
+    counting = left[:, plan.rows_of(None)] if plan.left_out else left
+    size = np.maximum(counting.max(axis=1, initial=0.0), -counting.min(axis=1, initial=0.0))
     left[size <= _NOTHING_LEFT] = 0.0
     return left

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.schur import whiten
-from fdtr.disclosure.limited_outcomes import LEAST_LEFT, farthest_moves, most_moved, place
+from fdtr.disclosure.limited_outcomes import LEAST_LEFT, OF_OUTCOME, most_moved, place
 from fdtr.disclosure.patient_evidence import image
 from fdtr.disclosure.rules import STAND_OUT, counted, outcomes_for
 from fdtr.disclosure.weighted_step import StepPlan
@@ -35,8 +35,7 @@ STANDS_OUT = 0.25
 
 _LIMITING_STEPS = 20
 _MARGIN = 1.05  # of those who stand out in full: what features explain changes as outcomes are limited
-_OUTCOMES = (0, 1, 0, 1, 0)  # whether a measure looks at r or at V
-_COUNTS = len(_OUTCOMES)
+_COUNTS = len(OF_OUTCOME)
 _ROUNDING = 1e-9
 
 
@@ -113,7 +112,7 @@ def _limit(plan: StepPlan, rows: NDArray[np.intp], needed: int) -> int:
         level = _level(sizes[few[0]], needed) if short else 0.0
         if not short or level < LEAST_LEFT * largest[few[0]]:
             break
-        _move(plan, _OUTCOMES[few[0]], rows, left[few[0]], level)
+        _move(plan, OF_OUTCOME[few[0]], rows, left[few[0]], level)
     moved = int(np.sum((plan.outcomes_sent != before).any(axis=0)))
     if short or moved > most_moved(len(rows)):
         plan.send_outcomes(before)
@@ -256,8 +255,8 @@ def standing_out(plan: StepPlan) -> NDArray[np.bool_]:
 
 def _mark(plan: StepPlan) -> NDArray[np.bool_]:
     left, members = np.abs(_left(plan)), plan.groups[plan.actions]
-    if plan.movable is None:  # of outcomes as they were measured
-        plan.movable = farthest_moves([left[[k for k in range(_COUNTS) if _OUTCOMES[k] == o]] for o in (0, 1)])
+    if plan.differences is None:
+        plan.differences = left
     marked = np.zeros(left.shape, bool)
     plan.in_full = np.zeros((_COUNTS, len(plan.outcomes)))
     for group in np.flatnonzero(np.bincount(members)):

@@ -136,7 +136,7 @@ def _hold_outcomes(plans: Sequence[StepPlan], start: Sequence[Array], largest: f
     for plan, outcomes in zip(plans, start, strict=True):
         if plan.outcomes_sent is not outcomes:
             plan.send_outcomes(outcomes)
-    of_rows = _told_by_rows(plans, largest)[1]
+    of_rows = _told_by_rows(plans, (1.0 - _FOR_OUTCOMES) * largest)[1]
     most = np.maximum(largest - of_rows, _FOR_OUTCOMES * largest)
     for _ in range(_MOVING_STEPS):
         by_kind: list[Array] = []

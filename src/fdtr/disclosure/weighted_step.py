@@ -45,8 +45,8 @@ class StepPlan:
     `actions` and `weights` are those of the rows, (n,), `drawn` the weights before any was made smaller; `gram` is ΦᵀΦ
     of the exact sums. `absorbed` units and the rows of actions in `left_out` are taken out. `outcomes` (G,) counts the
     patients whose reward is not their group's most common one, or fewer who stand out; `standing_out` (5, n) are these,
-    `in_full` (5, G) how many do so in full (`rare_outcomes`), `movable` (2, n) how far outcomes may be moved
-    (`limited_outcomes`). `broken` says how a rule was broken, `repairs` what it took out, and `withheld_by` which one
+    `in_full` (5, G) how many do so in full (`rare_outcomes`), `differences` (5, n) by how much outcomes
+    as measured differ (`limited_outcomes`). `broken` says how a rule was broken, `repairs` what it took out, and `withheld_by` which one
     took out the rest of the step. Sums leave times `scale`; `shown`, of each row (n,), is the share of its evidence in
     the site's own sums that a secure sum shows. `remembered` is what was computed for the present rows, weights,
     functions and outcomes.
@@ -72,7 +72,7 @@ class StepPlan:
     shown: Array | float = 1.0
     absorbed: list[Unit] = field(default_factory=list)
     standing_out: NDArray[np.bool_] | None = None
-    movable: Array | None = None
+    differences: Array | None = None
     in_full: Array = field(default_factory=lambda: np.zeros((0, 0)))
     left_out: set[int] = field(default_factory=set)
     withheld_by: RuleCode | None = None

@@ -67,6 +67,9 @@ LEAST_VARIANCE = 1e-4
 BEFORE_COUNTS = 0.9
 """Before counts outcomes may tell this share of what they may later: other sites and smaller weights change it."""
 
+MORE_BY_OUTCOMES = 0.02
+"""After counts a site refuses its part only where the AUC by an outcome exceeds `max_membership` by more than this."""
+
 
 def weigh(
     rows: Trajectories,
@@ -238,23 +241,23 @@ def _repair_with_others(plans: Sequence[StepPlan], rules: Rules, common: CommonR
         plan.apply(common)
     varied = vary_as_others(plans, own, common)
     told = repair_leverage(plans, largest, most_shrunk=1.0)
-    return [*judge_totals(plans[0].features, common), *varied, *([_refused(told, rules)] if told else [])]
+    return [*judge_totals(plans[0].features, common), *varied, *_judge_part(told, rules)]
 
 
-def _refused(told: float, rules: Rules) -> Verdict:
-    """The verdict on a part of a secure sum that would show somebody by an outcome; `told` is the most evidence."""
-    return Verdict(
-        "LEVERAGE",
-        None,
-        False,
-        f"this site's part of the secure sum would show patients with a rare outcome, with an AUC of "
-        f"{membership(told):.2f}",
-        f"at most {rules.max_membership:.2f}",
-        "refuse",
-        "The others rely on the counts of this round, so nothing more can be taken out. The next round can go on "
-        "without this site, or it may receive only.",
-        told / largest_share(rules.max_membership),
+def _judge_part(told: float, rules: Rules) -> list[Verdict]:
+    """Refuse a part of a secure sum that would show somebody by an outcome; `told` is the most evidence."""
+    if membership(told) <= rules.max_membership + MORE_BY_OUTCOMES:
+        return []
+    measured = (
+        "this site's part of the secure sum would show patients with a rare outcome, with an AUC of up to "
+        f"{membership(told):.2f}"
     )
+    advice = (
+        "The others rely on the counts of this round, so nothing more can be taken out. The next round can go on "
+        "without this site, or it may receive only."
+    )
+    required, excess = f"at most {rules.max_membership + MORE_BY_OUTCOMES:.2f}", told / largest_share(rules.max_membership)
+    return [Verdict("LEVERAGE", None, False, measured, required, "refuse", advice, excess)]
 
 
 def _take_out_constant(plan: StepPlan) -> None:
