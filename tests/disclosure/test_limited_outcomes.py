@@ -8,6 +8,7 @@ from fdtr.cli.check_output import in_short, may_send
 from fdtr.disclosure import weighted_sums
 from fdtr.disclosure.limited_outcomes import LEAST_LEFT, MOST_LIMITED
 from fdtr.exchange.release import describe_message
+from fdtr.site.fitting import fit_message
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_check import agree_on_repairs, check
 from fdtr.site.site_message import count_message, summarize
@@ -136,7 +137,10 @@ def test_a_site_refuses_a_secure_sum_that_would_show_a_rare_outcome_after_counts
     monkeypatch.setattr("fdtr.disclosure.weighted_sums.share_among_alike", lambda *_: 0.0)
     common = study.combine_counts([count_message(study, rows) for rows in sites.values()])
     monkeypatch.setattr("fdtr.disclosure.limited_outcomes.MOST_LIMITED", 0.0)
-    with refuses("LEVERAGE", match="(?s)would show patients with a rare outcome.*it may receive only.*Nothing was written. Go on without"):
+    with refuses(
+        "LEVERAGE",
+        match="(?s)would show patients with a rare outcome.*it may receive only.*Nothing was written. Go on without",
+    ):
         summarize(study, sites["a"], common=common)
     assert any(verdict.refuses for verdict in check(study, sites["a"], common=common).verdicts)
 
@@ -145,7 +149,7 @@ def test_a_site_refuses_a_secure_sum_that_would_show_a_rare_outcome_after_counts
 def test_sites_with_rare_outcomes_send_what_they_counted(n_rare):
     """Among three sites alike none is refused: what outcomes tell is judged before counts as well."""
     study, sites = secure_sites(n_rare)
-    common = agree_on_repairs(study, sites, {z: None for z in sites})
+    common = agree_on_repairs(study, sites, {z: fit_message(study, rows) for z, rows in sites.items()})
     for rows in sites.values():
         summarize(study, rows, common=common)
 

@@ -78,7 +78,9 @@ def _who_sends(study: Study, checks: Sequence[SiteCheck]) -> str:
     how = " in a secure sum" if study.disclosure.secure_sum else ""
     if len(checks) == 1 and study.counts_first and checks[0].steps_sent and not checks[0].n_alike:
         contribution = may_send(checks[0], " to a secure sum")
-        return f"{checks[0].site} could contribute {contribution}; how much is added is decided on the totals of all sites"
+        return (
+            f"{checks[0].site} could contribute {contribution}; how much is added is decided on the totals of all sites"
+        )
     if len(checks) == 1:
         alike = f", judged as if there were {checks[0].n_alike} sites like it" if checks[0].n_alike else ""
         return f"{checks[0].site} may send {may_send(checks[0], how + alike)}"

@@ -22,7 +22,7 @@ LEAST_LEFT = 0.1
 """A limited outcome keeps this share of its difference, or more."""
 
 OF_OUTCOME = (0, 1, 0, 1, 0)
-"""Differences are those of r and of V: from the usual values, from what own features explain, for r from what all do."""
+"""Differences of r and of V are those from usual values, from what own features explain, and for r from what all do."""
 
 _UNUSUAL = 0.5
 """An outcome is unusual if its difference from the usual value is this share of its largest difference, or more."""

@@ -5,12 +5,18 @@ may be 1.4/√n_a, or `max_leverage` where enough rows point where it does, and 
 
 Over the steps of a patient, evidence adds up. Against the spread of S over random patients, one row of leverage h
 moves S by n_a h²/2 (squared, in standard deviations), or by more in a column of few values; outcomes tell of the row as
-well (`patient_evidence`). The sum over a patient's rows may be what rule NUMBERS allows to be told of a typical
-patient. Of rows among enough others alike n_a h²/2 counts 1/`min_cell` at most.
+well (`patient_evidence`). The sum over a patient's rows and outcomes may be what rule NUMBERS allows to be told of a
+typical patient. Of rows among enough others alike n_a h²/2 counts 1/`min_cell` at most.
+
+Weights are held first, and depend on no outcome, because S would show whose it is: rows may tell all but a tenth of
+what is allowed. Outcomes may tell the rest. They are moved nearer to what covariates explain, within the bounds of
+`limited_outcomes`. Where that does not suffice, the last function goes out of the block that tells most of these
+patients, and weights and outcomes begin anew.
 
 In a secure sum a row's leverage in its site's own sums is at least that in the total, and is held before counts are
 opened. Evidence is held afterwards: beside N patients of all sites in a block it is n_a/N of that in the site's own
-sums, and more where the site's columns vary more than the others' (`relative_spread`).
+sums, and more where the site's columns vary more than the others' (`relative_spread`). What outcomes tell is held
+before as well, as if the others were few and alike, because afterwards no function can be taken out.
 """
 
 from collections.abc import Sequence
@@ -72,26 +78,20 @@ def repair_leverage(
     for plan in plans:
         plan.weights[~np.isin(plan.actions, plan.kept_actions)] = 0.0
     weights, outcomes = [plan.weights.copy() for plan in plans], [plan.outcomes_sent for plan in plans]
-    excess = 0.0
-    while True:
-        _hold_rows(plans, weights, inf if rows_later else (1.0 - _FOR_OUTCOMES) * largest, most_shrunk)
-        told = _hold_outcomes(plans, outcomes, largest)
-        if told is None:
-            break
-        excess = told.most
-        if most_shrunk >= 1:
-            break
-        excess = 0.0
+    of_rows = inf if rows_later else (1.0 - _FOR_OUTCOMES) * largest
+    _hold_rows(plans, weights, of_rows, most_shrunk)
+    while (told := _hold_outcomes(plans, outcomes, largest)) and most_shrunk < 1:
         _take_out_of(plans[told.number], told.block, weights[told.number])
+        _hold_rows(plans, weights, of_rows, most_shrunk)
     for plan, drawn, limited in zip(plans, weights, outcomes, strict=True):
         _record(plan, drawn, limited)
         plan.largest_leverage = float(_leverage(plan)[0].max(initial=0.0)) if plan.blocks else 0.0
-    return excess
+    return told.most if told else 0.0
 
 
 @dataclass(frozen=True)
 class _Told:
-    """The place that tells most of patients by their outcomes, and the most evidence of one of these patients."""
+    """The step and block that tell most of some patients, and the most evidence of one of these patients."""
 
     number: int
     block: int | None
@@ -138,7 +138,7 @@ def _hold_outcomes(plans: Sequence[StepPlan], start: Sequence[Array], largest: f
             plan.send_outcomes(outcomes)
     of_rows = _told_by_rows(plans, (1.0 - _FOR_OUTCOMES) * largest)[1]
     most = np.maximum(largest - of_rows, _FOR_OUTCOMES * largest)
-    for _ in range(_MOVING_STEPS):
+    for passed in range(_MOVING_STEPS + 1):
         by_kind: list[Array] = []
         for_chunks(lambda plan: _of_outcomes(plan) * plan.shown, by_kind.append, plans)  # steps side by side
         by_step = [part.sum(axis=0) for part in by_kind]
@@ -147,6 +147,8 @@ def _hold_outcomes(plans: Sequence[StepPlan], start: Sequence[Array], largest: f
         if not over.any():
             return None
         worst = float((totals + of_rows)[over].max())
+        if passed == _MOVING_STEPS:
+            break
         share = np.sqrt(most / np.where(over, totals, most)) * (1 - _MARGIN)
         much = np.where(over, _MUCH * np.maximum(_largest(by_step), _ROUNDING), inf)
         moved = False
@@ -158,9 +160,8 @@ def _hold_outcomes(plans: Sequence[StepPlan], start: Sequence[Array], largest: f
         if not moved:
             break
     of_functions = [np.maximum(part[1], 0.0) for part in by_kind]  # σ̂² tells the same with fewer functions
-    return _tells_most(
-        plans, of_functions if any(part[over[: len(part)]].any() for part in of_functions) else by_step, over, worst
-    )
+    some = any(part[over[: len(part)]].any() for part in of_functions)
+    return _tells_most(plans, of_functions if some else by_step, over, worst)
 
 
 def _tells_most(plans: Sequence[StepPlan], by_step: Sequence[Array], over: NDArray[np.bool_], worst: float) -> _Told:

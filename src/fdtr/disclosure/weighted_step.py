@@ -45,11 +45,11 @@ class StepPlan:
     `actions` and `weights` are those of the rows, (n,), `drawn` the weights before any was made smaller; `gram` is ΦᵀΦ
     of the exact sums. `absorbed` units and the rows of actions in `left_out` are taken out. `outcomes` (G,) counts the
     patients whose reward is not their group's most common one, or fewer who stand out; `standing_out` (5, n) are these,
-    `in_full` (5, G) how many do so in full (`rare_outcomes`), `differences` (5, n) by how much outcomes
-    as measured differ (`limited_outcomes`). `broken` says how a rule was broken, `repairs` what it took out, and `withheld_by` which one
-    took out the rest of the step. Sums leave times `scale`; `shown`, of each row (n,), is the share of its evidence in
-    the site's own sums that a secure sum shows. `remembered` is what was computed for the present rows, weights,
-    functions and outcomes.
+    `in_full` (5, G) how many do so in full (`rare_outcomes`), and `differences` (5, n) by how much outcomes as measured
+    differ (`limited_outcomes`). `broken` says how a rule was broken, `repairs` what it took out, and `withheld_by`
+    which one took out the rest of the step. Sums leave times `scale`; `shown`, of each row (n,), is the share of its
+    evidence in the site's own sums that a secure sum shows. `remembered` is what was computed for the present rows,
+    weights, functions and outcomes.
     """
 
     number: int

@@ -256,7 +256,10 @@ def _judge_part(told: float, rules: Rules) -> list[Verdict]:
         "The others rely on the counts of this round, so nothing more can be taken out. The next round can go on "
         "without this site, or it may receive only."
     )
-    required, excess = f"at most {rules.max_membership + MORE_BY_OUTCOMES:.2f}", told / largest_share(rules.max_membership)
+    required, excess = (
+        f"at most {rules.max_membership + MORE_BY_OUTCOMES:.2f}",
+        told / largest_share(rules.max_membership),
+    )
     return [Verdict("LEVERAGE", None, False, measured, required, "refuse", advice, excess)]
 
 
