@@ -116,11 +116,12 @@ def _kept_in_short(study: Study, checks: Sequence[SiteCheck]) -> str:
 
 
 def _span(values: Sequence[float], form: str) -> str:
-    """The smallest and the largest of some values, and their median where there are more than two."""
+    """The smallest and the largest of some values, and their median where it is another one."""
     low, high = form.format(min(values)), form.format(max(values))
     if low == high:
         return low
-    return f"{low} to {high}" + (f" (median {form.format(median(values))})" if len(values) > 2 else "")
+    middle = form.format(median(values))
+    return f"{low} to {high}" + (f" (median {middle})" if middle not in (low, high) else "")
 
 
 def _rules(checks: Sequence[SiteCheck], broken: Sequence[Sequence[Verdict]]) -> str:
