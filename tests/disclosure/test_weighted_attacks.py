@@ -549,7 +549,7 @@ RARE = {
 
 
 def rare_events(rng, n, n_columns, n_rare, horizon, noise=0.0):
-    """States, actions and rewards of n patients at each of two actions; `n_rare` of them have a reward of 1 at a step."""
+    """States, actions, rewards of n patients at each of two actions; `n_rare` have a reward of 1 at a step."""
     states, actions = rng.random((horizon, 2 * n, n_columns + 1)), np.arange(2 * n) % 2 * np.ones((horizon, 1), int)
     rewards = noise * rng.random((horizon, 2 * n))
     for h in range(horizon):

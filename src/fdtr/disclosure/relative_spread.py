@@ -33,6 +33,8 @@ _MAKES = 1 / 16
 """A patient makes a variance who adds this share of what the patient adds who adds most."""
 
 _BISECTIONS = 60
+_LESS = 0.84  # four times make a half
+_ROUNDING = 1e-9
 
 
 def spread_of(plan: StepPlan, layout: CountLayout, counts: SiteCounts) -> tuple[Counts, Counts]:
@@ -103,7 +105,7 @@ def vary_as_others(plans: Sequence[StepPlan], own: SiteCounts, common: CommonRep
     verdicts = []
     for plan, told, share, ratio, blocks in zip(plans, own_told, alike, ratios, by_block, strict=True):
         most = np.maximum(level, share * told)
-        over = _shown(ratio) * told > most
+        over = _shown(ratio) * told > most * (1 + _ROUNDING)
         if over.any():
             part = most[over] / told[over]
             plan.scale = sqrt(max(float((part / ((1.0 - part) * ratio[over])).min()), LEAST_SCALE**2))
@@ -176,3 +178,22 @@ def share_among_alike(plan: StepPlan, most: int) -> Array:
         others = (plan.rules.fewest_left - 1) * sum(min(n, most) for n in patients)
         shares[plan.rows_of(block)] = sum(patients) / max(sum(patients) + others, 1)
     return shares
+
+
+def count_less(plans: Sequence[StepPlan]) -> bool:
+    """Let all rows of every step count a little less, down to `LEAST_SCALE`; whether any could."""
+    changed = False
+    for plan in plans:
+        scale = max(plan.scale * _LESS, LEAST_SCALE)
+        if plan.blocks and scale < plan.scale:
+            with np.errstate(divide="ignore"):
+                ratio = plan.shown / (1.0 - np.asarray(plan.shown)) * (scale / plan.scale) ** 2
+            plan.scale, plan.shown, changed = scale, _shown(ratio), True
+    return changed
+
+
+def all_count_less(plan: StepPlan) -> Verdict:
+    """What a site is told whose rows all count less at a step, so that the others hide its patients' outcomes."""
+    measured, required = "the total would show patients by their outcomes", "outcomes that the others hide"
+    advice = f"All rows of the step count {plan.scale:.0%} as much."
+    return Verdict("SITES", plan.number, False, measured, required, "warn", advice)

@@ -46,7 +46,7 @@ from fdtr.disclosure.rare_outcomes import (
     repair_outcomes,
     standing_out,
 )
-from fdtr.disclosure.relative_spread import share_among_alike, spread_of, vary_as_others
+from fdtr.disclosure.relative_spread import all_count_less, count_less, share_among_alike, spread_of, vary_as_others
 from fdtr.disclosure.rule_leverage import MOST_SHRUNK_TOGETHER, repair_leverage
 from fdtr.disclosure.rules import Rules, Shortfall, Verdict, grouped, largest_share, membership
 from fdtr.disclosure.step_verdicts import judge_step
@@ -241,12 +241,20 @@ def _repair_with_others(plans: Sequence[StepPlan], rules: Rules, common: CommonR
         plan.apply(common)
     varied = vary_as_others(plans, own, common)
     told = repair_leverage(plans, largest, most_shrunk=1.0)
+    scales = [plan.scale for plan in plans]
+    while _tells_too_much(told, rules) and count_less(plans):
+        told = repair_leverage(plans, largest, most_shrunk=1.0)
+    varied += [all_count_less(plan) for plan, before in zip(plans, scales, strict=True) if plan.scale < before]
     return [*judge_totals(plans[0].features, common), *varied, *_judge_part(told, rules)]
+
+
+def _tells_too_much(told: float, rules: Rules) -> bool:
+    return membership(told) > rules.max_membership + MORE_BY_OUTCOMES
 
 
 def _judge_part(told: float, rules: Rules) -> list[Verdict]:
     """Refuse a part of a secure sum that would show somebody by an outcome; `told` is the most evidence."""
-    if membership(told) <= rules.max_membership + MORE_BY_OUTCOMES:
+    if not _tells_too_much(told, rules):
         return []
     measured = (
         "this site's part of the secure sum would show patients with a rare outcome, with an AUC of up to "
