@@ -111,6 +111,8 @@ def vary_as_others(plans: Sequence[StepPlan], own: SiteCounts, common: CommonRep
             plan.scale = sqrt(max(float((part / ((1.0 - part) * ratio[over])).min()), LEAST_SCALE**2))
             verdicts.append(_told_apart(plan, blocks))
         plan.shown = _shown(ratio * plan.scale**2)
+        with np.errstate(divide="ignore"):
+            plan.shown_by_number = _shown(share / (1.0 - share) * plan.scale**2)
     return verdicts
 
 
@@ -186,9 +188,12 @@ def count_less(plans: Sequence[StepPlan]) -> bool:
     for plan in plans:
         scale = max(plan.scale * _LESS, LEAST_SCALE)
         if plan.blocks and scale < plan.scale:
+            less = (scale / plan.scale) ** 2
             with np.errstate(divide="ignore"):
-                ratio = plan.shown / (1.0 - np.asarray(plan.shown)) * (scale / plan.scale) ** 2
-            plan.scale, plan.shown, changed = scale, _shown(ratio), True
+                by_rows, by_number = (
+                    _shown(shown / (1.0 - np.asarray(shown)) * less) for shown in (plan.shown, plan.shown_by_number)
+                )
+            plan.scale, plan.shown, plan.shown_by_number, changed = scale, by_rows, by_number, True
     return changed
 
 

@@ -140,7 +140,7 @@ def _hold_outcomes(plans: Sequence[StepPlan], start: Sequence[Array], largest: f
     most = np.maximum(largest - of_rows, _FOR_OUTCOMES * largest)
     for passed in range(_MOVING_STEPS + 1):
         by_kind: list[Array] = []
-        for_chunks(lambda plan: _of_outcomes(plan) * plan.shown, by_kind.append, plans)  # steps side by side
+        for_chunks(lambda plan: _of_outcomes(plan) * plan.shown_by_number, by_kind.append, plans)  # steps side by side
         by_step = [part.sum(axis=0) for part in by_kind]
         totals = np.maximum(_added(by_step), 0.0)
         over = totals > most * (1 + _ROUNDING)

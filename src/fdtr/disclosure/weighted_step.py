@@ -48,8 +48,9 @@ class StepPlan:
     `in_full` (5, G) how many do so in full (`rare_outcomes`), and `differences` (5, n) by how much outcomes as measured
     differ (`limited_outcomes`). `broken` says how a rule was broken, `repairs` what it took out, and `withheld_by`
     which one took out the rest of the step. Sums leave times `scale`; `shown`, of each row (n,), is the share of its
-    evidence in the site's own sums that a secure sum shows. `remembered` is what was computed for the present rows,
-    weights, functions and outcomes.
+    evidence in the site's own sums that a secure sum shows; `shown_by_number`, by which outcomes are judged, what it
+    would be if all sites varied alike. `remembered` is what was computed for the present rows, weights, functions and
+    outcomes.
     """
 
     number: int
@@ -70,6 +71,7 @@ class StepPlan:
     gram: Array
     scale: float = 1.0
     shown: Array | float = 1.0
+    shown_by_number: Array | float = 1.0
     absorbed: list[Unit] = field(default_factory=list)
     standing_out: NDArray[np.bool_] | None = None
     differences: Array | None = None

@@ -227,7 +227,7 @@ def _repair_with_others(plans: Sequence[StepPlan], rules: Rules, common: CommonR
     limit_outcomes(plans)
     layout, largest = CountLayout(plans[0].features, rules, len(plans)), largest_share(rules.max_membership)
     for plan in plans:
-        plan.shown = share_among_alike(plan, layout.most_patients)
+        plan.shown = plan.shown_by_number = share_among_alike(plan, layout.most_patients)
     repair_leverage(plans, BEFORE_COUNTS * largest, MOST_SHRUNK_TOGETHER, rows_later=True)
     if any(plan.limited.any() for plan in plans):
         count_standing_out(plans)
