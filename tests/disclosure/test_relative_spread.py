@@ -65,7 +65,7 @@ def ratios(study, table, own, common):
 
 def test_rows_of_a_site_that_varies_more_count_less_in_a_secure_sum():
     """At three actions a site varies 1.4 times as much as the eight others, in one column of five."""
-    study = study_of(max_membership=0.55)
+    study = study_of(max_membership=0.55, min_sites=9)
     tables = [around_half(study, 0.25 if k else 0.35, seed=k) for k in range(9)]
     counts, common = together(study, tables)
     variances = counts[0].variances / counts[1].variances
@@ -78,7 +78,7 @@ def test_rows_of_a_site_that_varies_more_count_less_in_a_secure_sum():
     first, before = message.summary.sums, alike.summary.sums
     for name in ("schur", "information"):  # a few rows that are far out count less still
         less = scale * getattr(before, name)
-        assert np.linalg.norm(getattr(first, name) - less) < 0.2 * np.linalg.norm(less)
+        assert np.linalg.norm(getattr(first, name) - less) < 0.25 * np.linalg.norm(less)
     [verdict] = [v for v in message.verdicts if v.rule == "SITES" and v.step == 0]
     assert verdict.measured.startswith("u at action ")
     assert "varies more than at the other sites together" in verdict.measured
@@ -104,7 +104,7 @@ def test_rows_of_sites_that_are_alike_count_as_they_do():
 
 def test_the_residual_variance_of_a_site_whose_rows_count_less_is_its_own():
     """It is about 0.005, and at least 0.001 whatever the weights are."""
-    study = study_of(max_membership=0.55)
+    study = study_of(max_membership=0.55, min_sites=9)
     tables = [around_half(study, 0.25 if k else 0.35, seed=k) for k in range(9)]
     _, common = together(study, tables)
     variances = []
@@ -140,7 +140,7 @@ def test_all_sites_take_a_column_out_where_rows_of_one_would_have_to_count_less_
     _, common = together(study, tables)
     assert {(h, (0,)) for h in range(5)} == {(h, functions) for h, _, functions in common.functions}
     assert scales(study, tables[0], common).min() > 0.99
-    study = study_of(max_membership=0.55)
+    study = study_of(max_membership=0.55, min_sites=9)
     for width in (0.3, 0.35, 0.4, 0.6, 1.0):
         tables = [around_half(study, 0.25 if k else width, seed=k) for k in range(9)]
         _, common = together(study, tables)
@@ -181,7 +181,7 @@ def test_accomplices_that_vary_as_much_are_subtracted_together():
 
 def test_one_step_in_which_a_site_differs_leaves_the_others_as_they_are():
     """At the second of four steps a column varies 1.75 times as much as at the eight other sites."""
-    study = study_of(FIVE, horizon=4, max_membership=0.6)
+    study = study_of(FIVE, horizon=4, max_membership=0.6, min_sites=9)
     widths = np.array([[0.2, 0.2, 0.2, 0.2], [0.2, 0.35, 0.2, 0.2]])
     tables = [around_half(study, widths[int(k == 0)], seed=k) for k in range(9)]
     _, common = together(study, tables)
@@ -191,7 +191,7 @@ def test_one_step_in_which_a_site_differs_leaves_the_others_as_they_are():
 
 
 def test_where_actions_cannot_be_told_apart_the_step_has_one_variance():
-    study = study_of(TWO, degree=1, max_membership=0.55)
+    study = study_of(TWO, degree=1, max_membership=0.55, min_sites=9)
     tables = [around_half(study, 0.25 if k else 0.5, seed=k) for k in range(9)]
     counts, common = together(study, tables)
     assert counts[0].spread[0, 0].all()

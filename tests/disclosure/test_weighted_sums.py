@@ -683,7 +683,9 @@ def test_a_person_is_told_of_all_that_is_taken_out_before_agreeing(tmp_path):
     features = study.feature_map
     for step, schur in enumerate(message.summary.sums.schur):
         assert lines[step].startswith(f"  Step {step} leaves out ")
-        assert re.search(r"\d+ patients in part, whose rows count less \(LEVERAGE\)", lines[step])
+        assert re.search(
+            r"\d+ patients in part, whose rows count less(, part of the outcomes of [^;]*)? \(LEVERAGE\)", lines[step]
+        )
         missing = [u for u in Design(features, (0, 1, 2)).units if not present(u.directions, schur).shape[1]]
         for unit in missing:
             name, action = describe(features, unit).split(" at action ")

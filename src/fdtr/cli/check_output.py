@@ -10,6 +10,7 @@ from typing import Any
 
 from fdtr.cli import show
 from fdtr.disclosure import Verdict
+from fdtr.disclosure.rules import counted
 from fdtr.inference.identification import rejected
 from fdtr.inference.shared_effects import SMALL_P
 from fdtr.site.design_menu import BANDS, Tried, weights_remedy
@@ -76,17 +77,20 @@ def _who_sends(study: Study, checks: Sequence[SiteCheck]) -> str:
     """How many sites may send everything, a part, or nothing."""
     how = " in a secure sum" if study.disclosure.secure_sum else ""
     if len(checks) == 1 and study.counts_first and checks[0].steps_sent and not checks[0].n_alike:
+        contribution = may_send(checks[0], " to a secure sum")
         return (
-            f"{checks[0].site} could contribute {may_send(checks[0])} to a secure sum; how much is added is decided on "
-            "the totals of all sites"
+            f"{checks[0].site} could contribute {contribution}; how much is added is decided on the totals of all sites"
         )
     if len(checks) == 1:
         alike = f", judged as if there were {checks[0].n_alike} sites like it" if checks[0].n_alike else ""
-        return f"{checks[0].site} may send {may_send(checks[0])}{how}{alike}"
+        return f"{checks[0].site} may send {may_send(checks[0], how + alike)}"
     whole = sum(check.sends_all for check in checks)
     silent = [check.site for check in checks if not check.steps_sent]
-    part = len(checks) - whole - len(silent)
+    directions = sum(check.sends_all_directions for check in checks) - whole
+    part = len(checks) - whole - directions - len(silent)
     parts = [f"all at {whole}", f"in part at {part}", f"nothing at {len(silent)}"]
+    if directions:
+        parts.insert(1, f"all directions at {directions}")
     text = f"of {len(checks)} sites{how}: {', '.join(parts)}"
     if len(silent) == len(checks):
         text += "; there is nothing to receive"
@@ -112,11 +116,12 @@ def _kept_in_short(study: Study, checks: Sequence[SiteCheck]) -> str:
 
 
 def _span(values: Sequence[float], form: str) -> str:
-    """The smallest and the largest of some values, and their median where there are more than two."""
+    """The smallest and the largest of some values, and their median where it is another one."""
     low, high = form.format(min(values)), form.format(max(values))
     if low == high:
         return low
-    return f"{low} to {high}" + (f" (median {form.format(median(values))})" if len(values) > 2 else "")
+    middle = form.format(median(values))
+    return f"{low} to {high}" + (f" (median {middle})" if middle not in (low, high) else "")
 
 
 def _rules(checks: Sequence[SiteCheck], broken: Sequence[Sequence[Verdict]]) -> str:
@@ -188,12 +193,23 @@ def _disclosure(checks: Sequence[SiteCheck]) -> None:
     horizon = len(checks[0].action_counts) if checks else 0
     show.table(
         "What may leave",
-        ["site", "steps", "rank of the shared features", "efficiency"],
+        ["site", "steps", "rank of the shared features", "efficiency", "limited outcomes", "rows that count less"],
         [
-            [c.site, f"{len(c.steps_sent)} of {horizon}", f"{c.share_sent:.0%}", f"{c.efficiency_sent:.0%}"]
+            [
+                c.site,
+                f"{len(c.steps_sent)} of {horizon}",
+                f"{c.share_sent:.0%}",
+                f"{c.efficiency_sent:.0%}",
+                *(_most_a_step(counts) for counts in (c.kept.limited, c.kept.lighter)),
+            ]
             for c in checks
         ],
     )
+
+
+def _most_a_step(counts: Sequence[int]) -> str:
+    most = max(counts, default=0)
+    return f"up to {counted(most)} a step" if most else "none"
 
 
 def _taken_out(check: SiteCheck) -> list[Verdict]:
@@ -201,14 +217,18 @@ def _taken_out(check: SiteCheck) -> list[Verdict]:
     return [verdict for verdict in (*check.in_the_way, *check.repaired) if verdict.repaired]
 
 
-def may_send(check: SiteCheck) -> str:
-    """What disclosure lets a site send, in a few words."""
+def may_send(check: SiteCheck, how: str = "") -> str:
+    """What disclosure lets a site send, and `how`, in a few words."""
     if not check.steps_sent:
         rules = sorted({verdict.rule for verdict in check.in_the_way})
-        return f"nothing ({', '.join(rules)})" if rules else "nothing"
+        return (f"nothing ({', '.join(rules)})" if rules else "nothing") + how
     horizon, steps = len(check.action_counts), len(check.steps_sent)
-    share = "all" if check.sends_all else f"{check.share_sent:.0%}"
-    return share if check.sends_all and steps == horizon else f"{share} at {steps} of {horizon} steps"
+    share = f"{check.share_sent:.0%}"
+    if check.sends_all_directions:
+        share = "all" if check.sends_all else "all directions"
+    where = "" if check.sends_all_directions and steps == horizon else f" at {steps} of {horizon} steps"
+    limited = max(check.kept.limited, default=0)
+    return f"{share}{where}{how}" + (f"; outcomes of up to {counted(limited)} a step are limited" if limited else "")
 
 
 def privacy_costs(checks: Sequence[SiteCheck]) -> None:

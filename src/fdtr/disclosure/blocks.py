@@ -111,9 +111,8 @@ class Design:
         terms = shared[list(self.used)][:, positions]
         n_shared = self.features.n_shared
         if self.used and np.linalg.matrix_rank(terms, tol=_TOLERANCE) == len(self.used):
-            solved: Array = np.linalg.pinv(terms).astype(
-                np.float64
-            )  # (terms, used): each column is 1 at one action and 0 at the others
+            # (terms, used): each column is 1 at one action and 0 at the others.
+            solved: Array = np.linalg.pinv(terms).astype(np.float64)
             solved[np.abs(solved) < _TOLERANCE * np.abs(solved).max()] = 0.0
             return [
                 Unit(action, (function,), _placed(solved[:, i : i + 1], positions, n_shared))

@@ -280,18 +280,32 @@ def count_pairs(
 
     if any(len(some) > 1 for some in indicators):
         for_chunks(count, add, step.chunks(rows_in_cache(features.n_functions)))
+    return _pairs_of(features, cells.n, indicators, joint, skip_own=references)
+
+
+def _pairs_of(
+    features: FeatureMap,
+    n: Counts,
+    indicators: list[list[tuple[int, ...]]],
+    joint: Sequence[Array],
+    skip_own: bool,
+) -> list[Pair]:
+    """The pairs of `indicators` of each group of `n` (G,) patients; `joint` counts patients at both.
+
+    With `skip_own` pairs of one covariate are left out.
+    """
     covariate = {row: b for b, block in enumerate(features.blocks) for row in range(block.rows.start, block.rows.stop)}
     pairs = []
     for group, some in enumerate(indicators):
         at = np.diagonal(joint[group])
         first_only = at[:, None] - joint[group]
-        neither = cells.n[group] - at[:, None] - at + joint[group]
+        neither = n[group] - at[:, None] - at + joint[group]
         table = np.stack([joint[group], first_only, first_only.T, neither])
         for i, j in zip(*np.triu_indices(len(some), 1), strict=True):
             first, second = sorted((some[i], some[j]))
             order = [0, 1, 2, 3] if first == some[i] else [0, 2, 1, 3]
             filled = table[:, i, j][table[:, i, j] > 0]
-            if len(filled) and not (references and covariate[first[0]] == covariate[second[0]]):
+            if len(filled) and not (skip_own and covariate[first[0]] == covariate[second[0]]):
                 pairs.append(Pair(int(filled.min()), group, first, second, tuple(map(int, table[order, i, j]))))
     return pairs
 

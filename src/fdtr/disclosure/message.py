@@ -7,7 +7,7 @@ import numpy as np
 
 from fdtr.disclosure.masked_counts import SiteCounts
 from fdtr.disclosure.rule_once import NOTHING_OF_A_RECEIVER
-from fdtr.disclosure.rules import Rules, StepFacts, Verdict, judge, up_to_tens, withheld_steps
+from fdtr.disclosure.rules import STAND_OUT, Rules, StepFacts, Verdict, judge, up_to_tens, withheld_steps
 from fdtr.errors import DisclosureError, RuleCode
 from fdtr.summary import SiteSummary, Sums
 
@@ -35,13 +35,21 @@ class Kept:
     """What is left of the shared features in a message, step by step, beside a message without rules.
 
     `rank` and `possible_rank` count independent directions; `efficiency` is the share of information that is left, a
-    mean over the possible directions. `taken_out` is all that repairs took out, in the order of steps.
+    mean over the possible directions. `taken_out` is all that repairs took out, in the order of steps. `limited` counts
+    patients of whose outcomes a part is left out, `lighter` those whose rows count less, step by step.
     """
 
     rank: tuple[int, ...]
     possible_rank: tuple[int, ...]
     efficiency: tuple[float, ...]
     taken_out: tuple[TakenOut, ...] = ()
+    limited: tuple[int, ...] = ()
+    lighter: tuple[int, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing was taken out, limited or made lighter."""
+        return self.share == 1.0 and not (self.taken_out or any(self.limited) or any(self.lighter))
 
     @property
     def lines(self) -> list[str]:
@@ -194,9 +202,16 @@ def _what_next(broken: Sequence[Verdict], what: str) -> str:
             "Go on receiving: `fdtr site next` in the study's folder, or `fdtr site fit --receive-only`, finishes this "
             "site's policy from the others' total."
         )
+    if any(verdict.rule == "LEVERAGE" and verdict.refuses and verdict.step is None for verdict in broken):
+        return "Go on without this site in a new round (`fdtr hub new-round`), or let it receive only."
     advice = "Merge levels, drop covariates or steps in the study, wait for more patients, or receive only"
     if what != "sums" or all(verdict.rule == "ONCE" for verdict in broken):
         advice = "Wait for more patients, or use the table as it was"
+    if any(verdict.rule == "NONZERO" and STAND_OUT in verdict.measured for verdict in broken):
+        advice += (
+            ". Where few patients have an outcome far from all others, merging levels or a wider range of the reward "
+            "does not help: drop or clip that outcome, or take part in a secure sum"
+        )
     if any(verdict.rule == "ONCE" for verdict in broken):
         advice += "; strike an earlier release that was never sent with `fdtr site withdraw`"
     return f"{advice}. The thresholds stand under [disclosure] in the study file."

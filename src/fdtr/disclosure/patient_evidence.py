@@ -22,6 +22,7 @@ from fdtr.disclosure.weighted_step import StepPlan
 Array = NDArray[np.float64]
 
 _ROUNDING = 1e-12
+_NOTHING_LEFT = 1e-9  # of outcomes between 0 and the number of steps: rounding errors tell of nobody
 
 
 def column_evidence(plan: StepPlan) -> Array:
@@ -47,31 +48,22 @@ def column_evidence(plan: StepPlan) -> Array:
 
 
 def outcome_evidence(plan: StepPlan, leverage: Array) -> Array:
-    """Evidence of each row by its outcomes, (n,): σ̂², and what s_r and s tell beyond a typical outcome.
+    """Evidence of each row by its outcomes, (2, n): in σ̂², and what s_r and s tell beyond a typical outcome.
 
-    With residuals e of variance σ² the latter is h (w/E(w)) (e²/σ² − 1) for each, where it is positive.
+    With residuals e of variance σ² the latter is h (w/E(w)) (e²/σ² − 1) for each. It is below 0 for a patient with
+    an outcome that is closer to the fitted one than usual: over the steps of a typical patient it adds up to 0, as rule
+    NUMBERS counts what a typical outcome tells.
     """
     weights, kept = plan.weights, np.isin(plan.actions, plan.kept_actions)
     mean_weight = 1.0 - plan.rules.jitter / 2
-    residuals = _residuals(plan)
-    evidence = np.zeros(len(weights))
-    evidence[kept] = _evidence_in(residuals[:1, kept] ** 2, weights[kept], _relative_variance(plan))[0]
-    for residual in residuals[: 1 if plan.following is None else 2]:
+    left = residuals(plan)
+    evidence = np.zeros((2, len(weights)))
+    evidence[0, kept] = _evidence_in(left[:1, kept] ** 2, weights[kept], _relative_variance(plan))[0]
+    for residual in left[: 1 if plan.following is None else 2]:
         variance = float(weights[kept] @ residual[kept] ** 2 / max(weights[kept].sum(), _ROUNDING))
         if variance > _ROUNDING:
-            evidence += leverage * (weights / mean_weight) * np.maximum(residual**2 / variance - 1.0, 0.0)
+            evidence[1] += leverage * (weights / mean_weight) * (residual**2 / variance - 1.0)
     return np.where(kept, evidence, 0.0)
-
-
-def move_to_fitted(plan: StepPlan, rows: NDArray[np.bool_], share: Array) -> None:
-    """Leave a `share` (n,) of what the features do not explain of r and V, for some `rows` (n,), within their range."""
-    if rows.any():
-        of_reward, of_target = _residuals(plan)
-        left, outcomes = np.stack([of_reward, of_target - of_reward]), plan.rewards_and_values
-        low, high = outcomes.min(axis=1, keepdims=True), outcomes.max(axis=1, keepdims=True)
-        nearer = np.clip(outcomes - (1.0 - share) * left, low, high)
-        plan.rewards_and_values = np.where(rows, nearer, outcomes)
-        plan.forget("products")
 
 
 def _evidence_in(values: Array, weights: Array, spread: float) -> Array:
@@ -118,11 +110,15 @@ def image(plan: StepPlan, maps: Array) -> Array:
     return images
 
 
-def _residuals(plan: StepPlan) -> Array:
-    """What all features leave of r and of Y, (2, n)."""
+def residuals(plan: StepPlan) -> Array:
+    """What all features leave of r and of Y, (2, n); 0 where they leave rounding errors alone."""
     gram, moment, reward_moment, _ = plan.products.assembled(plan.kept_actions)
     inverse = whiten(gram).matrix
     theta = inverse @ (inverse.T @ np.column_stack([reward_moment, moment]))
     fitted = image(plan, theta.T @ plan.features.embeddings)
-    rewards, following = plan.rewards_and_values
-    return np.stack([rewards, rewards + following]) - fitted
+    rewards, following = plan.outcomes_sent
+    left = np.stack([rewards, rewards + following]) - fitted
+    counting = left[:, plan.rows_of(None)] if plan.left_out else left
+    size = np.maximum(counting.max(axis=1, initial=0.0), -counting.min(axis=1, initial=0.0))
+    left[size <= _NOTHING_LEFT] = 0.0
+    return left

@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.schur import whiten
+from fdtr.disclosure.limited_outcomes import LEAST_LEFT, OF_OUTCOME, most_moved, place
 from fdtr.disclosure.patient_evidence import image
-from fdtr.disclosure.rules import counted, outcomes_for
+from fdtr.disclosure.rules import STAND_OUT, counted, outcomes_for
 from fdtr.disclosure.weighted_step import StepPlan
 
 Array = NDArray[np.float64]
@@ -32,16 +33,9 @@ Array = NDArray[np.float64]
 STANDS_OUT = 0.25
 """A patient stands out whose outcome differs by this share of the largest difference within a block."""
 
-MOST_LIMITED = 0.1
-"""Share of a group's patients whose outcomes may be moved; if it had to be more, functions are taken out instead."""
-
-LEAST_LEFT = 0.1
-"""A limited outcome keeps this share of its difference, or more."""
-
 _LIMITING_STEPS = 20
 _MARGIN = 1.05  # of those who stand out in full: what features explain changes as outcomes are limited
-_OUTCOMES = (0, 1, 0, 1, 0)  # whether a measure looks at r or at V
-_COUNTS = len(_OUTCOMES)
+_COUNTS = len(OF_OUTCOME)
 _ROUNDING = 1e-9
 
 
@@ -54,7 +48,7 @@ def count_standing_out(plans: Sequence[StepPlan]) -> None:
     for plan in plans:
         for group in np.unique(plan.groups):
             rows = np.flatnonzero(plan.groups[plan.actions] == group)
-            times = np.unique(plan.rewards_and_values[0, rows], return_counts=True)[1]
+            times = np.unique(plan.outcomes_sent[0, rows], return_counts=True)[1]
             counts = [int(times.sum() - times.max(initial=0)), *_marked(plan, rows)]
             plan.outcomes[group] = min((count for count in counts if count), default=0)
     if plans and not plans[0].rules.alone:
@@ -107,7 +101,7 @@ def _limit(plan: StepPlan, rows: NDArray[np.intp], needed: int) -> int:
 
     If that would take more than is allowed, all outcomes stay as they are.
     """
-    before, largest, short = plan.rewards_and_values, np.zeros(_COUNTS), True
+    before, largest, short = plan.outcomes_sent, np.zeros(_COUNTS), True
     for _ in range(_LIMITING_STEPS):
         left = np.take(_left(plan), rows, axis=1)
         sizes = np.sort(np.abs(left), axis=1)
@@ -118,10 +112,10 @@ def _limit(plan: StepPlan, rows: NDArray[np.intp], needed: int) -> int:
         level = _level(sizes[few[0]], needed) if short else 0.0
         if not short or level < LEAST_LEFT * largest[few[0]]:
             break
-        _move(plan, _OUTCOMES[few[0]], rows, left[few[0]], level)
-    moved = int(np.sum((plan.rewards_and_values != before).any(axis=0)))
-    if short or moved > MOST_LIMITED * len(rows):
-        _set(plan, before)
+        _move(plan, OF_OUTCOME[few[0]], rows, left[few[0]], level)
+    moved = int(np.sum((plan.outcomes_sent != before).any(axis=0)))
+    if short or moved > most_moved(len(rows)):
+        plan.send_outcomes(before)
         return 0
     return moved
 
@@ -149,17 +143,11 @@ def _level(sizes: Array, needed: int) -> float:
 
 def _move(plan: StepPlan, outcome: int, rows: NDArray[np.intp], left: Array, level: float) -> None:
     """Move outcomes of `rows` so that no more than `level` is left of them; they stay within their range."""
-    outcomes = plan.rewards_and_values.copy()
+    outcomes = plan.outcomes_sent.copy()
     values = outcomes[outcome, rows]
     nearer = np.clip(values - left + np.clip(left, -level, level), values.min(), values.max())
     outcomes[outcome, rows] = np.where(np.abs(left) > level, nearer, values)
-    _set(plan, outcomes)
-
-
-def _set(plan: StepPlan, outcomes: Array) -> None:
-    """Let the sums be those of other outcomes, (2, n)."""
-    plan.rewards_and_values, plan.standing_out = outcomes, None
-    plan.forget("products")
+    place(plan, outcomes)
 
 
 def repair_outcomes(plan: StepPlan) -> None:
@@ -182,7 +170,7 @@ def _repair_outcomes(plan: StepPlan, count: int, block: int | None, where: str) 
 
 def _note_few(plan: StepPlan, count: int, rank: int, where: str) -> None:
     needed = outcomes_for(rank)
-    measured = f"{counted(count)} who stand out by an outcome{where}, for {rank} independent features"
+    measured = f"{counted(count)} who {STAND_OUT} an outcome{where}, for {rank} independent features"
     plan.note("NONZERO", measured, f"none or at least {needed}", needed / count)
 
 
@@ -217,7 +205,7 @@ def _too_few_over_steps(plans: Sequence[StepPlan], chosen: Sequence[int], measur
     if not told or count >= required:
         return False
     _, plan, block = max(reversed(told), key=_first)
-    measured = f"{counted(count)} stand out by their outcomes{plan.at(block)} at any of {len(told)} steps"
+    measured = f"{counted(count)} {STAND_OUT} their outcomes{plan.at(block)} at any of {len(told)} steps"
     plan.note("NONZERO", measured, f"none or at least {required}", required / count)
     return plan.take_out_last(block, "NONZERO") or plan.take_out_last(None, "NONZERO")
 
@@ -267,6 +255,8 @@ def standing_out(plan: StepPlan) -> NDArray[np.bool_]:
 
 def _mark(plan: StepPlan) -> NDArray[np.bool_]:
     left, members = np.abs(_left(plan)), plan.groups[plan.actions]
+    if plan.differences is None:
+        plan.differences = left
     marked = np.zeros(left.shape, bool)
     plan.in_full = np.zeros((_COUNTS, len(plan.outcomes)))
     for group in np.flatnonzero(np.bincount(members)):
@@ -280,7 +270,7 @@ def _mark(plan: StepPlan) -> NDArray[np.bool_]:
 
 def _left(plan: StepPlan) -> Array:
     """What is left of the outcomes of all rows by each measure, (5, n)."""
-    outcomes, members = plan.rewards_and_values, plan.groups[plan.actions]
+    outcomes, members = plan.outcomes_sent, plan.groups[plan.actions]
     usual = np.zeros(outcomes.shape)
     by_group = [np.flatnonzero(members == group) for group in np.flatnonzero(np.bincount(members))]
     for rows in by_group:

@@ -5,16 +5,23 @@ may be 1.4/√n_a, or `max_leverage` where enough rows point where it does, and 
 
 Over the steps of a patient, evidence adds up. Against the spread of S over random patients, one row of leverage h
 moves S by n_a h²/2 (squared, in standard deviations), or by more in a column of few values; outcomes tell of the row as
-well (`patient_evidence`). The sum over a patient's rows may be what rule NUMBERS allows to be told of a typical
-patient. Of rows among enough others alike n_a h²/2 counts 1/`min_cell` at most.
+well (`patient_evidence`). The sum over a patient's rows and outcomes may be what rule NUMBERS allows to be told of a
+typical patient. Of rows among enough others alike n_a h²/2 counts 1/`min_cell` at most.
+
+Weights are held first, and depend on no outcome, because S would show whose it is: rows may tell all but a tenth of
+what is allowed. Outcomes may tell the rest. They are moved nearer to what covariates explain, within the bounds of
+`limited_outcomes`. Where that does not suffice, the last function goes out of the block that tells most of these
+patients, and weights and outcomes begin anew.
 
 In a secure sum a row's leverage in its site's own sums is at least that in the total, and is held before counts are
 opened. Evidence is held afterwards: beside N patients of all sites in a block it is n_a/N of that in the site's own
-sums, and more where the site's columns vary more than the others' (`relative_spread`).
+sums, and more where the site's columns vary more than the others' (`relative_spread`). What outcomes tell is held
+before as well, as if the others were few and alike, because afterwards no function can be taken out.
 """
 
 from collections.abc import Sequence
-from math import sqrt
+from dataclasses import dataclass
+from math import inf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +30,8 @@ from fdtr.algebra.schur import as_own, leverage_map
 from fdtr.algebra.threads import for_chunks
 from fdtr.disclosure.blocks import directions_of
 from fdtr.disclosure.facts import measure_leverage
-from fdtr.disclosure.patient_evidence import column_evidence, move_to_fitted, outcome_evidence
+from fdtr.disclosure.limited_outcomes import move_to_fitted
+from fdtr.disclosure.patient_evidence import column_evidence, outcome_evidence
 from fdtr.disclosure.rules import counted, membership
 from fdtr.disclosure.weighted_step import StepPlan
 
@@ -40,11 +48,14 @@ MOST_SHRUNK_TOGETHER = 0.5
 """The same in a secure sum, where a function that few sites send is lost to all, and for evidence over all steps, for
 which most weights become smaller by little."""
 
-_BY_OUTCOMES = 0.25
-"""Outcomes are moved only as far as they tell more than this share of what a patient's rows and outcomes may tell."""
+_FOR_OUTCOMES = 0.1
+"""Rows may tell of a patient what NUMBERS allows less this share, which is left to the patient's outcomes."""
 
 _IN_PART = " in part, whose rows count less"
+_OF_OUTCOMES = "part of the outcomes of "
 _SHRINKING_STEPS = 60
+_MOVING_STEPS = 30
+_MUCH = 0.5  # outcomes are moved at the steps where they tell this share of what the patient's tell at most, or more
 _LEAST_WEIGHT = 1e-6  # a row that would count less than this share of its weight does not count at all
 _ROUNDING = 1e-9
 _MARGIN = 1e-3  # weights are made smaller by this more than needed: other rows' leverage grows a little
@@ -54,31 +65,136 @@ def repair_leverage(
     plans: Sequence[StepPlan],
     largest: float,
     most_shrunk: float = MOST_SHRUNK,
-) -> None:
+    *,
+    rows_later: bool = False,
+) -> float:
     """Let rows that are far out count less, at one step or over all; nobody's evidence exceeds `largest` then.
 
     If these are more than a share `most_shrunk` of the patients, functions are taken out instead; never if it is 1.
-    `shown` of a plan says how much of a row's evidence a secure sum shows.
+    `shown` of a plan says how much of a row's evidence a secure sum shows. With `rows_later` the evidence of rows over
+    all steps is not held to `largest`. Returns the most evidence of one patient where outcomes tell more than they may,
+    which happens only where no function may be taken out, and 0 otherwise.
     """
     for plan in plans:
         plan.weights[~np.isin(plan.actions, plan.kept_actions)] = 0.0
-    start = [plan.weights.copy() for plan in plans]
+    weights, outcomes = [plan.weights.copy() for plan in plans], [plan.outcomes_sent for plan in plans]
+    of_rows = inf if rows_later else (1.0 - _FOR_OUTCOMES) * largest
+    _hold_rows(plans, weights, of_rows, most_shrunk)
+    while (told := _hold_outcomes(plans, outcomes, largest)) and most_shrunk < 1:
+        _take_out_of(plans[told.number], told.block, weights[told.number])
+        _hold_rows(plans, weights, of_rows, most_shrunk)
+    for plan, drawn, limited in zip(plans, weights, outcomes, strict=True):
+        _record(plan, drawn, limited)
+        plan.largest_leverage = float(_leverage(plan)[0].max(initial=0.0)) if plan.blocks else 0.0
+    return told.most if told else 0.0
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The step and block that tell most of some patients, and the most evidence of one of these patients."""
+
+    number: int
+    block: int | None
+    most: float
+
+
+def _record(plan: StepPlan, weights: Array, outcomes: Array) -> None:
+    """Say whose rows count less than `weights`, and of whose outcomes less is sent than of `outcomes`."""
+    if plan.withheld:
+        return
+    moved = int(((plan.outcomes_sent != outcomes).any(axis=0) & plan.rows_of(None)).sum())
+    words = plan.repairs.pop("LEVERAGE", [])
+    if (plan.weights < weights * (1 - _ROUNDING)).any():
+        less = f"{counted(int(plan.lighter.sum()))}{_IN_PART}"
+        words = [*(what for what in words if not what.endswith(_IN_PART)), less]
+    if moved:
+        words = [*(what for what in words if not what.startswith(_OF_OUTCOMES)), f"{_OF_OUTCOMES}{counted(moved)}"]
+    if words:
+        plan.repairs["LEVERAGE"] = words  # of all passes together
+
+
+def _hold_rows(plans: Sequence[StepPlan], start: Sequence[Array], largest: float, most_shrunk: float) -> None:
+    """Hold the rule for rows at every step, and for their evidence over all steps; it depends on no outcome."""
     for _ in range(_SHRINKING_STEPS):
         for number, plan in enumerate(plans):
             _repair_step(plan, start[number], most_shrunk)
-        over = _shrink_over_steps(plans, start, largest, most_shrunk)
+        if largest == inf or not _shrink_over_steps(plans, start, largest, most_shrunk):
+            return
+    over = _told_by_rows(plans, largest)[1] > largest * (1 + _ROUNDING)
+    for plan in plans:  # weights that do not settle
+        plan.weights[over[: len(plan.weights)]] = 0.0
+        plan.forget("products", "schur", "shares")
+
+
+def _hold_outcomes(plans: Sequence[StepPlan], start: Sequence[Array], largest: float) -> _Told | None:
+    """Move outcomes until nobody's tell more than rows leave to them; where most is told if that does not suffice.
+
+    Outcomes begin anew from `start`.
+    """
+    if largest == inf:
+        return None
+    for plan, outcomes in zip(plans, start, strict=True):
+        if plan.outcomes_sent is not outcomes:
+            plan.send_outcomes(outcomes)
+    of_rows = _told_by_rows(plans, (1.0 - _FOR_OUTCOMES) * largest)[1]
+    most = np.maximum(largest - of_rows, _FOR_OUTCOMES * largest)
+    for passed in range(_MOVING_STEPS + 1):
+        by_kind: list[Array] = []
+        for_chunks(lambda plan: _of_outcomes(plan) * plan.shown_by_number, by_kind.append, plans)  # steps side by side
+        by_step = [part.sum(axis=0) for part in by_kind]
+        totals = np.maximum(_added(by_step), 0.0)
+        over = totals > most * (1 + _ROUNDING)
         if not over.any():
+            return None
+        worst = float((totals + of_rows)[over].max())
+        if passed == _MOVING_STEPS:
             break
-    else:  # weights that do not settle
-        for plan in plans:
-            plan.weights[over[: len(plan.weights)]] = 0.0
-            plan.forget("products", "schur", "shares")
-    for plan, before in zip(plans, start, strict=True):
-        if (plan.weights < before * (1 - _ROUNDING)).any() and not plan.withheld:
-            less = (plan.weights < plan.drawn * (1 - _ROUNDING)) & plan.rows_of(None)
-            others = [what for what in plan.repairs.get("LEVERAGE", []) if not what.endswith(_IN_PART)]
-            plan.repairs["LEVERAGE"] = [*others, f"{counted(int(less.sum()))}{_IN_PART}"]  # of all passes together
-        plan.largest_leverage = float(_leverage(plan)[0].max(initial=0.0)) if plan.blocks else 0.0
+        share = np.sqrt(most / np.where(over, totals, most)) * (1 - _MARGIN)
+        much = np.where(over, _MUCH * np.maximum(_largest(by_step), _ROUNDING), inf)
+        moved = False
+        for plan, part in zip(plans, by_step, strict=True):
+            n = len(part)
+            if (part >= much[:n]).any():
+                _note_evidence(plan, worst, largest)
+                moved |= move_to_fitted(plan, np.where(part >= much[:n], part, 0.0), share[:n])
+        if not moved:
+            break
+    of_functions = [np.maximum(part[1], 0.0) for part in by_kind]  # σ̂² tells the same with fewer functions
+    some = any(part[over[: len(part)]].any() for part in of_functions)
+    return _tells_most(plans, of_functions if some else by_step, over, worst)
+
+
+def _tells_most(plans: Sequence[StepPlan], by_step: Sequence[Array], over: NDArray[np.bool_], worst: float) -> _Told:
+    """The block that tells most of the patients `over`, by what each step tells; the first one of two."""
+    sums = {
+        (number, block): float(part[plan.rows_of(block) & over[: len(part)]].sum())
+        for number, (plan, part) in enumerate(zip(plans, by_step, strict=True))
+        for block in plan.blocks
+    }
+    return _Told(*max(sums, key=lambda place: sums[place]), worst)
+
+
+def _added(by_step: Sequence[Array]) -> Array:
+    """The sum over the steps of each patient, (n,)."""
+    totals = np.zeros(max(map(len, by_step), default=0))
+    for part in by_step:
+        totals[: len(part)] += part
+    return totals
+
+
+def _largest(by_step: Sequence[Array]) -> Array:
+    """The largest over the steps of each patient, (n,)."""
+    largest = np.zeros(max(map(len, by_step), default=0))
+    for part in by_step:
+        largest[: len(part)] = np.maximum(largest[: len(part)], part)
+    return largest
+
+
+def _told_by_rows(plans: Sequence[StepPlan], largest: float) -> tuple[list[Array], Array]:
+    """What rows tell at every step, and over all steps, (n,)."""
+    by_step: list[Array] = []
+    for_chunks(lambda plan: _of_rows(plan, largest) * plan.shown, by_step.append, plans)  # steps side by side
+    return by_step, _added(by_step)
 
 
 def _repair_step(plan: StepPlan, start: Array, most_shrunk: float) -> None:
@@ -113,8 +229,9 @@ def _take_out_of(plan: StepPlan, block: int | None, start: Array) -> None:
     """Take the last function out of a block, or out of the step; weights begin anew where its sums are told apart."""
     rows = plan.rows_of(None if plan.design.partly else block)
     if not plan.take_out_last(block, "LEVERAGE"):
-        plan.take_out_last(None, "LEVERAGE")
         rows = plan.rows_of(None)
+        if not plan.take_out_last(None, "LEVERAGE"):
+            plan.withhold("LEVERAGE")
     plan.leave_out_emptied()
     plan.weights[rows] = start[rows]
     for weights in (plan.weights, start):
@@ -127,49 +244,31 @@ def _shrink_over_steps(
     start: Sequence[Array],
     largest: float,
     most_shrunk: float,
-) -> NDArray[np.bool_]:
-    """One pass over the patients whose evidence over all steps exceeds `largest`; returns who they were, (n,)."""
-    by_step: list[Array] = []
-    for_chunks(lambda plan: _evidence(plan, largest) * plan.shown, by_step.append, plans)  # steps side by side
-    by_kind = np.zeros((2, max((len(plan.weights) for plan in plans), default=0)))
-    shrunk = np.zeros(by_kind.shape[1], bool)
-    for plan, part, before in zip(plans, by_step, start, strict=True):
-        by_kind[:, : part.shape[1]] += part
-        shrunk[: part.shape[1]] |= plan.weights < before * (1 - _ROUNDING)
-    totals: Array = by_kind.sum(axis=0)
+) -> bool:
+    """One pass over the patients whose rows tell more than `largest` over all steps; whether there were any."""
+    by_step, totals = _told_by_rows(plans, largest)
     over = totals > largest * (1 + _ROUNDING)
-    if np.sum(over | shrunk) > max(1, int(max(most_shrunk, MOST_SHRUNK_TOGETHER) * len(totals))) and over.any():
-        sums = {
-            (number, block): float(part[:, plan.rows_of(block) & over[: part.shape[1]]].sum())
-            for number, (plan, part) in enumerate(zip(plans, by_step, strict=True))
-            for block in plan.blocks
-        }
-        number, block = max(sums, key=lambda place: sums[place])
-        _note_evidence(plans[number], float(totals.max()), largest)
-        _take_out_of(plans[number], block, start[number])
-        return over
+    if not over.any():
+        return False
+    shrunk = np.zeros(len(totals), bool)
+    for plan, before in zip(plans, start, strict=True):
+        shrunk[: len(before)] |= plan.weights < before * (1 - _ROUNDING)
+    worst = float(totals.max())
+    if np.sum(over | shrunk) > max(1, int(max(most_shrunk, MOST_SHRUNK_TOGETHER) * len(totals))):
+        told = _tells_most(plans, by_step, over, worst)
+        _note_evidence(plans[told.number], worst, largest)
+        _take_out_of(plans[told.number], told.block, start[told.number])
+        return True
     for plan, part, before in zip(plans, by_step, start, strict=True):
-        n = part.shape[1]
-        rows = over[:n] & (part.sum(axis=0) > 0)
-        if rows.any():
-            _note_evidence(plan, float(totals.max()), largest)
-            _tell_less(plan, rows, by_kind[:, :n], largest)
+        light = over[: len(part)] & (part > 0)
+        if light.any():
+            _note_evidence(plan, worst, largest)
+            scale = np.sqrt(largest / totals[: len(part)][light]) * (1 - _MARGIN)
+            h = np.minimum(_leverage(plan)[0][light], 1 - 1e-12)
+            plan.weights[light] *= scale * (1 - h) / (1 - scale * h)
             plan.weights[plan.weights < _LEAST_WEIGHT * before] = 0.0
             plan.forget("products", "schur", "shares")
-    return over
-
-
-def _tell_less(plan: StepPlan, rows: NDArray[np.bool_], by_kind: Array, largest: float) -> None:
-    """Move outcomes of `rows` nearer, and make their weights smaller; `by_kind` (2, n) is what all steps tell."""
-    of_rows, of_outcomes = by_kind
-    most = np.maximum(largest - of_rows, _BY_OUTCOMES * largest)
-    move = rows & (of_outcomes > most)
-    move_to_fitted(plan, move, np.sqrt(most / np.where(move, of_outcomes, most)) * (1 - _MARGIN))
-    of_both = of_rows + np.minimum(of_outcomes, _BY_OUTCOMES * largest)
-    light = rows & (of_both > largest)
-    scale = np.sqrt(largest / of_both[light]) * (1 - _MARGIN)
-    h = np.minimum(_leverage(plan)[0][light], 1 - 1e-12)
-    plan.weights[light] *= scale * (1 - h) / (1 - scale * h)
+    return True
 
 
 def _note_evidence(plan: StepPlan, worst: float, largest: float) -> None:
@@ -177,20 +276,17 @@ def _note_evidence(plan: StepPlan, worst: float, largest: float) -> None:
     plan.note("LEVERAGE", measured, f"at most {membership(largest):.2f}", sqrt(worst / largest))
 
 
-def _evidence(plan: StepPlan, largest: float) -> Array:
-    """What every row tells, and what its outcomes do, (2, n): the former is at least n_a h²/2.
-
-    Of rows among others alike n_a h²/2 is at most 1/`min_cell`, where it matters.
-    """
+def _of_rows(plan: StepPlan, largest: float) -> Array:
+    """What every row tells, (n,): at least n_a h²/2, but at most 1/`min_cell`, where it matters, among others alike."""
     if not plan.blocks:
-        return np.zeros((2, len(plan.weights)))
-    if "evidence" not in plan.remembered:
-        plan.remembered["evidence"] = _compute_evidence(plan, largest)
-    known: Array = plan.remembered["evidence"]
+        return np.zeros(len(plan.weights))
+    if ("told by rows", largest) not in plan.remembered:
+        plan.remembered["told by rows", largest] = _compute_of_rows(plan, largest)
+    known: Array = plan.remembered["told by rows", largest]
     return known
 
 
-def _compute_evidence(plan: StepPlan, largest: float) -> Array:
+def _compute_of_rows(plan: StepPlan, largest: float) -> Array:
     leverage, roots = _leverage(plan)
     evidence = np.zeros(len(leverage))
     for block in plan.blocks:
@@ -199,7 +295,17 @@ def _compute_evidence(plan: StepPlan, largest: float) -> Array:
         much = np.flatnonzero(rows & (evidence > max(largest / plan.horizon, 1 / plan.rules.min_cell) / 2))
         hidden = _hidden_by_others(plan, much, rows, leverage, roots)
         evidence[much[hidden]] = np.minimum(evidence[much[hidden]], 1 / plan.rules.min_cell)
-    return np.stack([np.maximum(evidence, column_evidence(plan)), outcome_evidence(plan, leverage)])
+    return np.maximum(evidence, column_evidence(plan))
+
+
+def _of_outcomes(plan: StepPlan) -> Array:
+    """What the outcomes of every row tell, (2, n): in σ̂², and in s_r and s."""
+    if not plan.blocks:
+        return np.zeros((2, len(plan.weights)))
+    if "told by outcomes" not in plan.remembered:
+        plan.remembered["told by outcomes"] = outcome_evidence(plan, _leverage(plan)[0])
+    known: Array = plan.remembered["told by outcomes"]
+    return known
 
 
 def _shrink(plan: StepPlan, start: Array, most_shrunk: float) -> list[int | None]:

@@ -33,13 +33,18 @@ ACTION_MARGIN = 10
 """Patients at an action must exceed the length of ψ by this: with fewer, the sums could be solved for its rows."""
 
 
+STAND_OUT = "stand out by"
+"""Words by which NONZERO names patients with an unusual outcome."""
+
+
 @dataclass(frozen=True)
 class Rules:
     """Thresholds from the study's [disclosure], and the kind of `payload` that leaves the site.
 
     `norm_bound` is the largest ‖φ‖ allowed, None if the study states none; `max_patients` may be None; `noised`
     requires the noise of differential privacy. Weights of rows lie in [1 − `jitter`, 1]. `max_membership` is the
-    largest AUC of rule NUMBERS. `alone` says that the hub reads this site's sums, so that it sees what is left out.
+    largest AUC of rule NUMBERS. `alone` says that the hub reads this site's sums, so that it sees what is left out;
+    otherwise `fewest_left` sites, of those that a secure sum asks for, are left when some subtract their parts.
     """
 
     payload: Payload
@@ -55,6 +60,7 @@ class Rules:
     jitter: float = 0.0
     max_membership: float = 1.0
     alone: bool = True
+    fewest_left: int = 2
 
     @property
     def weighted(self) -> bool:

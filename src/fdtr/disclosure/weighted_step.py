@@ -1,9 +1,9 @@
 """One step of a weighted message: what its blocks show, and what the rules take out of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,21 +20,9 @@ from fdtr.disclosure.facts import (
     count_pairs,
     count_references,
     label_of,
-    measure_bounds,
     measure_outcomes,
-    why_absorbed,
 )
-from fdtr.disclosure.rules import (
-    PATIENTS_PER_DIRECTION,
-    Rules,
-    Verdict,
-    counted,
-    grouped,
-    judge_bounds,
-    judge_collinear,
-    numbers_told,
-    patients_for,
-)
+from fdtr.disclosure.rules import Rules, Verdict, counted, numbers_told, patients_for
 from fdtr.errors import RuleCode
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import WeightedProducts, accumulate_weighted
@@ -46,6 +34,7 @@ Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 WHOLE_STEP = "the whole step"
+_ROUNDING = 1e-9
 
 
 @dataclass(eq=False)
@@ -56,10 +45,12 @@ class StepPlan:
     `actions` and `weights` are those of the rows, (n,), `drawn` the weights before any was made smaller; `gram` is ΦᵀΦ
     of the exact sums. `absorbed` units and the rows of actions in `left_out` are taken out. `outcomes` (G,) counts the
     patients whose reward is not their group's most common one, or fewer who stand out; `standing_out` (5, n) are these,
-    `in_full` (5, G) how many do so in full (`rare_outcomes`). `broken` says how a rule was broken, `repairs` what it
-    took out, and `withheld_by` which one took out the rest of the step. Sums leave times `scale`; `shown`, of each row
-    (n,), is the share of its evidence in the site's own sums that a secure sum shows. `remembered` is what was computed
-    for the present rows, weights and functions.
+    `in_full` (5, G) how many do so in full (`rare_outcomes`), and `differences` (5, n) by how much outcomes as measured
+    differ (`limited_outcomes`). `broken` says how a rule was broken, `repairs` what it took out, and `withheld_by`
+    which one took out the rest of the step. Sums leave times `scale`; `shown`, of each row (n,), is the share of its
+    evidence in the site's own sums that a secure sum shows; `shown_by_number`, by which outcomes are judged, what it
+    would be if all sites varied alike. `remembered` is what was computed for the present rows, weights, functions and
+    outcomes.
     """
 
     number: int
@@ -80,8 +71,10 @@ class StepPlan:
     gram: Array
     scale: float = 1.0
     shown: Array | float = 1.0
+    shown_by_number: Array | float = 1.0
     absorbed: list[Unit] = field(default_factory=list)
     standing_out: NDArray[np.bool_] | None = None
+    differences: Array | None = None
     in_full: Array = field(default_factory=lambda: np.zeros((0, 0)))
     left_out: set[int] = field(default_factory=set)
     withheld_by: RuleCode | None = None
@@ -156,12 +149,34 @@ class StepPlan:
     @cached_property
     def products(self) -> WeightedProducts:
         """Sums of products of the weighted rows, by action."""
-        return accumulate_weighted(self.step, self.features, self.rewards_and_values, self.weights)
+        return accumulate_weighted(self.step, self.features, self.outcomes_sent, self.weights)
 
     @cached_property
-    def rewards_and_values(self) -> Array:
+    def measured(self) -> Array:
         """The rewards, and V of the next step or the worth of an end, (2, n)."""
         return measure_outcomes(self.step, self.features, self.following)
+
+    @cached_property
+    def outcomes_sent(self) -> Array:
+        """The outcomes (2, n) that sums are made of: as `measured`, but of patients whose outcomes are limited."""
+        return self.measured
+
+    def send_outcomes(self, outcomes: Array) -> None:
+        """Let the sums be those of other outcomes, (2, n); what S tells stays as it is."""
+        self.outcomes_sent, self.standing_out = outcomes, None
+        self.__dict__.pop("products", None)
+        self.remembered.pop("told by outcomes", None)
+
+    @property
+    def limited(self) -> NDArray[np.bool_]:
+        """Patients (n,) whose rows count, and of whose outcomes a part is left out."""
+        changed: NDArray[np.bool_] = (self.outcomes_sent != self.measured).any(axis=0)
+        return changed & self.rows_of(None)
+
+    @property
+    def lighter(self) -> NDArray[np.bool_]:
+        """Patients (n,) whose rows count, but less than their weights were drawn."""
+        return (self.weights < self.drawn * (1 - _ROUNDING)) & self.rows_of(None)
 
     @cached_property
     def schur(self) -> tuple[Array, Array]:
@@ -260,11 +275,11 @@ class StepPlan:
             if emptied and block is not None:
                 self.leave_out(block, self._took_out_last)
             elif emptied:
-                self._withhold(self._took_out_last)
+                self.withhold(self._took_out_last)
         if self.rules.alone and not self.withheld and self.n < self.rules.min_patients:
             if self.n or not self.repairs:
                 self._note_patients(f"{counted(self.n)} {'is' if self.n == 1 else 'are'} left", self.n)
-            self._withhold("N" if self.n or not self.repairs else self._took_out_last)
+            self.withhold("N" if self.n or not self.repairs else self._took_out_last)
 
     @property
     def _took_out_last(self) -> RuleCode:
@@ -274,7 +289,7 @@ class StepPlan:
         """Withhold a step of too few patients."""
         if self.step.n < least:
             self.note("N", counted(self.step.n), f"at least {least}", least / max(self.step.n, 1))
-            self._withhold("N")
+            self.withhold("N")
 
     def leave_out_rare_actions(self) -> None:
         """Leave out the rows of actions with few patients.
@@ -356,7 +371,8 @@ class StepPlan:
         for name in names:
             self.__dict__.pop(name, None)
 
-    def _withhold(self, rule: RuleCode) -> None:
+    def withhold(self, rule: RuleCode) -> None:
+        """Take out what is left of the step."""
         self.withheld_by = rule
         self.forget("shares", "schur")
         self._record(rule, WHOLE_STEP)
@@ -372,11 +388,11 @@ class StepPlan:
             if step == self.number and action in self.kept_actions:
                 self.leave_out(action, "SITES")
         if self.number in common.steps and not self.withheld:
-            self._withhold("SITES")
+            self.withhold("SITES")
         self.repairs = own
         self.forget("products")
 
-    # What is sent, and the verdicts.
+    # What is sent, and what is noted.
 
     def summarize(self) -> Sums:
         """The sums that are left; n is the true number of patients in them."""
@@ -386,38 +402,6 @@ class StepPlan:
         absorbed = directions_of(self.absorbed, d0) if self.absorbed else None
         sums = summarize_step(*self.products.assembled(self.kept_actions), self.n, d0, absorbed)
         return sums.times(self.scale)  # and not the weights: σ̂² has a floor
-
-    def verdicts(self) -> list[Verdict]:
-        """Every rule at this step: as it was broken, with what was done, or that it holds."""
-        alone = self.rules.alone  # a secure sum judges cells on the total of all sites
-        cells: list[RuleCode] = ["CELL", "NONZERO", "REF", "PAIR"]
-        held: dict[RuleCode, tuple[str, str]] = {
-            "N": (counted(self.step.n), f"at least {self.rules.min_patients if alone else self.rules.min_action}"),
-            **dict.fromkeys(cells if alone else [], ("no small cell", self._at_least_cell)),
-            "ACTION": ("enough patients for what is shared", f"{PATIENTS_PER_DIRECTION} for each independent feature"),
-            "LEVERAGE": (f"at most {self.largest_leverage:.2f}", f"at most {self.rules.max_leverage:g}"),
-        }
-        verdicts = [
-            self._repaired(rule) if rule in self.broken else Verdict(rule, self.number, True, *words)
-            for rule, words in held.items()
-        ]
-        verdicts += [self._repaired(rule) for rule in self.broken if rule not in held]
-        if self.withheld_by and self.withheld_by not in {"SITES", *self.broken}:  # NUMBERS, judged over all steps
-            words = "what it takes out leaves nothing of the step", "something that is left"
-            verdicts.append(Verdict(self.withheld_by, self.number, False, *words, "withhold"))
-        bounds = measure_bounds(self.step, self.features, self.rewards_and_values)
-        left = self.horizon - self.number
-        return [
-            *verdicts,
-            judge_bounds(self.number, bounds, self.step.n, self.rules, left),
-            judge_collinear(self.number, why_absorbed(self.gram, self.features)),
-        ]
-
-    def _repaired(self, rule: RuleCode) -> Verdict:
-        done = self.repairs.get(rule, [])
-        otherwise: Literal["withhold", "repair"] = "withhold" if WHOLE_STEP in done else "repair"
-        advice = f"Taken out of the sums: {', '.join(grouped(done))}." if done and not self.withheld else ""
-        return replace(self.broken[rule], otherwise=otherwise, advice=advice)
 
     def note(self, rule: RuleCode, measured: str, required: str, excess: float) -> None:
         """Remember how a rule was broken, where it was missed by most."""
@@ -434,14 +418,15 @@ class StepPlan:
             self.note("ACTION", measured, f"at least {patients_for(rank)}", patients_for(rank) / max(n, 1))
 
     def _note_cell(self, rule: RuleCode, count: int, where: str) -> None:
-        self.note(rule, f"{counted(count)} {where}", self._at_least_cell, self.rules.min_cell / count)
+        self.note(rule, f"{counted(count)} {where}", self.at_least_cell, self.rules.min_cell / count)
 
     def at(self, block: int | None) -> str:
         """Where a block is, in words; empty for the whole step."""
         return "" if block is None else f" at action {self.features.levels[block]:g}"
 
     @property
-    def _at_least_cell(self) -> str:
+    def at_least_cell(self) -> str:
+        """What rules on cells ask for, in words."""
         return f"none or at least {self.rules.min_cell}"
 
     @property

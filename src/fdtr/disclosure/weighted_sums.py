@@ -12,17 +12,22 @@ and r independent directions, by p = r(r+5)/2 + 2 numbers that the block tells: 
     LEVERAGE one row's leverage is at most 1.4/√n_a and `max_leverage`, and over the steps of a patient Σ n_a h²/2 is at
              most what NUMBERS allows: against finding a patient who is far out
 
-A broken rule is repaired in this order: take a function of a shared covariate out of a block, as if its effect were
-the site's own; leave out the rows of a block; let the rows of a few patients who are far out count less; withhold the
-step. The last function of the study goes first; of those in small pairs, the one that is in most, so that their order
-depends on counts. What was repaired
-shows in the message as zeros, which mean "none, or too few". In a secure sum nobody reads a site's sums, and all rules
-but ACTION for rare actions and LEVERAGE are judged on the total (`common_repairs`).
+Broken rules are repaired in this order, where functions are taken out of a block as if their effects were the site's
+own, the rows of a block without any are left out, and a step of which nothing is left is withheld:
+
+1. actions with few patients, and cells: functions, or rows;
+2. ACTION: functions;
+3. NONZERO of outcomes: few that are far from all others are limited (`limited_outcomes`), else functions;
+4. NUMBERS: functions;
+5. LEVERAGE: rows count less, outcomes are limited within the same bounds, and if that does not suffice, functions.
+
+The last function of the study goes first; of those in small pairs, the one that is in most, so that their order depends
+on counts. What was repaired shows in the message as zeros, which mean "none, or too few". In a secure sum nobody reads
+a site's sums, and all rules but ACTION for rare actions and LEVERAGE are judged on the total (`common_repairs`).
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,9 +46,10 @@ from fdtr.disclosure.rare_outcomes import (
     repair_outcomes,
     standing_out,
 )
-from fdtr.disclosure.relative_spread import spread_of, vary_as_others
+from fdtr.disclosure.relative_spread import all_count_less, count_less, share_among_alike, spread_of, vary_as_others
 from fdtr.disclosure.rule_leverage import MOST_SHRUNK_TOGETHER, repair_leverage
 from fdtr.disclosure.rules import Rules, Shortfall, Verdict, grouped, largest_share, membership
+from fdtr.disclosure.step_verdicts import judge_step
 from fdtr.disclosure.weighted_step import WHOLE_STEP, StepPlan
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import accumulate_weighted
@@ -57,6 +63,12 @@ Counts = NDArray[np.int64]
 _ROUNDING = 1e-9
 LEAST_VARIANCE = 1e-4
 """In a secure sum a site tells of a column only if the column's variance is this share of its squared range."""
+
+BEFORE_COUNTS = 0.9
+"""Before counts outcomes may tell this share of what they may later: other sites and smaller weights change it."""
+
+MORE_BY_OUTCOMES = 0.02
+"""After counts a site refuses its part only where the AUC by an outcome exceeds `max_membership` by more than this."""
 
 
 def weigh(
@@ -78,7 +90,7 @@ def weigh(
         steps: list[Sums] = []
         by_step: list[list[Verdict]] = []
         for_chunks(StepPlan.summarize, steps.append, plans)
-        for_chunks(StepPlan.verdicts, by_step.append, plans)
+        for_chunks(judge_step, by_step.append, plans)
         counting = not rules.alone and common is None
     return WeightedSums(
         sums=stack_steps(steps),
@@ -106,6 +118,8 @@ def _kept(plans: Sequence[StepPlan], steps: Sequence[Sums], common: CommonRepair
         possible_rank=tuple(possible_rank),
         efficiency=tuple(efficiency),
         taken_out=tuple(_taken_out(plans, common)),
+        limited=tuple(int(plan.limited.sum()) for plan in plans),
+        lighter=tuple(int(plan.lighter.sum()) for plan in plans),
     )
 
 
@@ -204,24 +218,57 @@ def _repair_with_others(plans: Sequence[StepPlan], rules: Rules, common: CommonR
     """Repair a site's part of a secure sum: rare actions and far-out patients at the site, the rest as all sites do.
 
     A row's leverage in the site's own sums is at least that in the total. Once all have agreed on what is taken out,
-    the site makes only weights smaller: the others rely on its counts.
+    the site makes only weights smaller and moves outcomes within their bounds: the others rely on its counts. So
+    what outcomes tell is judged before as well, as if as few others as there may be were like this site.
     """
     for plan in plans:
         plan.require_patients(rules.min_action)
         plan.leave_out_rare_actions()
     limit_outcomes(plans)
-    repair_leverage(plans, inf, MOST_SHRUNK_TOGETHER)
+    layout, largest = CountLayout(plans[0].features, rules, len(plans)), largest_share(rules.max_membership)
+    for plan in plans:
+        plan.shown = plan.shown_by_number = share_among_alike(plan, layout.most_patients)
+    repair_leverage(plans, BEFORE_COUNTS * largest, MOST_SHRUNK_TOGETHER, rows_later=True)
+    if any(plan.limited.any() for plan in plans):
+        count_standing_out(plans)
     for plan in plans:
         _take_out_constant(plan)
         plan.leave_out_emptied()
     if common is None:
         return []
-    own = _count(plans, CountLayout(plans[0].features, rules, len(plans)))
+    own = _count(plans, layout)
     for plan in plans:
         plan.apply(common)
     varied = vary_as_others(plans, own, common)
-    repair_leverage(plans, largest_share(rules.max_membership), most_shrunk=1.0)
-    return [*judge_totals(plans[0].features, common), *varied]
+    told = repair_leverage(plans, largest, most_shrunk=1.0)
+    scales = [plan.scale for plan in plans]
+    while _tells_too_much(told, rules) and count_less(plans):
+        told = repair_leverage(plans, largest, most_shrunk=1.0)
+    varied += [all_count_less(plan) for plan, before in zip(plans, scales, strict=True) if plan.scale < before]
+    return [*judge_totals(plans[0].features, common), *varied, *_judge_part(told, rules)]
+
+
+def _tells_too_much(told: float, rules: Rules) -> bool:
+    return membership(told) > rules.max_membership + MORE_BY_OUTCOMES
+
+
+def _judge_part(told: float, rules: Rules) -> list[Verdict]:
+    """Refuse a part of a secure sum that would show somebody by an outcome; `told` is the most evidence."""
+    if not _tells_too_much(told, rules):
+        return []
+    measured = (
+        "this site's part of the secure sum would show patients with a rare outcome, with an AUC of up to "
+        f"{membership(told):.2f}"
+    )
+    advice = (
+        "The others rely on the counts of this round, so nothing more can be taken out. The next round can go on "
+        "without this site, or it may receive only."
+    )
+    required, excess = (
+        f"at most {rules.max_membership + MORE_BY_OUTCOMES:.2f}",
+        told / largest_share(rules.max_membership),
+    )
+    return [Verdict("LEVERAGE", None, False, measured, required, "refuse", advice, excess)]
 
 
 def _take_out_constant(plan: StepPlan) -> None:

@@ -60,13 +60,13 @@ MEANINGS = {
         "s",
         "How the shared covariates relate to what follows",
         _WITH_OUTCOME,
-        "It does not tell any one patient's outcome{solved}.",
+        "It does not tell any one patient's outcome{solved}.{limited}",
     ),
     "schur_reward": Meaning(
         "s_r",
         "How the shared covariates relate to the reward",
         _WITH_REWARD,
-        "It does not tell any one patient's reward{solved}.",
+        "It does not tell any one patient's reward{solved}.{limited}",
     ),
     "information": Meaning(
         "W",
@@ -311,7 +311,14 @@ def _meanings(opened: OpenedFile) -> dict[str, Meaning]:
         )
     if rules is not None and not rules.weighted and not rules.noised:
         solved = ", but outcomes of 0 or 1 of few patients can be solved for by somebody who knows their covariates"
-    words = {"rounded": rounded, "cells": cells, "solved": solved}
+    limited = (
+        " Outcomes of a few patients that were far from all others were moved nearer to them before they were added up."
+    )
+    if rules is None:
+        limited = f" Unless the study asks for exact sums:{limited.replace('Outcomes', 'outcomes')}"
+    elif not rules.by_block:
+        limited = ""
+    words = {"rounded": rounded, "cells": cells, "solved": solved, "limited": limited}
     return {name: Meaning(*(part.format(**words) for part in meaning)) for name, meaning in MEANINGS.items()}
 
 

@@ -86,7 +86,12 @@ class SiteCheck:
 
     @property
     def sends_all(self) -> bool:
-        """Whether nothing is taken out that the sums could tell."""
+        """Whether the site may send all that its sums could tell: nothing is taken out, limited or made lighter."""
+        return self.sends_all_directions and self.kept.whole
+
+    @property
+    def sends_all_directions(self) -> bool:
+        """Whether all directions are left, although outcomes may be limited, and rows count less."""
         return bool(self.steps_sent) and self.share_sent == 1.0
 
     @property
@@ -117,7 +122,7 @@ class SiteCheck:
     def __repr__(self) -> str:
         refusing = sorted({verdict.rule for verdict in self.verdicts if verdict.refuses})
         whole = self.sends_all
-        part = f"{self.share_sent:.0%} of what its sums could tell" if self.steps_sent else "nothing"
+        part = f"{self.share_sent:.0%} of the directions of its sums" if self.steps_sent else "nothing"
         outcome = f"may release {'its sums' if whole else part}"
         outcome = f"refused by {', '.join(refusing)}" if refusing else outcome
         return f"<SiteCheck of {self.site!r}: {self.n_patients:,} patients, {self.n_rows:,} rows, {outcome}>"

@@ -290,6 +290,7 @@ class Study(Section):
             jitter=section.jitter,
             max_membership=section.max_membership,
             alone=not section.secure_sum,
+            fewest_left=max(self.required_sites - 1 - section.colluding, FEWEST_HONEST - 1),
         )
 
     @property
