@@ -16,12 +16,12 @@ the propensities or Q are. A target that advises some patients only has to advis
 
 import math
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.comparisons import Evidence
 from fdtr.evaluation.importance import effective_sample_size
 from fdtr.evaluation.intervals import LEVEL, Range, Statistic, influence_interval
 from fdtr.evaluation.richer_q import CRITICAL
@@ -35,14 +35,6 @@ _USUAL_IS_BETTER = (
 )
 
 _Estimator = Literal["wdr", "fqe", "richer"]
-
-
-class Evidence(StrEnum):
-    """How far a number can be believed."""
-
-    VERIFIED = "verified"
-    MODEL = "model-based"
-    NONE = "not estimable"
 
 
 @dataclass(frozen=True)
