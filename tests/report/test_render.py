@@ -17,6 +17,7 @@ from jinja2 import UndefinedError, nodes
 from markupsafe import Markup, escape
 
 import fdtr
+from fdtr.comparisons import Evidence
 from fdtr.errors import UnreadableFile
 from fdtr.pipeline.results import report_again
 from fdtr.report import charts
@@ -124,10 +125,10 @@ def test_the_first_screen_has_a_row_for_each_site_and_the_mean(found, html):
     part = by_pair["north", PART, "Clinicians"]
     assert f"acts in {part.advised_share:.0%} of decisions" in told(rows[1][3])
     means = {(m.method, m.over): m for m in found.means}
-    for method, cell in ((PART, rows[2][3]), ("FDTR", rows[2][4])):
-        mean = means[method, "Clinicians"]
-        assert told(cell).startswith(f"{number_of(mean.plain, True)} {mean.verdict}")
-    assert told(rows[2][3]).endswith("of decisions, 1 of 2 sites")
+    full = means["FDTR", "Clinicians"]
+    assert told(rows[2][4]).startswith(f"{number_of(full.plain, True)} {full.verdict}")
+    assert told(rows[2][3]) == "– at north alone, which is no mean"
+    assert told(rows[2][1]).endswith(f"{number_of(means['Clinicians', ''].plain, False).split('(')[1].rstrip(')')}")
 
 
 def test_three_sentences_say_what_it_means(found, html):
@@ -145,8 +146,9 @@ def test_gains_come_first_and_every_number_has_its_verdict(found, html):
         means = [mean for mean in found.means if bool(mean.over) == gains]
         assert len(shown) == len(means)
         for row, mean in zip(shown, means, strict=True):
-            names = (mean.method, *([mean.over] if gains else []))
-            assert row[: len(names) + 2] == (*names, mean.verdict, number_of(mean.plain, gains))
+            name = f"{mean.method} over {mean.over}" if gains else mean.label
+            where = f" {len(mean.sites)} of 2 sites" if gains else ""
+            assert row[:3] == (name, f"{mean.verdict}{where}", number_of(mean.plain, gains))
     shown = [tuple(map(told, row)) for row in cells(html, GAINS_BY_SITE) if len(row) > 1]
     gains = [one for one in found.assessments if one.over]
     assert [row[:4] for row in shown] == [
@@ -217,8 +219,8 @@ def test_a_site_has_a_page_of_its_own(found):
     assert page.words["h2"] == ["What was found", "Gains and values", "How far to trust this", "About this page"]
     rows = cells(html, FOUND)
     assert [told(row[0]) for row in rows] == [f"{ATTACK_SHOWN} 130 patients"]
-    assert told(rows[0][3]) == "not estimable too few were treated this way"
-    assert "Nothing is verified: too few patients were treated as FDTR advises" in plain(html)
+    assert told(rows[0][3]) == "not estimable nobody could be advised"
+    assert "No part of FDTR&#39;s policy is verified: nobody could be advised." in plain(html)
     assert "<script>alert" not in html
     assert "Keep this page at the site" in html
     assert f"40 clusters at {ATTACK_SHOWN}" in html
@@ -242,8 +244,9 @@ def test_effects_that_stand_out_are_named(found, html):
 def test_values_are_shown_in_raw_units_too(found, html):
     for caption, over in ((VALUES, ""), (GAINS, "Clinicians")):
         mean = next(m for m in found.means if (m.method, m.over) == ("FDTR", over))
-        row = next(row for row in cells(html, caption) if row[0] == "FDTR")
-        assert row[-1] == number((0 if over else 3 * -2) + mean.plain.value * 10)
+        name, place = ("FDTR over Clinicians", 3) if over else ("FDTR", -1)
+        row = next(row for row in cells(html, caption) if told(row[0]) == name)
+        assert row[place] == number((0 if over else 3 * -2) + mean.plain.value * 10)
 
 
 def test_sites_that_are_not_valued_are_named(html):
@@ -334,7 +337,7 @@ def templates_of_report() -> dict[str, nodes.Template]:
 
 def doubtful(found: Record) -> Record:
     """What seldom happens: nothing can be estimated, held-out data reject no model, and effects stand out."""
-    nothing = {"verdict": "not estimable", "reason": "because", **dict.fromkeys(("value", "low", "high"), math.nan)}
+    nothing = {"verdict": Evidence.NONE, "reason": "because", **dict.fromkeys(("value", "low", "high"), math.nan)}
     return found.model_copy(
         update={
             "assessments": [
@@ -349,9 +352,18 @@ def doubtful(found: Record) -> Record:
 
 def contradicted(found: Record) -> Record:
     """Held-out data reject every model of the full policies."""
-    nothing = {"verdict": "not estimable", "misfit": 4.0, **dict.fromkeys(("value", "low", "high"), math.nan)}
+    reason = "Held-out patients contradict the linear model and the richer one, and weights are no way out."
+    nothing = {
+        "verdict": Evidence.NONE,
+        "reason": reason,
+        "misfit": 4.0,
+        **dict.fromkeys(("value", "low", "high"), math.nan),
+    }
     return found.model_copy(
-        update={"assessments": [a.model_copy(update=nothing) if a.method == "FDTR" else a for a in found.assessments]}
+        update={
+            "assessments": [a.model_copy(update=nothing) if a.method == "FDTR" else a for a in found.assessments],
+            "means": [mean for mean in found.means if mean.method != "FDTR"],
+        }
     )
 
 
@@ -468,7 +480,7 @@ def test_every_sentence_of_the_templates_is_shown_by_some_study(found):
 def test_headings_captions_and_buttons_come_from_templates_and_charts(found, html):
     constants = {c.value for template in templates_of_report().values() for c in template.find_all(nodes.Const)}
     written = {p.data for template in templates_of_report().values() for p in template.find_all(nodes.TemplateData)}
-    written = {text for part in written for text in re.findall(r"<(?:h3|caption)[^>]*>([^<{]+)<", part)}
+    written = {text for part in written for text in re.findall(r"<(?:h3|caption|summary)[^>]*>([^<{]+)<", part)}
     trusts = findings_of(found).trust
     drawn = [
         charts.gains(found.means), charts.gains_by_site(found.assessments), charts.values(found.means),

@@ -92,10 +92,10 @@ def pool(
     loaded = Study.load(study)
     this_round = round_of(loaded, round_number)
     pooled = pool_values(loaded, [read_values(path, this_round) for path in values])
-    _show_pooled_values(loaded, pooled, json)
+    show_pooled_values(loaded, pooled, json)
 
 
-def _show_pooled_values(study: Study, methods: Sequence[PooledMethod], machine: bool) -> None:
+def show_pooled_values(study: Study, methods: Sequence[PooledMethod], machine: bool) -> None:
     """Print means over sites: the plain mean as in the paper, fixed and random effects beside it."""
     if machine:
         show.as_json([_pooled_json(method) for method in methods])

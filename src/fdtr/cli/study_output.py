@@ -160,6 +160,10 @@ def show_demo(results: Results, folder: Path, machine: bool) -> None:
 
 def _values(study: Study, record: Record) -> None:
     """Print gains and values, means over sites, with their verdicts, and which sites are not valued."""
+    findings = findings_of(record)
+    if findings.valued:
+        show.line(meaning(findings, first_screen(findings))[0])
+        show.line()
     for gains in (True, False):
         rows = [
             show.AssessedRow(mean.label, mean.plain, mean.verdict, str(len(mean.sites)))

@@ -6,7 +6,7 @@ With values y_k and standard errors s_k of K sites, w_k(τ²) = 1/(s_k² + τ²)
     fixed effect     μ(0), standard error 1/√Σ w_k(0): one common value, or else a weighted mean of these sites
     random effects   μ(τ̂²): the mean of the population of sites from which these are a sample
 
-The first two have intervals by Student's t, as the sites' own values have.
+The plain mean has an interval by Student's t, as the sites' own values have.
 
 τ̂² is Paule and Mandel's (1982): Σ w_k(τ²)(y_k − μ)² = K − 1, or 0. It assumes no normal distribution, solves one
 equation that is decreasing in τ², and does well beside REML and DerSimonian–Laird (Veroniki et al., 2016). The error of
@@ -25,7 +25,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtrc, stdtrit
+from scipy.special import chdtrc, ndtri, stdtrit
 
 from fdtr.inference.shared_effects import LEVEL
 
@@ -113,7 +113,7 @@ def pool(values: Sequence[SiteValue], feasible: tuple[float, float] = (-math.inf
     """
     used = [site for site in values if site.usable]
     y, s = np.array([site.value for site in used]), np.array([site.standard_error for site in used])
-    k, n = len(used), np.array([site.n for site in used])
+    k = len(used)
     tau_squared = paule_mandel(y, s)
     random = hartung_knapp(y, s, tau_squared)
     statistic = _spread(y, s, 0.0) if k else 0.0
@@ -129,8 +129,8 @@ def pool(values: Sequence[SiteValue], feasible: tuple[float, float] = (-math.inf
     return Pooling(
         sites=tuple(site.site for site in used),
         n=sum(site.n for site in used),
-        plain=widened(_of_these(float(y.mean()), s**2 / k**2, n)) if k else _NOTHING,
-        fixed=widened(_of_these(_weighted(y, s, 0.0)[0], s**-2.0 / np.sum(s**-2.0) ** 2, n)) if k else _NOTHING,
+        plain=widened(_plain_mean(y, s, np.array([site.n for site in used]))) if k else _NOTHING,
+        fixed=widened(_normal(*_weighted(y, s, 0.0))) if k else _NOTHING,
         random=widened(random),
         between=math.sqrt(tau_squared) if k > 1 else math.nan,
         statistic=statistic,
@@ -189,15 +189,20 @@ def _spread(values: Array, standard_errors: Array, tau_squared: float) -> float:
     return float(np.sum((values - centre) ** 2 / (standard_errors**2 + tau_squared)))
 
 
-def _of_these(value: float, variances: Array, n: NDArray[np.intp]) -> Pooled:
-    """A weighted mean of these sites, which add `variances` (K,) to that of the mean; each has n_k patients.
+def _plain_mean(y: Array, s: Array, n: NDArray[np.intp]) -> Pooled:
+    """The plain mean of sites with n_k patients each, and Student's t.
 
-    Student's t with Satterthwaite's (Σ v_k)² / Σ v_k²/(n_k − 1) degrees of freedom: for one site its own interval.
+    Satterthwaite's degrees of freedom, (Σ s_k²)² / Σ s_k⁴/(n_k − 1), are those of the site itself where there is one.
     """
-    total = float(variances.sum())
-    freedom = total**2 / float(np.sum(variances**2 / np.maximum(n - 1, 1)))
-    error = math.sqrt(total)
+    value, total = float(y.mean()), float(np.sum(s**2))
+    freedom = 1.0 / float(np.sum((s**2 / total) ** 2 / np.maximum(n - 1, 1)))
+    error = math.sqrt(total) / len(y)
     reach = float(stdtrit(freedom, _UPPER)) * error
+    return Pooled(value, error, value - reach, value + reach)
+
+
+def _normal(value: float, error: float) -> Pooled:
+    reach = float(ndtri(_UPPER)) * error
     return Pooled(value, error, value - reach, value + reach)
 
 

@@ -164,15 +164,16 @@ def first_screen(findings: Findings) -> list[Row]:
 def _at_site(assessment: Assessment | None) -> Shown:
     if assessment is None:
         return Shown(why="it was not valued")
+    if assessment.verdict == Evidence.NONE:
+        return Shown(why=short_reason(assessment))
     return Shown(
         assessment.verdict,
         assessment.value,
         assessment.low,
         assessment.high,
         assessment.advised_share,
-        [assessment.site],
-        [assessment.site] if assessment.estimator == "richer" else [],
-        short_reason(assessment) if assessment.verdict == Evidence.NONE else "",
+        sites=[assessment.site],
+        widened=[assessment.site] if assessment.estimator == "richer" else [],
     )
 
 
@@ -244,9 +245,7 @@ def _headline(rows: Sequence[Row], position: int) -> Shown:
 
 def _part_sentence(study: Study, part: Shown, decimals: int, n_valued: int) -> str:
     if part.verdict == Evidence.NONE:
-        return (
-            f"No part of FDTR's policy is verified{f' at any of {n_valued} sites' if n_valued > 1 else ''}: {part.why}."
-        )
+        return f"No part of FDTR's policy is verified{f' at any of the {n_valued} sites' if n_valued > 1 else ''}: {part.why}."
     if part.verdict == Evidence.MODEL:
         where = " at all of these sites" if len(part.sites) > 1 else ""
         return (
