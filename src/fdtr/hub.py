@@ -58,7 +58,6 @@ __all__ = [
     "combine_messages",
     "doubtful_messages",
     "missing_columns",
-    "pool_methods",
     "pool_values",
     "pooled_coefficients",
 ]

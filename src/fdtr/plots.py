@@ -146,7 +146,7 @@ def gain_from_sharing(results: Results | Record, site: str | None = None) -> Dra
 
 
 def actions(results: Results | Record, site: str | None = None) -> Drawing:
-    """Share of patients by action at each step: given by clinicians (left) and recommended by FDTR (right)."""
+    """Share of patients by action at each step: given, with FDTR's verified part, and recommended by all of FDTR."""
     return _drawing(charts.actions(_record(results, site)), "the results have no site")
 
 

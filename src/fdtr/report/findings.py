@@ -245,7 +245,8 @@ def _headline(rows: Sequence[Row], position: int) -> Shown:
 
 def _part_sentence(study: Study, part: Shown, decimals: int, n_valued: int) -> str:
     if part.verdict == Evidence.NONE:
-        return f"No part of FDTR's policy is verified{f' at any of the {n_valued} sites' if n_valued > 1 else ''}: {part.why}."
+        where = f" at any of the {n_valued} sites" if n_valued > 1 else ""
+        return f"No part of FDTR's policy is verified{where}: {part.why}."
     if part.verdict == Evidence.MODEL:
         where = " at all of these sites" if len(part.sites) > 1 else ""
         return (
