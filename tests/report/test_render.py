@@ -125,10 +125,10 @@ def test_the_first_screen_has_a_row_for_each_site_and_the_mean(found, html):
     part = by_pair["north", PART, "Clinicians"]
     assert f"acts in {part.advised_share:.0%} of decisions" in told(rows[1][3])
     means = {(m.method, m.over): m for m in found.means}
-    full = means["FDTR", "Clinicians"]
+    full, usual = means["FDTR", "Clinicians"], next(mean for mean in found.means if mean.label == "Clinicians")
     assert told(rows[2][4]).startswith(f"{number_of(full.plain, True)} {full.verdict}")
     assert told(rows[2][3]) == "– at north alone, which is no mean"
-    assert told(rows[2][1]).endswith(f"{number_of(means['Clinicians', ''].plain, False).split('(')[1].rstrip(')')}")
+    assert told(rows[2][1]).endswith(f"{number_of(usual.plain, False).split('(')[1].rstrip(')')}")
 
 
 def test_three_sentences_say_what_it_means(found, html):
@@ -198,6 +198,41 @@ def test_a_model_that_held_out_data_reject_is_named_with_its_tolerance(found):
         ) in rows  # fmt: skip
 
 
+def test_the_verified_part_is_checked_beside_the_full_policy(found, html):
+    rows = cells(html, "Verified part and full policy: effective sample size by step, and tests of the models")
+    shown = [tuple(map(told, row)) for row in rows if len(row) > 1]
+    checks = [check for site in (ATTACK, "north") for check in found.sites[site].trust.checks]
+    assert [row[0] for row in shown] == ["Verified part", "Full policy"] * 2
+    assert [check.method for check in checks] == [PART, "FDTR"] * 2
+    for row, check in zip(shown, checks, strict=True):
+        assert row[1:4] == tuple(f"{size:,.0f}" for size in check.effective_sample_size)
+        assert row[4] == f"{min(check.mean_weight):.2f}"
+        assert row[5] == ("–" if math.isnan(check.patients_behind) else f"{check.patients_behind:,.1f}")
+        assert row[6] == ("not tested" if math.isnan(check.misfit) else f"{check.misfit:.2f}")
+        assert row[7] == f"{check.usual_misfit:.2f}".replace("-0.00", "0.00")
+    untested = found.model_copy(
+        update={"assessments": [a.model_copy(update={"misfit": 0.0}) if a.misfit else a for a in found.assessments]}
+    )
+    page = render(untested)
+    assert "It could not be tested: there are too few patients to fit a richer model." in plain(page)
+    rows = [tuple(map(told, row)) for row in cells(page, "The linear model against a richer one")]
+    assert {row[1] for row in rows if len(row) > 1} == {"–"}
+    assert "not tested: too few patients to fit a richer model" in page
+
+
+def test_actions_are_shown_with_the_verified_part_by_step(found, html):
+    rows = cells(html, "Share of patients by step, given → verified part and clinicians → full policy")
+    site = found.sites["north"]
+    first = next(row for number, row in enumerate(rows) if number and told(rows[number - 1][0]) == "north")
+    three = (site.given[0][0], site.with_part[0][0], site.recommended[0][0])
+    assert told(first[1]) == " → ".join(map(percent, three))
+    shares = {told(row[0]): row[1:] for row in cells(html, "Share of patients whom the verified part advises, by step")}
+    assert shares["north"] == [str(escape(percent(share))) for share in site.advised]
+    assert {row["kind"] for row in charts.actions(found).rows} == {
+        "given", "verified part + clinicians", "full policy"
+    }  # fmt: skip
+
+
 def test_subgroups_are_shown_with_their_p_values_or_why_they_are_withheld(found, html):
     assert "Subgroups were not examined." in html
     assert "no group of patients was analysed separately" in plain(html)
@@ -227,7 +262,7 @@ def test_a_site_has_a_page_of_its_own(found):
     shown = [tuple(map(told, row)) for row in cells(html, "Value of each method, in numbers")]
     assert [row[:2] for row in shown] == [(one.method, one.verdict) for one in assessments if not one.over]
     bare = render_site_page(found.load_study(), ATTACK, assessments, [], site.trust, 130)
-    assert "How many decisions are near ties was not examined." in plain(bare)
+    assert "How many of the full policy&#39;s decisions are near ties was not examined." in plain(bare)
     assert "Subgroups were not examined." in bare
     assert "Share of patients with nearly tied actions" not in bare
 
