@@ -31,7 +31,7 @@ Value of each method, mean over sites
 Value of each method
 Shared effects on the reward by step
 Patients that sharing is worth
-Actions given and recommended
+Actions given, and recommended by the verified part and by the full policy
 Decisions that stay the same with other settings
 Effective sample size of FDTR by step
 Recommended actions that clinicians rarely take
