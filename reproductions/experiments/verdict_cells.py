@@ -33,8 +33,8 @@ NO_GAIN = 2e-6
 POOLED = (3, 5, 9)
 """Over so many sites of a replication, the first ones, gains and values are pooled."""
 
-LEAST_POOLED = 2
-"""Sites with a number that a pooled one needs."""
+LEAST_POOLED = 2 / 3
+"""Share of the sites that must have a number, so that "nine sites" are six at least."""
 
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
@@ -84,7 +84,9 @@ class Cell:
     not; `rejected_linear` is what the linear model's own intervals cover there. Wrong claims count among all site-runs.
     `full_gain` is the true gain of the full policy, `kept` what its verified part, where there is one, gains of that.
     `acts_in` is the share of decisions in which verified parts advise; `otherwise` and `harmful` of all decisions are
-    advised otherwise than treated, and for the worse. `pooled_…` is the coverage of plain means over 3, 5 and 9 sites.
+    advised otherwise than treated, and for the worse. `compared_…` is about the linear model's own paired gain of the
+    full policy (`Evaluator.compare`), whatever the verdict. `pooled_…` is the coverage of plain means over 3, 5 and 9
+    sites.
     """
 
     purpose: str
@@ -108,6 +110,8 @@ class Cell:
     accepted_covered: Share
     accepted_width: float
     model_gain_covered: Share
+    compared_covered: Share
+    compared_sd_over_se: float
     not_estimable: Share
     wrong_verified: Share
     wrong_full_verified: Share
@@ -160,6 +164,7 @@ def cell_of(case: Case, n: int, method: str, runs: Sequence[Sequence[Record]]) -
         **_of_gain(gain),
         **_of_full(full, full_gain, _array(runs, lambda site: site[method]["linear value"][2:])),
         **_of_truth(gain, full_gain),
+        **_of_comparison(_array(runs, lambda site: site[method]["linear gain"]), full_gain.truth),
         **_of_advice(_array(runs, lambda site: site[method]["full advice"] + site[method]["verified advice"])),
     }
     horizon = float(case.spec.horizon)
@@ -234,6 +239,14 @@ def _of_full(full: Answers, full_gain: Answers, linear: Array) -> dict[str, Any]
     }
 
 
+def _of_comparison(linear: Array, truth: Array) -> dict[str, Any]:
+    """The linear model's paired gains, (R, K, 4): estimate, standard error and both ends."""
+    estimate, error, low, high = np.moveaxis(linear, -1, 0)
+    covered, everywhere = np.asarray((low <= truth) & (truth <= high)), np.ones(truth.shape, bool)
+    spread = float((estimate - truth).std() / error.mean())
+    return {"compared_covered": share_among(covered, everywhere), "compared_sd_over_se": spread}
+
+
 def _of_truth(gain: Answers, full_gain: Answers) -> dict[str, Any]:
     """True gains; no share of the full one is kept where that one is not shown to be positive."""
     verified_gain = np.where(gain.has(Evidence.VERIFIED), gain.truth, 0.0)
@@ -257,13 +270,14 @@ def _mean(values: Array, among: Mask) -> float:
 def pooled(answers: Answers, verdict: Evidence, k: int, n: int, possible: tuple[float, float]) -> Share:
     """How often the plain mean over those of the first `k` sites that have the verdict covers the mean of the truths.
 
-    A replication in which fewer than two sites have it does not count; none does where there are not `k` sites.
+    A replication in which fewer than `LEAST_POOLED` of them have it does not count; none does where there are not `k`
+    sites.
     """
     hits = []
     usable = answers.has(verdict) if answers.truth.shape[1] >= k else np.zeros_like(answers.has(verdict))
     for r, chosen in enumerate(usable[:, :k]):
         sites = np.flatnonzero(chosen).tolist()
-        if len(sites) < LEAST_POOLED:
+        if len(sites) < LEAST_POOLED * k:
             continue
         values = [
             SiteValue(str(s), answers.value[r, s], answers.standard_error[r, s], n, answers.tolerance[r, s])

@@ -111,7 +111,7 @@ def find(
     misses = ["; ".join(question.about for question in QUESTIONS if question.missed_by(cell)) for cell in cells]
     return Finding(
         title="Verdicts on policies that are fitted to a site's own patients",
-        shows=[*_setup(cells), *_how_much(cells), *_answers(cells), *_missed(cells)],
+        shows=[*_setup(cells), *_how_much(cells), *_answers(cells), *_compared(cells), *_missed(cells)],
         tables=[Table("verdicts", as_rows(cells, misses=misses))],
         figures=[
             Figure("verdicts", "How often 95% intervals of verified gains hold the true gain", partial(_draw, cells))
@@ -199,6 +199,21 @@ def _by_size(cells: Sequence[Cell], column: str, shown: Callable[[float], str]) 
 
 def _number(value: Any) -> float:
     return value.estimate if isinstance(value, Interval) else float(value)
+
+
+def _compared(cells: Sequence[Cell]) -> list[str]:
+    """Coverage of the linear model's own paired gain where that model holds."""
+    valid = [cell for cell in cells if cell.world.startswith("valid")]
+    if not valid:
+        return []
+    shares = [cell.compared_covered.estimate for cell in valid]
+    spreads = [cell.compared_sd_over_se for cell in valid]
+    sentence = (
+        "The linear model's own paired gain of a full policy over clinicians (`Evaluator.compare`), where that model "
+        f"holds: its 95% interval covers {min(shares):.1%} to {max(shares):.1%} in {len(valid)} cells. The standard "
+        f"deviation of errors over their mean standard error is {min(spreads):.2f} to {max(spreads):.2f}."
+    )
+    return [sentence]
 
 
 def _answers(cells: Sequence[Cell]) -> list[str]:

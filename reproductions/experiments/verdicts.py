@@ -21,6 +21,7 @@ from fdtr import Study, Trajectories, VerifiedPolicy, combine, fit_local
 from fdtr.evaluation import Assessment, Behaviour
 from fdtr.simulation import AS_USUAL, Act, DiscreteSpec, TabularWorld, WorldSpec
 from fdtr.site import SiteEvaluation, evaluate_site
+from fdtr.study.sections import Disclosure
 
 Array = NDArray[np.float64]
 Record = dict[str, Any]
@@ -116,9 +117,14 @@ def run_trial(trial: Trial) -> list[Record]:
     """One replication at one size: a record for each site."""
     drawn, tables = draw(trial)
     ((size, seeds),) = tables.items()
-    study = Study.model_validate(drawn.world.study())
     sites = read(drawn.world, size, seeds).by_site()
-    return record_sites(drawn, study, sites)
+    return record_sites(drawn, evaluation_study(drawn.world.study()), sites)
+
+
+def evaluation_study(written: Mapping[str, Any]) -> Study:
+    """A world's study with the default effective sample size of values, on which verified parts depend."""
+    usual = {"min_effective_sample_size": Disclosure().min_effective_sample_size}
+    return Study.model_validate({**written, "disclosure": {**written["disclosure"], **usual}})
 
 
 def record_sites(drawn: Drawn, study: Study, sites: Mapping[str, Trajectories]) -> list[Record]:

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from fdtr import container
-from fdtr.disclosure import MethodValue, SiteValues, ValueFacts, ValueMessage, ValueRules, release_values
+from fdtr.disclosure import MethodValue, Pair, SiteValues, ValueFacts, ValueMessage, ValueRules, release_values
 from fdtr.errors import ForeignFile, InvalidSums, OtherStudy, UnreadableFile, WrongSite
 from fdtr.exchange.wire import read_values, write_values
 from fdtr.hub import pool_values
@@ -83,6 +83,28 @@ def test_what_would_give_a_withheld_gain_away_stays_at_home():
         gain("FDTR", "LDTR", 3), gain("FDTR", "Clinicians", 50), gain("LDTR", "Clinicians", 50), *everything
     ).values.values
     assert [one.name for one in paired] == ["FDTR − Clinicians", "FDTR", "Clinicians"]
+
+
+def test_methods_that_differ_for_few_patients_are_not_both_told():
+    pairs = {
+        ("m0", "m1"): Pair(7, 93),
+        ("m0", "m2"): Pair(0, 100),
+        ("m0", "m3"): Pair(95, 5),
+        ("m2", "m4"): Pair(40, 60),
+    }
+    given = facts(90.0, 90.0, 90.0, 90.0, 90.0)
+    rules = ValueRules(50, 30.0, 11)
+    message = release_values("a", "f" * 64, 100, given, rules, "e", pairs)
+    assert [one.method for one in message.values.values] == ["m0", "m2", "m4"]
+    assert {one.why for one in message.withheld} == {
+        "rule PAIRED: it and m0 treat few patients differently, or few alike"
+    }
+
+
+def test_a_value_whose_error_is_rounding_stays_at_home():
+    exact = ValueFacts(MethodValue("x", "wdr", 3.0, 1e-15, verdict="verified"), 90.0)
+    message = released(*facts(90.0), exact)
+    assert [one.why for one in message.withheld] == ["it has no value or no standard error"]
 
 
 def test_a_gain_with_few_patients_left_out_of_it_stays_at_home():

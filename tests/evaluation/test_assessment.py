@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from fdtr import fit_local, read_trajectories, verify
-from fdtr.evaluation import Behaviour, Constant, Evaluator
+from fdtr.evaluation import Behaviour, Constant, Evaluator, known_propensities
 from fdtr.evaluation.importance import doubly_robust, weigh, weighted_doubly_robust
 from fdtr.evaluation.subgroups import Group
 from fdtr.evaluation.targets import Advised, Deterministic
@@ -276,3 +276,40 @@ def test_the_same_weights_as_without_abstaining_where_nobody_abstains(linear):
     again = weigh(evaluation.data.arrays, evaluation.chances, evaluation.data.propensities.chances)
     np.testing.assert_array_equal(evaluation.weights.ratios, again.ratios)
     assert evaluation.weights.reached is None
+
+
+def test_treating_all_alike_gives_no_gain():
+    study = make_study()
+    rows = make_sites(study, {"a": 150})["a"]
+    patients = Evaluator(rows, study.feature_map, np.arange(150) % 5)
+    same = Deterministic(lambda states, _step: np.full(len(states), study.actions.levels[1]), study.feature_map.levels)
+    gain = patients.assess(Constant(1), same)
+    assert (gain.verdict, gain.reason, gain.n_differing) == ("not estimable", "Both treat all patients alike.", 0)
+    assert np.isnan([gain.value, gain.low, gain.high, gain.standard_error]).all()
+
+
+def test_a_gain_of_one_policy_over_another_counts_the_patients_on_whom_they_differ():
+    """Everybody but one in fifty is treated alike by both; in those clinicians rarely do what one of them asks for."""
+    rng, n = np.random.default_rng(3), 1000
+    x = rng.random(n)
+    chance = np.where(x > 0.98, 0.05, 0.5)
+    study = Study.model_validate(
+        {"name": "x", "horizon": 1, "actions": {"levels": [0, 1]}, "covariates": [{"name": "x", "range": [0, 1]}]}
+    )
+    table = {"patient": np.arange(n), "step": np.zeros(n, int), "action": (rng.random(n) < chance).astype(int), "x": x}
+    rows = read_trajectories(pa.table({**table, "reward": rng.random(n)}), study, site="a")
+    known = known_propensities((np.vstack([1 - chance, chance]),))
+    patients = Evaluator(rows, study.feature_map, np.arange(n) % 5, propensities=known)
+    levels = np.array([0, 1])
+    all_treated = Deterministic(lambda states, _step: np.ones(len(states), int), levels)
+    spared = Deterministic(lambda states, _step: (np.asarray(states)[:, 0] <= 0.98).astype(int), levels)
+    first, second = (patients._evaluation(target) for target in (all_treated, spared))
+    rare = int((x > 0.98).sum())
+    squares, fourths = (0.05 * (1 / 0.05) ** k + 0.95 * (1 / 0.95) ** k for k in (2, 4))  # of d = 1/b or −1/(1 − b)
+    assert first.patients_behind(second) == pytest.approx(rare * squares**2 / fourths, rel=1e-9)
+    assert first.patients_behind(second) < 2 < 400 < second.patients_behind()
+    gain = patients.assess(all_treated, spared)
+    assert (gain.verdict, gain.n_differing, gain.n_unchanged) == ("model-based", rare, n - rare)
+    assert "patients who might have been treated so; 2 are the least" in gain.reason
+    difference = first.difference(second, "wdr")
+    assert difference.degrees_of_freedom == pytest.approx(2 * rare * squares**2 / fourths, rel=1e-9)

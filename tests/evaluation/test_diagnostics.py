@@ -6,8 +6,17 @@ import pytest
 
 from evaluation_patients import make_patients
 from fdtr.evaluation import Behaviour, Constant, Evaluator, Softened, known_propensities
-from fdtr.evaluation.diagnostics import Overlap, diagnose, doubt_mean, doubt_size, doubt_support, overlap_of
-from fdtr.evaluation.importance import Weights
+from fdtr.evaluation.diagnostics import (
+    Overlap,
+    _single_steps,
+    diagnose,
+    doubt_mean,
+    doubt_size,
+    doubt_support,
+    overlap_of,
+)
+from fdtr.evaluation.importance import Weights, weigh
+from fdtr.evaluation.step_arrays import StepArrays
 from fdtr.evaluation.targets import ByFold
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_evaluation import evaluate
@@ -115,10 +124,27 @@ def test_what_is_never_done_cannot_be_valued(method):
 def test_weights_that_average_less_than_one_have_lost_patients():
     few = np.tile([1.0, 0.0, 0.0, 0.0], 100)
     all_there = np.tile([2.0, 0.0], 200)
-    doubt = doubt_mean(Weights(np.stack([all_there, few]), np.zeros(2)))
+    both, none_cut = Weights(np.stack([all_there, few]), np.zeros(2)), np.zeros(2)
+    doubt = doubt_mean(both.mean, both.mean_error, none_cut)
     assert doubt.startswith("At step 1 the weights average 0.25 and not 1")
-    assert not doubt_mean(Weights(all_there[None], np.zeros(1)))
-    assert not doubt_mean(Weights(few[None], np.array([0.1])))  # cut off: less for another reason
+    assert not doubt_mean(both.mean[:1], both.mean_error[:1], none_cut[:1])
+    assert not doubt_mean(both.mean[1:], both.mean_error[1:], np.array([0.1]))  # cut off: less for another reason
+
+
+@pytest.mark.parametrize(("n_decided", "chance", "doubted"), [(3, 0.2, False), (400, 0.2, True), (20, 0.9, True)])
+def test_few_decisions_that_were_all_taken_otherwise_are_no_doubt(n_decided, chance, doubted):
+    """A part advises `n_decided` of 400 patients what clinicians do with a `chance`, and none of them got it."""
+    n = 400
+    arrays = StepArrays(np.ones((1, n)), (np.zeros(n, np.intp),), (np.zeros((1, n)),))
+    given, advised = np.repeat([[1.0], [0.0]], n, axis=1), np.arange(n) < n_decided
+    target = np.where(advised, [[0.0], [1.0]], given)
+    behaviour = np.where(advised, [[1 - chance], [chance]], given)
+    found = diagnose(arrays, weigh(arrays, [target], [behaviour], reached=advised[None]), [target], [behaviour])
+    sizes = found.weights.effective_sample_size
+    assert ("average 0.00" in found.doubt) == (doubted and not doubt_size(sizes, n))
+    mean, error = _single_steps(arrays, [target], [behaviour])
+    assert (mean[0], error[0]) == (0.0, pytest.approx(np.sqrt((1 / chance - 1) / n_decided)))
+    assert bool(doubt_mean(mean, error, np.zeros(1))) == doubted
 
 
 def test_a_target_may_ask_a_little_of_what_is_never_done():

@@ -1,5 +1,6 @@
 """Importance weights, importance sampling and doubly robust estimators against loops over patients."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -216,21 +217,31 @@ def test_influence_values_of_wdr_are_derivatives_in_a_patients_weight():
 
 def test_patients_behind_a_value_are_counted_by_moments_over_what_clinicians_might_have_done():
     patients = make_patients()
-    ratios, counts = patients.weights.ratios, patients.arrays.counts
+    ratios, counts, n = patients.weights.ratios, patients.arrays.counts, patients.arrays.n
     before = [np.ones(counts[0]), *(ratios[h, : counts[h + 1]] for h in range(2))]
-    second = fourth = 0.0
-    for h, rho in enumerate(before):
-        for i, earlier in enumerate(rho):
-            for wanted, usual in zip(patients.target[h][:, i], patients.behaviour[h][:, i], strict=True):
-                change = (wanted / usual - 1) * earlier
-                second, fourth = second + usual * change**2, fourth + usual * change**4
-    units = [np.arange(count) for count in counts]
-    behind = patients_behind(before, patients.target, patients.behaviour, units)
-    assert behind == pytest.approx(second**2 / fourth, rel=1e-12)
-    twice = [np.repeat(part, 2, axis=-1) for part in (*before, *patients.target, *patients.behaviour)]
-    twins = [np.repeat(unit, 2) for unit in units]
-    assert patients_behind(twice[:3], twice[3:6], twice[6:], twins) == pytest.approx(behind, rel=1e-9)
-    assert patients_behind(before, patients.behaviour, patients.behaviour, units) == np.inf
+    pairs = list(zip(before, patients.target, patients.behaviour, strict=True))
+    changes = [(wanted / usual - 1) * rho for rho, wanted, usual in pairs]
+    second, fourth = np.zeros(n), np.zeros(n)
+    for i in range(n):
+        steps = [(d[:, i], b[:, i]) for d, b in zip(changes, patients.behaviour, strict=True) if i < d.shape[1]]
+        # D is a sum of independent terms of mean 0: its moments over all that clinicians might have done
+        for path in itertools.product(*(range(len(b)) for _, b in steps)):
+            chance = float(np.prod([b[a] for (_, b), a in zip(steps, path, strict=True)]))
+            total = sum(d[a] for (d, _), a in zip(steps, path, strict=True))
+            second[i] += chance * total**2
+            fourth[i] += chance * total**4
+    behind = patients_behind(changes, patients.behaviour, n)
+    assert behind == pytest.approx(second.sum() ** 2 / fourth.sum(), rel=1e-9)
+    twice = [np.repeat(part, 2, axis=-1) for part in (*changes, *patients.behaviour)]
+    assert patients_behind(twice[:3], twice[3:], 2 * n, np.repeat(np.arange(n), 2)) == pytest.approx(behind, rel=1e-9)
+    assert patients_behind([np.zeros_like(d) for d in changes], patients.behaviour, n) == np.inf
+
+
+def test_a_patient_with_many_decisions_is_one_patient():
+    usual = np.full((2, 100), 0.5)
+    change = np.vstack([np.full(100, -1.0), np.full(100, 1.0)])
+    assert patients_behind([change], [usual], 100) == pytest.approx(100)
+    assert patients_behind([change] * 5, [usual] * 5, 100) == pytest.approx(100 / (3 - 2 / 5))
 
 
 def test_an_interval_is_wider_where_few_patients_show_what_a_target_does_otherwise():
@@ -243,7 +254,7 @@ def test_an_interval_is_wider_where_few_patients_show_what_a_target_does_otherwi
         weights = (rng.random(n) < usual) / usual
         outcomes = np.where(rare, 0.6 * rng.random(n), 0.35 + 0.3 * rng.random(n)) - 0.5
         always, chances = np.vstack([np.ones(n), np.zeros(n)]), np.vstack([usual, 1 - usual])
-        behind = patients_behind([np.ones(n)], [always], [chances], [np.arange(n)])
+        behind = patients_behind([always / chances - 1], [chances], n)
         plain = weighted_means(outcomes[None], weights[None])
         for name, statistic in zip(hits, (plain, replace(plain, freedom=2 * behind)), strict=True):
             interval = influence_interval(statistic, Range(-1.0, 1.0))

@@ -121,7 +121,7 @@ def test_one_site_is_itself_and_says_nothing_of_others():
 
 def test_sites_without_a_value_are_left_out_by_name():
     given = [*values_of([1.0, 2.0, 3.0, 4.0, 5.0], [0.5] * 5), SiteValue("x", math.nan, 0.1, 9)]
-    found = pool([*given, SiteValue("y", 1.0, 0.0, 9)])
+    found = pool([*given, SiteValue("y", 1.0, math.nan, 9)])
     assert found.sites == ("s0", "s1", "s2", "s3", "s4")
     assert found.n == 500
     assert [w.name for w in found.warnings] == ["left-out"]
@@ -147,3 +147,18 @@ def test_random_effects_cover_the_mean_and_nearly_the_next_site(k, tau, next_sit
         predicted += found.predicted_low <= 2 + tau * rng.standard_normal() <= found.predicted_high
     assert covered / 2000 >= 0.935
     assert predicted / 2000 >= next_site
+
+
+def test_a_site_without_any_error_counts_in_the_plain_mean_alone():
+    """The same decisions by two methods give a gain of 0, or of rounding, whose weight would be without bounds."""
+    for exact in (0.0, 3e-15):
+        found = pool(values_of([0.0, 0.2, 0.1], [exact, 0.05, 0.05]))
+        assert found.sites == ("s0", "s1", "s2")
+        assert found.plain.value == pytest.approx(0.1)
+        assert found.plain.standard_error == pytest.approx(math.hypot(0.05, 0.05) / 3)
+        others = pool(values_of([0.2, 0.1], [0.05, 0.05]))
+        assert (found.fixed, found.df) == (others.fixed, 1)
+        assert found.random.value == pytest.approx(0.15)
+        assert "no-error" in [warning.name for warning in found.warnings]
+    alone = pool(values_of([1.0], [0.0]))
+    assert (alone.plain.value, alone.plain.low, alone.plain.high) == (1.0, 1.0, 1.0)

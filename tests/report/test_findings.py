@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from fdtr.comparisons import Evidence
 from fdtr.evaluation import assessment as assessment_module
 from fdtr.evaluation.diagnostics import Overlap, doubt_mean, doubt_size, doubt_support
-from fdtr.evaluation.importance import Weights
 from fdtr.report import forest
 from fdtr.report.findings import PART, Findings, Row, Shown, first_screen, gain_decimals, meaning, short_reason
 from fdtr.report.record import Assessment, MeanOverSites, Span
@@ -165,12 +164,15 @@ def test_every_reason_has_its_own_few_words():
     overlap = {
         name: np.zeros(1) for name in ("rare_share", "never_share", "unused_share", "low_propensity", "agreement")
     }
-    weights = Weights(np.full((1, 50), 0.2), np.zeros(1))
     sentences = {
         doubt_size(np.array([4.2]), 1000): "too few were treated this way",
         doubt_support(Overlap(**overlap | {"unused_share": np.ones(1)})): "nobody here was treated this way",
         doubt_support(Overlap(**overlap | {"never_share": np.ones(1)})): "clinicians hardly ever treat this way",
-        doubt_mean(weights): "some patients are never treated this way",
+        doubt_mean(np.full(1, 0.2), np.zeros(1), np.zeros(1)): "some patients are never treated this way",
+        "The difference rests on 1.2 patients who might have been treated so; 2 are the least.": (
+            "the difference rests on too few patients"
+        ),
+        assessment_module._ALIKE: "it decides as clinicians do",
         assessment_module._NO_MODEL: "held-out patients contradict the models",
         assessment_module._USUAL_IS_BETTER: "patients treated as usual fared better than the model says",
     }

@@ -39,6 +39,7 @@ def site(behaviour=1.0, truth=1.2, verified_truth=1.1, gain=None, full=None, ful
         "full value": full or assessed("model-based", 1.2, estimator="fqe"),
         "full gain": full_gain or assessed("model-based", 0.2, estimator="fqe"),
         "linear value": [1.2, 0.02, 1.16, 1.24],
+        "linear gain": [0.2, 0.03, 0.14, 0.26],
         "full advice": [0.5, 0.1],
         "verified advice": [0.2, math.nan],
     }
@@ -110,6 +111,7 @@ def test_a_cell_counts_what_is_verified_covered_and_kept():
     assert (cell.accepted_covered.estimate, cell.rejected.estimate) == (1, 0)
     assert math.isnan(cell.rejected_covered.estimate)
     assert (cell.otherwise, cell.harmful) == pytest.approx((0.5, 0.1))
+    assert cell.compared_covered.estimate == 1
     assert math.isnan(cell.verified_harmful)
 
 

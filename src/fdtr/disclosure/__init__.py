@@ -8,6 +8,7 @@ from fdtr.disclosure.message import Kept, Message, lost_to_noise, release, relea
 from fdtr.disclosure.released_table import TableOne, release_table
 from fdtr.disclosure.released_values import (
     MethodValue,
+    Pair,
     SiteValues,
     ValueFacts,
     ValueMessage,
@@ -34,6 +35,7 @@ __all__ = [
     "Kept",
     "Message",
     "MethodValue",
+    "Pair",
     "Release",
     "Rules",
     "SiteValues",

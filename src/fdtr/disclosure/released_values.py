@@ -2,14 +2,16 @@
 
 Rules. N: enough patients. ESS: the weights behind a value must be worth enough patients at every step, because a value
 that rests on a handful of patients would reveal their outcomes. PAIRED, for a gain: enough patients contribute to the
-difference, their weights alone are worth enough, and those who contribute nothing are none or many. What fails a rule,
-or what the site itself cannot estimate, is withheld; the rest may leave. Numbers are rounded in proportion to their
-standard error, so that one patient more or less hardly shows. Values of subgroups never leave.
+difference, their weights alone are worth enough, and those who contribute nothing are none or many. Any two methods
+that are told can be subtracted, so a method is not told at all if its difference from one told before would break
+PAIRED. What fails a rule, or what the site itself cannot estimate, is withheld; the rest may leave. Numbers are rounded
+in proportion to their standard error, so that one patient more or less hardly shows. Values of subgroups never leave.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,8 @@ VERDICTS, ESTIMATORS, MOST_NAME = (Evidence.VERIFIED, Evidence.MODEL), ("wdr", "
 """What a released value may say of itself, and the most characters of a method's name."""
 
 _GIVES_AWAY = "with what else is told it would give away a gain that stays at home"
+
+_ROUNDING = 1e-9  # a standard error of this share of a value is 0: all patients fared alike
 
 FEWEST_DIFFERING = 30
 """Patients whom the two methods of a gain treat differently, at least."""
@@ -65,6 +69,14 @@ class ValueFacts:
     doubt: str = ""
     differing: int = 0
     unchanged: int = 0
+
+
+@dataclass(frozen=True)
+class Pair:
+    """How many patients two methods treat differently, and how many alike."""
+
+    differing: int
+    unchanged: int
 
 
 @dataclass(frozen=True)
@@ -144,11 +156,21 @@ class ValueRules:
 
 
 def release_values(
-    site: str, fingerprint: str, n: int, facts: Sequence[ValueFacts], rules: ValueRules, evaluation: str = ""
+    site: str,
+    fingerprint: str,
+    n: int,
+    facts: Sequence[ValueFacts],
+    rules: ValueRules,
+    evaluation: str = "",
+    pairs: Mapping[tuple[str, str], Pair] = MappingProxyType({}),
 ) -> ValueMessage:
-    """Make a message of the values that may leave; refuses if none may."""
+    """Make a message of the values that may leave; refuses if none may.
+
+    `pairs` says of every two methods, in the order in which they are told, whom they treat differently.
+    """
     require_patients(site, "its values", n, rules.min_patients)
     judged = _without_sums([(fact.estimate, _why_not(fact, rules)) for fact in facts])
+    judged = _without_near_copies(judged, pairs, rules)
     released = tuple(_rounded(estimate) for estimate, why in judged if not why)
     withheld = tuple(Withheld(estimate, why) for estimate, why in judged if why)
     if not released:
@@ -160,6 +182,30 @@ def release_values(
         )
     values = SiteValues(site, fingerprint, up_to_tens(n), released, evaluation)
     return ValueMessage(values, withheld, _MADE_HERE)
+
+
+def _without_near_copies(
+    judged: Sequence[tuple[MethodValue, str]], pairs: Mapping[tuple[str, str], Pair], rules: ValueRules
+) -> list[tuple[MethodValue, str]]:
+    """Withhold all of a method that differs from one told before for few patients, or for all but few."""
+    told: list[str] = []
+    refused: dict[str, str] = {}
+    for method in dict.fromkeys(estimate.method for estimate, why in judged if not why):
+        close = [(other, pairs[other, method]) for other in told if (other, method) in pairs]
+        why = next((why for other, pair in close if (why := _too_close(other, pair, rules))), "")
+        if why:
+            refused[method] = why
+        else:
+            told.append(method)
+    return [
+        (estimate, why or refused.get(estimate.method, "") or refused.get(estimate.over, ""))
+        for estimate, why in judged
+    ]
+
+
+def _too_close(other: str, pair: Pair, rules: ValueRules) -> str:
+    few = 0 < pair.differing < FEWEST_DIFFERING or (pair.differing and 0 < pair.unchanged < rules.min_cell)
+    return f"rule PAIRED: it and {other} treat few patients differently, or few alike" if few else ""
 
 
 def _without_sums(judged: Sequence[tuple[MethodValue, str]]) -> list[tuple[MethodValue, str]]:
@@ -193,7 +239,7 @@ def _why_not(fact: ValueFacts, rules: ValueRules) -> str:
         worth = f"weights worth {fact.effective_sample_size:.1f} patients at some step, not {rules.min_effective:g}"
         return f"rule ESS: {worth}"
     value, error = fact.estimate.value, fact.estimate.standard_error
-    if not (isfinite(value) and isfinite(error)) or error <= 0:
+    if not (isfinite(value) and isfinite(error)) or error <= _ROUNDING * max(1.0, abs(value)):
         return "it has no value or no standard error"
     return ""
 

@@ -34,6 +34,14 @@ _USUAL_IS_BETTER = (
     "Held-out patients who got what is usual here fared better than the model says, and weights are no way out."
 )
 
+_ALIKE = "Both treat all patients alike."
+
+ENOUGH_UNITS = 1000
+"""From so many patients on T_b is tested at the usual level."""
+
+LEAST_VERIFIED = 2
+"""Patients behind a verified value or gain (`importance.patients_behind`): with fewer its error is hardly known."""
+
 _Estimator = Literal["wdr", "fqe", "richer"]
 
 
@@ -68,7 +76,9 @@ def assess(first: TargetEvaluation, second: TargetEvaluation | None = None, leve
     """The value of the first target, or its paired gain over the second, on the same patients."""
     targets = [first] if second is None else [first, second]
     doubts = [_too_little_advice(target) or target.doubt("wdr") for target in targets]
-    reason = next(filter(None, doubts), "")
+    reason = next(filter(None, doubts), "") or _too_few_behind(first, second)
+    if second is not None and not first.decides_unlike(second).any():
+        return _assessed(Evidence.NONE, "wdr", first, second, level, _ALIKE)
     if not reason:
         return _assessed(Evidence.VERIFIED, "wdr", first, second, level, "")
     doubt = next(filter(None, (target.doubt("fqe") for target in targets)), "")
@@ -77,13 +87,25 @@ def assess(first: TargetEvaluation, second: TargetEvaluation | None = None, leve
     compared = [target for target in targets if not target.is_usual]
     misfit = max((target.richer.misfit for target in compared), default=math.nan)
     why_not = _NO_MODEL if any(target.unexplained > CRITICAL for target in compared) else ""
-    if any(target.richer.usual_misfit > CRITICAL for target in compared):
+    if any(target.richer.usual_misfit > critical_usual(target.data.n_units) for target in compared):
         why_not = why_not or _USUAL_IS_BETTER
     if why_not:
         none = _assessed(Evidence.NONE, "wdr", first, second, level, f"{why_not} {reason}")
         return replace(none, misfit=misfit)
     estimator: _Estimator = "richer" if any(target.richer.rejects for target in compared) else "fqe"
     return replace(_assessed(Evidence.MODEL, estimator, first, second, level, reason), misfit=misfit)
+
+
+def critical_usual(n: int) -> float:
+    """Beyond it T_b says that patients with usual care fare better than the model says; `n` independent units.
+
+    From few patients T_b finds little, and a model that misses what clinicians know claims gains that are not there. So
+    the fewer they are, the less it takes: the level is 5% from `ENOUGH_UNITS` on, and 23% at a fifth of them.
+
+    >>> round(critical_usual(200), 3), critical_usual(2000)
+    (0.736, 1.645)
+    """
+    return CRITICAL * math.sqrt(min(1.0, n / ENOUGH_UNITS))
 
 
 def _too_little_advice(target: TargetEvaluation) -> str:
@@ -95,6 +117,15 @@ def _too_little_advice(target: TargetEvaluation) -> str:
         f"It advises {n} patients, in {target.advised_share:.1%} of all decisions: fewer than {LEAST_PATIENTS}, or "
         f"than {LEAST_ADVISED:.0%}, are no verified part."
     )
+
+
+def _too_few_behind(first: TargetEvaluation, second: TargetEvaluation | None) -> str:
+    """Why the error of a value by weights is not known; empty where it is."""
+    behind = first.patients_behind(second)
+    if behind >= LEAST_VERIFIED:
+        return ""
+    what = "The difference from clinicians" if second is None or second.is_usual else "The difference"
+    return f"{what} rests on {behind:.1f} patients who might have been treated so; {LEAST_VERIFIED} are the least."
 
 
 def _assessed(
@@ -116,6 +147,9 @@ def _assessed(
         interval = influence_interval(statistic, Range(-math.inf, math.inf), level)
         error = interval.standard_error
         ends = possible.clip(interval.low - tolerance, interval.high + tolerance, error)
+        if not possible.low <= statistic.value <= possible.high and ends.low == ends.high:
+            outside = f"The whole interval lies outside [{possible.low:g}, {possible.high:g}], where every value is."
+            return _assessed(Evidence.NONE, estimator, first, second, level, outside)
         value, low, high = min(max(statistic.value, possible.low), possible.high), ends.low, ends.high
     return Assessment(
         verdict=verdict,
@@ -153,5 +187,4 @@ def _size(target: TargetEvaluation, estimator: _Estimator, differs: NDArray[np.b
 
 
 def _difference(estimator: _Estimator, first: TargetEvaluation, second: TargetEvaluation | None) -> Statistic:
-    statistic = first.statistic(estimator)
-    return statistic if second is None else statistic.minus(second.statistic(estimator))
+    return first.statistic(estimator) if second is None else first.difference(second, estimator)

@@ -81,18 +81,27 @@ def diagnose(arrays: StepArrays, weights: Weights, target: Sequence[Array], beha
     """
     overlap = overlap_of(arrays, target, behaviour)
     support = doubt_support(overlap)
-    judged = weights if weights.reached is None else _single_steps(arrays, target, behaviour)
-    doubt = doubt_size(weights.effective_sample_size, arrays.n) or support or doubt_mean(judged)
+    judged = weights.mean, weights.mean_error
+    if weights.reached is not None:
+        judged = _single_steps(arrays, target, behaviour)
+    doubt = doubt_size(weights.effective_sample_size, arrays.n) or support or doubt_mean(*judged, weights.clipped_share)
     return Diagnostics(np.array(arrays.counts), weights, overlap, doubt, support)
 
 
-def _single_steps(arrays: StepArrays, target: Sequence[Array], behaviour: Sequence[Array]) -> Weights:
-    """π/b of every step by itself, among the decisions that the target makes: clinicians are not certain of these."""
-    ratios, decided = np.ones((arrays.horizon, arrays.n)), np.zeros((arrays.horizon, arrays.n), bool)
+def _single_steps(arrays: StepArrays, target: Sequence[Array], behaviour: Sequence[Array]) -> tuple[Array, Array]:
+    """The mean of π/b at every step by itself, (H,), among the decisions that the target makes, and its error.
+
+    Clinicians are not certain of these. The error is the one to be expected, √(Σ_i Σ_a (π − b)²/b) over their number:
+    few decisions may by chance all have been taken otherwise, and then look as if they had no error.
+    """
+    mean, error = np.ones(arrays.horizon), np.zeros(arrays.horizon)
     for h, (chances, propensities, actions) in enumerate(zip(target, behaviour, arrays.actions, strict=True)):
-        ratios[h, : len(actions)] = at_actions(chances, actions) / at_actions(propensities, actions)
-        decided[h, : len(actions)] = propensities.max(axis=0) < 1
-    return Weights(ratios, np.zeros(arrays.horizon), decided)
+        decided = propensities.max(axis=0, initial=0.0) < 1
+        if decided.any():
+            wanted, usual = chances[:, decided], propensities[:, decided]
+            mean[h] = (at_actions(wanted, actions[decided]) / at_actions(usual, actions[decided])).mean()
+            error[h] = np.sqrt(((wanted - usual) ** 2 / usual).sum()) / decided.sum()
+    return mean, error
 
 
 def overlap_of(arrays: StepArrays, target: Sequence[Array], behaviour: Sequence[Array]) -> Overlap:
@@ -126,14 +135,13 @@ def doubt_size(effective_sample_size: Array, n: int) -> str:
     return f"At {name_steps(low.tolist())} {what}."
 
 
-def doubt_mean(weights: Weights) -> str:
-    """Not believable where the weights of a step average clearly less than 1.
+def doubt_mean(mean: Array, error: Array, clipped_share: Array) -> str:
+    """Not believable where the weights of a step average clearly less than 1; `error` is that of the `mean`, (H,) each.
 
     Then clinicians never treat some patients as the target would, and the value describes the others alone. Steps with
     capped weights are not judged: their mean is lower for another reason.
     """
-    mean, error = weights.mean, weights.mean_error
-    lost = np.flatnonzero((mean + LOST_ERRORS * error < 1) & (mean < 1 - LEAST_LOST) & (weights.clipped_share == 0))
+    lost = np.flatnonzero((mean + LOST_ERRORS * error < 1) & (mean < 1 - LEAST_LOST) & (clipped_share == 0))
     if not len(lost):
         return ""
     return (

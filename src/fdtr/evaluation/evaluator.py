@@ -95,8 +95,7 @@ class Evaluator:
         """The value of the first target minus that of the second, on the same patients."""
         horizon, single = self.rows.horizon, IntervalOptions(level=interval.level)
         evaluations = [self._evaluation(target) for target in (first, second)]
-        difference = evaluations[0].statistic(method).minus(evaluations[1].statistic(method))
-        statistic = difference.clustered(self.data.clusters)
+        statistic = evaluations[0].difference(evaluations[1], method).clustered(self.data.clusters)
         limits = interval_of(statistic, Range(-horizon, horizon), interval)
         if any(evaluation.lost(method) for evaluation in evaluations):
             limits = replace(limits, low=-float(horizon), high=float(horizon))
@@ -118,6 +117,10 @@ class Evaluator:
     ) -> Assessment:
         """What can be said of a target's value, or of its paired gain `over` another (`fdtr.evaluation.assessment`)."""
         return assess(self._evaluation(target), None if over is None else self._evaluation(over), level)
+
+    def count_differing(self, first: Treatment, second: Treatment) -> int:
+        """How many patients two targets treat differently at some step."""
+        return int(self._evaluation(first).decides_unlike(self._evaluation(second)).sum())
 
     def gains_in(
         self, groups: Sequence[Group], target: Treatment, over: Treatment, min_patients: int, level: float = LEVEL

@@ -27,14 +27,16 @@ of what was done. `reached` are patients who were advised at this step or before
 step h does not depend on the target, so that E[ρ_h | reached] = 1: weights are normalised among the reached, and the
 terms of everybody else are a plain mean. Who is never advised contributes the sum of the own rewards, exactly.
 
-*How many patients stand behind a value.* A decision changes the weight ρ of a patient by d = (π/b − 1) ρ. Where a
-target mostly agrees with clinicians, and does otherwise what they rarely do, nearly all of the variance comes from the
-few who were treated so. Their number varies, and with it the standard error: too small just where few were, or none.
+*How many patients stand behind a value.* A decision of patient i at step h changes the weight by d = ρ_{h-1} (π/b − 1),
+or the difference of two targets' weights by d = (ρπ − ρ'π')/b − (ρ − ρ'). Where a target mostly agrees with clinicians,
+and does otherwise what they rarely do, nearly all of the variance comes from the few who were treated so. Their number
+varies, and with it the standard error: too small just where few were, or none. With D_i = Σ_h d_{h,i},
 
-    m = (Σ E d²)² / Σ E d⁴,   E d² = ρ² Σ_a (π_a − b_a)²/b_a,   E d⁴ = ρ⁴ Σ_a (π_a − b_a)⁴/b_a³
+    m = (Σ_i E D_i²)² / Σ_i E D_i⁴,   E D² = Σ_h E d_h²,   E D⁴ = Σ_h E d_h⁴ + 6 Σ_{h<h'} E d_h² E d_h'²
 
-A squared error has about the spread of χ² with 2m degrees of freedom (Satterthwaite), and intervals use Student's t on
-these. m counts whom the data are expected to have, given the states and ρ, and not who happened to be treated so.
+where E is over what clinicians might have done, a ~ b, given the states and ρ, and not over who happened to be treated
+so. A squared error has about the spread of χ² with 2m degrees of freedom (Satterthwaite), and intervals use Student's
+t on these.
 """
 
 import math
@@ -137,27 +139,30 @@ def effective_sample_size(weights: Array) -> Array:
 
 
 def patients_behind(
-    before: Sequence[Array], target: Sequence[Array], behaviour: Sequence[Array], units: Sequence[NDArray[np.intp]]
+    changes: Sequence[Array], behaviour: Sequence[Array], n: int, clusters: NDArray[np.intp] | None = None
 ) -> float:
-    """m, the number of independent units whom a target's difference from clinicians rests on.
+    """m, the number of independent patients, or `clusters` (n,) of them, whom a difference of weights rests on.
 
-    It is infinite where there is no difference. For each step: `before` has ρ before its decisions, (c,), `target` and
-    `behaviour` the probabilities, (A, c), and `units` positions of patients, (c,), or of clusters, in which decisions
-    are taken to go together.
+    It is infinite where there is no difference. `changes` d and `behaviour` b are (A, n_h) of each step, for the first
+    n_h of `n` patients. Within a cluster, all patients are taken to go together.
 
-    >>> usual, one = np.array([[0.5, 0.95], [0.5, 0.05]]), [np.array([0])]
-    >>> [round(patients_behind([np.ones(1)], [np.eye(2)[:, [1]]], [usual[:, [k]]], one), 3) for k in (0, 1)]
+    >>> usual = np.array([[0.5, 0.95], [0.5, 0.05]])
+    >>> change = np.array([[0.0], [1.0]]) / usual - 1.0
+    >>> [round(patients_behind([change[:, [k]]], [usual[:, [k]]], 1), 3) for k in (0, 1)]
     [1.0, 0.055]
     """
-    parts = list(zip(before, target, behaviour, units, strict=True))
-    largest = max((float(rho.max(initial=0.0)) for rho, *_ in parts), default=0.0) or 1.0  # fourth powers overflow
-    second = fourth = 0.0
-    for rho, wanted, usual, unit in parts:
-        squares = (wanted - usual) ** 2 / usual
-        roots = np.bincount(unit, rho / largest * np.sqrt(squares.sum(axis=0)))
-        fourth_roots = np.bincount(unit, rho / largest * (squares**2 / usual).sum(axis=0) ** 0.25)
-        second, fourth = second + float((roots**2).sum()), fourth + float((fourth_roots**4).sum())
-    return second**2 / fourth if fourth > 0 else math.inf
+    largest = max((float(np.abs(d).max(initial=0.0)) for d in changes), default=0.0) or 1.0  # fourth powers overflow
+    second, fourth = np.zeros(n), np.zeros(n)
+    for d, usual in zip(changes, behaviour, strict=True):
+        squares = (d / largest) ** 2
+        of_step, present = (usual * squares).sum(axis=0), slice(0, d.shape[1])
+        fourth[present] += (usual * squares**2).sum(axis=0) + 6 * second[present] * of_step
+        second[present] += of_step
+    if clusters is not None:
+        second = np.asarray(np.bincount(clusters, np.sqrt(second)) ** 2, np.float64)
+        fourth = np.asarray(np.bincount(clusters, fourth**0.25) ** 4, np.float64)
+    total = float(fourth.sum())
+    return float(second.sum()) ** 2 / total if total > 0 else math.inf
 
 
 def per_decision(arrays: StepArrays, weights: Weights) -> Statistic:

@@ -130,12 +130,11 @@ class Statistic:
         return Statistic(numerators, denominators, self.signs, members, self.columns[chosen, -1], self.freedom)
 
     def minus(self, other: "Statistic") -> "Statistic":
-        """The difference of two values of the same units."""
+        """The difference of two values of the same units; its `freedom` is not that of either."""
         pairs = zip(np.split(self.columns[:, :-1], 3, axis=1), np.split(other.columns[:, :-1], 3, axis=1), strict=True)
         numerators, denominators, members = (np.hstack(pair) for pair in pairs)
         signs = np.concatenate([self.signs, -other.signs])
-        freedom = min(self.freedom, other.freedom)
-        return Statistic(numerators, denominators, signs, members, self.columns[:, -1], freedom)
+        return Statistic(numerators, denominators, signs, members, self.columns[:, -1])
 
 
 def p_value(statistic: Statistic) -> float:

@@ -48,7 +48,7 @@ def gains_in_groups(
 ) -> list[GroupGain]:
     """The gain of `target` over `usual` in each group; at least `min_patients` are in a group that is told."""
     whole = assess(target, usual, level)
-    difference = target.statistic("wdr").minus(usual.statistic("wdr"))
+    difference = target.difference(usual, "wdr")
     horizon, clusters = target.data.arrays.horizon, target.data.clusters
     gains = []
     for group in groups:
@@ -64,7 +64,7 @@ def gains_in_groups(
         value = low = high = p = math.nan
         if not reason:
             own = None if clusters is None else np.unique(clusters[group.members], return_inverse=True)[1]
-            freedom = target.degrees_of_freedom(group.members)
+            freedom = 2 * target.patients_behind(among=group.members)
             statistic = replace(difference.among(group.members).clustered(own), freedom=freedom)
             interval = influence_interval(statistic, Range(-horizon, horizon), level)
             value, low, high = statistic.value, interval.low, interval.high

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.evaluation import fitted_q, importance
-from fdtr.evaluation.diagnostics import RARE, Diagnostics, diagnose, doubt_size
+from fdtr.evaluation.diagnostics import NEVER, RARE, Diagnostics, diagnose, doubt_size
 from fdtr.evaluation.estimate import Caution, CautionKind, Estimator, name_steps
 from fdtr.evaluation.fitted_q import FittedQ, HeldOutQ, OutcomeSums, QOfAll, TransitionSums
 from fdtr.evaluation.importance import Weights
@@ -39,6 +39,11 @@ class SiteData(Design):
     outcomes: OutcomeSums
     cautions: tuple[Caution, ...]
     richer: ByStep
+
+    @property
+    def n_units(self) -> int:
+        """Independent patients, or clusters of them."""
+        return self.arrays.n if self.clusters is None else int(self.clusters.max()) + 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,16 +106,21 @@ class TargetEvaluation:
     def decides_unlike(self, other: "TargetEvaluation | None") -> NDArray[np.bool_]:
         """Patients whom this target and another one do not treat alike at some step, (n,).
 
-        Without another, those for whom it decides at all: everybody but for a target that advises some patients only.
+        What clinicians practically always do is the same as leaving it to them. Without another target, those for whom
+        it decides at all: everybody but for a target that advises some patients only.
         """
         if other is None:
             return np.ones(self.data.arrays.n, bool) if self.is_usual else self.weights.advised
         unlike = np.zeros(self.data.arrays.n, bool)
-        pairs = zip(self.abstains, other.abstains, self.chances, other.chances, strict=True)
-        for left, other_left, chances, other_chances in pairs:
-            same = (left & other_left) | (~left & ~other_left & (chances == other_chances).all(axis=0))
-            unlike[: len(left)] |= ~same
+        for own, others in zip(self._wanted, other._wanted, strict=True):
+            unlike[: own.shape[1]] |= np.abs(own - others).max(axis=0, initial=0.0) > NEVER
         return unlike
+
+    @cached_property
+    def _wanted(self) -> ByStep:
+        """Probabilities of actions, (A, n_h) of each step: the clinicians' own where it abstains."""
+        pairs = zip(self.abstains, self.chances, self.data.propensities.chances, strict=True)
+        return tuple(np.where(left, usual, table) for left, table, usual in pairs)
 
     @property
     def advised_share(self) -> float:
@@ -122,21 +132,32 @@ class TargetEvaluation:
         """ρ of every patient and step."""
         return importance.weigh(self.data.arrays, self.chances, self.behaviour, self.cap, self.reached)
 
-    def patients_behind(self, among: NDArray[np.bool_] | None = None) -> float:
-        """How many patients, or clusters, of all or `among` some (n,), the difference from clinicians rests on."""
-        units = np.arange(self.data.arrays.n) if self.data.clusters is None else self.data.clusters
-        before = np.vstack([np.ones(len(units)), self.weights.ratios[:-1]])
-        decided = [~left if among is None else ~left & among[: len(left)] for left in self.abstains]
-        return importance.patients_behind(
-            [rho[: len(chosen)][chosen] for rho, chosen in zip(before, decided, strict=True)],
-            [chances[:, chosen] for chances, chosen in zip(self.chances, decided, strict=True)],
-            [usual[:, chosen] for usual, chosen in zip(self.data.propensities.chances, decided, strict=True)],
-            [units[: len(chosen)][chosen] for chosen in decided],
-        )
+    def patients_behind(self, other: "TargetEvaluation | None" = None, among: NDArray[np.bool_] | None = None) -> float:
+        """How many patients, or clusters, of all or `among` some (n,), its difference from another target rests on.
 
-    def degrees_of_freedom(self, among: NDArray[np.bool_] | None = None) -> float:
-        """Of squared errors of values by importance weights, of all patients or `among` some (n,)."""
-        return 2 * self.patients_behind(among)
+        The other one is what clinicians do if None.
+        """
+        usual, changes = self.data.propensities.chances, []
+        for h, (wanted, chances) in enumerate(zip(self._wanted, usual, strict=True)):
+            rho, other_rho, other_wanted = self._before(h), np.ones(wanted.shape[1]), chances
+            if other is not None:
+                other_rho, other_wanted = other._before(h), other._wanted[h]
+            unlike = rho * wanted - other_rho * other_wanted
+            change = np.divide(unlike, chances, out=np.zeros_like(unlike), where=chances > 0) - (rho - other_rho)
+            changes.append(change if among is None else np.where(among[: len(rho)], change, 0.0))
+        return importance.patients_behind(changes, usual, self.data.arrays.n, self.data.clusters)
+
+    def _before(self, h: int) -> Array:
+        """ρ before the decisions of step h, (n_h,)."""
+        count = len(self.data.arrays.actions[h])
+        return self.weights.ratios[h - 1, :count] if h and not self.is_usual else np.ones(count)
+
+    def difference(self, other: "TargetEvaluation", estimator: Estimator | Literal["richer"]) -> Statistic:
+        """The value less that of another target, paired by patient."""
+        statistic = self.statistic(estimator).minus(other.statistic(estimator))
+        if estimator in ("fqe", "richer"):
+            return statistic
+        return replace(statistic, freedom=2 * self.patients_behind(other))
 
     @cached_property
     def in_sample_weights(self) -> Weights:
@@ -226,7 +247,7 @@ class TargetEvaluation:
             value = importance.weighted_doubly_robust(arrays, weights, self.q, self.chances)
         else:
             raise ValueError(f"Method {estimator!r} is unknown; there are {', '.join(get_args(Estimator))}.")
-        return replace(value, freedom=self.degrees_of_freedom())
+        return replace(value, freedom=2 * self.patients_behind())
 
     def effective_sample_size(self, estimator: Estimator) -> Array:
         """Effective sample size of the weights that the estimator uses, (H,)."""

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.care_models import CareModel
+from fdtr.evaluation.diagnostics import FEWEST, LEAST_SHARE
 from fdtr.evaluation.importance import effective_sample_size
 from fdtr.evaluation.step_arrays import StepArrays
 from fdtr.policy import Policy
@@ -32,7 +33,7 @@ LEVELS = 100
 LEAST_ADVISED, LEAST_PATIENTS = 0.02, 30
 """A part that speaks for a smaller share of decisions, or for fewer patients, is no verified part."""
 
-LEAST_BEHIND = 8
+LEAST_BEHIND = 4
 """Training patients on whom the difference from clinicians rests at least."""
 
 
@@ -89,7 +90,7 @@ def _least_threshold(
         ):
             if of_all < rules.min_share * arrays.n:
                 return threshold
-            if of_advised >= rules.min_patients and behind >= LEAST_BEHIND:
+            if of_advised >= max(rules.min_patients, FEWEST, LEAST_SHARE * arrays.n) and behind >= LEAST_BEHIND:
                 threshold = candidate
             elif np.isfinite(threshold):
                 return threshold
@@ -108,16 +109,20 @@ def _worth_of_weights(
     product, ever = np.ones((n_thresholds, arrays.n)), np.zeros((n_thresholds, arrays.n), bool)
     for speaks in advised:
         ever[:, : speaks.shape[1]] |= speaks
-    sizes, second, fourth, largest = [], np.zeros(n_thresholds), np.zeros(n_thresholds), np.ones(n_thresholds)
+    sizes, largest = [], np.ones((n_thresholds, 1))
+    second, fourth = np.zeros((2, n_thresholds, arrays.n))
     for actions, contrast, speaks in zip(arrays.actions, contrasts, advised, strict=True):
-        present, chance = product[:, : len(actions)], contrast.chance
-        before = np.where(speaks, present, 0.0)
-        unit = np.maximum(largest, before.max(axis=1, initial=0.0))  # fourth powers overflow
-        squares = (before / unit[:, None]) ** 2
-        second = second * (largest / unit) ** 2 + squares @ ((1 - chance) / chance)
-        fourth = fourth * (largest / unit) ** 4 + squares**2 @ ((1 - chance) ** 4 / chance**3 + (1 - chance))
-        largest = unit
-        present *= np.where(speaks, np.where(actions == contrast.best, 1 / chance, 0.0), 1.0)
+        present, chance = slice(0, len(actions)), contrast.chance
+        before = np.where(speaks, product[:, present], 0.0)
+        unit = np.maximum(largest, before.max(axis=1, initial=0.0, keepdims=True))  # fourth powers overflow
+        second, fourth, largest = second * (largest / unit) ** 2, fourth * (largest / unit) ** 4, unit
+        squares = (before / unit) ** 2
+        of_step = squares * ((1 - chance) / chance)
+        of_fourth = squares**2 * ((1 - chance) ** 4 / chance**3 + (1 - chance))
+        fourth[:, present] += of_fourth + 6 * second[:, present] * of_step
+        second[:, present] += of_step
+        product[:, present] *= np.where(speaks, np.where(actions == contrast.best, 1 / chance, 0.0), 1.0)
         sizes.append([effective_sample_size(product), effective_sample_size(np.where(ever, product, 0.0))])
+    seconds, fourths = second.sum(axis=1), fourth.sum(axis=1)
     of_all, of_advised = np.min(sizes, axis=0)
-    return of_all, of_advised, np.where(fourth > 0, second**2 / np.where(fourth > 0, fourth, 1.0), np.inf)
+    return of_all, of_advised, np.where(fourths > 0, seconds**2 / np.where(fourths > 0, fourths, 1.0), np.inf)

@@ -34,6 +34,9 @@ Array = NDArray[np.float64]
 FEW_SITES = 5
 """With fewer sites than this τ̂² is hardly more than a guess."""
 
+ROUNDING = 1e-9
+"""A standard error is 0 up to this share of a value, or of 1."""
+
 _ITERATIONS = 100
 _UPPER = (1.0 + LEVEL) / 2.0
 
@@ -50,8 +53,13 @@ class SiteValue:
 
     @property
     def usable(self) -> bool:
-        """Whether the value and its standard error are finite, and the error is positive."""
-        return math.isfinite(self.value) and math.isfinite(self.standard_error) and self.standard_error > 0
+        """Whether the value and its standard error are finite."""
+        return math.isfinite(self.value) and math.isfinite(self.standard_error) and self.standard_error >= 0
+
+    @property
+    def varies(self) -> bool:
+        """Whether it has an error beyond rounding: without one a weight 1/s² would leave no other site a say."""
+        return self.standard_error > ROUNDING * max(1.0, abs(self.value))
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ _NOTHING = Pooled(math.nan, math.nan, math.nan, math.nan)
 class PoolingWarning:
     """A caution about a pooled value: `name` for machines, `sentence` for people."""
 
-    name: Literal["left-out", "one-site", "few-sites"]
+    name: Literal["left-out", "no-error", "one-site", "few-sites"]
     sentence: str
 
 
@@ -105,15 +113,17 @@ class Pooling:
 def pool(values: Sequence[SiteValue], feasible: tuple[float, float] = (-math.inf, math.inf)) -> Pooling:
     """Pool the sites' values of one method. Sites without a value or an error are left out, with a warning.
 
-    Intervals are clipped to the `feasible` range.
+    Sites whose error is 0, such as a gain of the same decisions, count in the plain mean alone: they have no weight
+    1/s². Intervals are clipped to the `feasible` range.
 
     >>> pooling = pool([SiteValue("a", 1.0, 0.1, 50), SiteValue("b", 2.0, 0.1, 50), SiteValue("c", 1.5, 0.1, 80)])
     >>> pooling.plain.value, pooling.n, [warning.name for warning in pooling.warnings]
     (1.5, 180, ['few-sites'])
     """
     used = [site for site in values if site.usable]
-    y, s = np.array([site.value for site in used]), np.array([site.standard_error for site in used])
-    k = len(used)
+    weighted = [site for site in used if site.varies]
+    y, s = np.array([site.value for site in weighted]), np.array([site.standard_error for site in weighted])
+    k = len(weighted)
     tau_squared = paule_mandel(y, s)
     random = hartung_knapp(y, s, tau_squared)
     statistic = _spread(y, s, 0.0) if k else 0.0
@@ -121,7 +131,7 @@ def pool(values: Sequence[SiteValue], feasible: tuple[float, float] = (-math.inf
     reach = (
         float(stdtrit(k - 2, _UPPER)) * math.hypot(random.standard_error, math.sqrt(tau_squared)) if k > 2 else math.nan
     )
-    tolerance = float(np.mean([site.tolerance for site in used])) if k else 0.0
+    tolerance = float(np.mean([site.tolerance for site in used])) if used else 0.0
 
     def widened(pooled: Pooled) -> Pooled:
         return _clip(replace(pooled, low=pooled.low - tolerance, high=pooled.high + tolerance), feasible)
@@ -129,7 +139,7 @@ def pool(values: Sequence[SiteValue], feasible: tuple[float, float] = (-math.inf
     return Pooling(
         sites=tuple(site.site for site in used),
         n=sum(site.n for site in used),
-        plain=widened(_plain_mean(y, s, np.array([site.n for site in used]))) if k else _NOTHING,
+        plain=widened(_plain(used)) if used else _NOTHING,
         fixed=widened(_normal(*_weighted(y, s, 0.0))) if k else _NOTHING,
         random=widened(random),
         between=math.sqrt(tau_squared) if k > 1 else math.nan,
@@ -189,14 +199,17 @@ def _spread(values: Array, standard_errors: Array, tau_squared: float) -> float:
     return float(np.sum((values - centre) ** 2 / (standard_errors**2 + tau_squared)))
 
 
-def _plain_mean(y: Array, s: Array, n: NDArray[np.intp]) -> Pooled:
-    """The plain mean of sites with n_k patients each, and Student's t.
+def _plain(sites: Sequence[SiteValue]) -> Pooled:
+    """The plain mean, and Student's t.
 
     Satterthwaite's degrees of freedom, (Σ s_k²)² / Σ s_k⁴/(n_k − 1), are those of the site itself where there is one.
     """
-    value, total = float(y.mean()), float(np.sum(s**2))
-    freedom = 1.0 / float(np.sum((s**2 / total) ** 2 / np.maximum(n - 1, 1)))
-    error = math.sqrt(total) / len(y)
+    variances, n = np.array([site.standard_error**2 for site in sites]), np.array([site.n for site in sites])
+    total = float(variances.sum())
+    value, error = float(np.mean([site.value for site in sites])), math.sqrt(total) / len(sites)
+    if total == 0:
+        return Pooled(value, error, value, value)
+    freedom = 1.0 / float(np.sum((variances / total) ** 2 / np.maximum(n - 1, 1)))
     reach = float(stdtrit(freedom, _UPPER)) * error
     return Pooled(value, error, value - reach, value + reach)
 
@@ -217,6 +230,9 @@ def _warnings(values: Sequence[SiteValue], k: int) -> tuple[PoolingWarning, ...]
     if left_out:
         names = ", ".join(map(repr, left_out))
         warnings.append(PoolingWarning("left-out", f"Without a value or a standard error, and left out: {names}."))
+    exact = ", ".join(repr(site.site) for site in values if site.usable and not site.varies)
+    if exact:
+        warnings.append(PoolingWarning("no-error", f"Without any error, and in the plain mean alone: {exact}."))
     if k == 1:
         warnings.append(PoolingWarning("one-site", "One site: nothing can be said of how sites differ, nor of others."))
     elif k < FEW_SITES:

@@ -198,6 +198,8 @@ _REASONS = {
     "weights average": "some patients are never treated this way",
     "equal ones": "too few were treated this way",
     "no verified part": "too few could be advised",
+    "might have been treated so": "the difference rests on too few patients",
+    "all patients alike": "it decides as clinicians do",
 }
 """A few words for each kind of reason, by words that stand in its sentence alone; the first that fits counts."""
 

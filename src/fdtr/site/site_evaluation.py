@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import isfinite
 from typing import Literal
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.comparisons import CLINICIANS, FDTR, GAINS, LDTR, VERIFIED, Evidence
-from fdtr.disclosure import MethodValue, ValueFacts, ValueMessage, ValueRules, release_values
+from fdtr.disclosure import MethodValue, Pair, ValueFacts, ValueMessage, ValueRules, release_values
 from fdtr.errors import DisclosureError, TooFewClusters
 from fdtr.evaluation.assessment import Assessment
 from fdtr.evaluation.confounding import Sensitivity
@@ -231,11 +231,20 @@ def _groups(study: Study, evaluation: SiteEvaluation) -> Iterator[Group]:
 def summarize_values(study: Study, evaluation: SiteEvaluation) -> ValueMessage:
     """The gains and values, with errors and verdicts, that the disclosure rules let leave the site."""
     refuse_values(study)
-    pairs = [*((name, over) for name, over in GAINS), *((name, "") for name in evaluation.targets)]
+    values = dict.fromkeys([CLINICIANS, *VERIFIED.values(), FDTR, LDTR, *evaluation.targets])  # told in this order
+    pairs = [(CLINICIANS, ""), *GAINS, *((name, "") for name in values if name != CLINICIANS)]
     facts = [_facts(name, over, evaluation.assess(name, over or None)) for name, over in pairs]
     section, n = study.disclosure, evaluation.evaluator.rows.n_patients
     rules = ValueRules(section.min_patients, section.min_effective_sample_size, section.min_cell)
-    return release_values(evaluation.site, study.fingerprint, n, facts, rules, study.evaluation_fingerprint)
+    methods = list(dict.fromkeys(fact.estimate.method for fact in facts))
+    counts = {two: _pair(evaluation, *two) for two in combinations(methods, 2)}
+    return release_values(evaluation.site, study.fingerprint, n, facts, rules, study.evaluation_fingerprint, counts)
+
+
+def _pair(evaluation: SiteEvaluation, first: str, second: str) -> Pair:
+    targets = evaluation.targets
+    differing = evaluation.evaluator.count_differing(targets[first], targets[second])
+    return Pair(differing, evaluation.evaluator.rows.n_patients - differing)
 
 
 def _facts(name: str, over: str, found: Assessment) -> ValueFacts:
