@@ -89,7 +89,7 @@ def test_the_true_gains_of_the_part_and_of_the_full_policy_are_told(made):
     assert gains == {method: truth[method] - truth[CLINICIANS] for method in (PART, FDTR)}
     words = " ".join((made.folder / "report.html").read_text().split())
     shown = f"+{gains[PART]:.2f} of the verified part, +{gains[FDTR]:.2f} of the full policy."
-    assert f"the true gains over clinicians are known: {shown}" in words
+    assert f"the true gains over clinicians at all sites are known: {shown}" in words
 
 
 def test_the_study_declares_a_subgroup(made):
