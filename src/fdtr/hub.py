@@ -34,16 +34,18 @@ Every site releases the values of its methods, and the hub pools them:
 3 sites: how much sites differ can hardly be estimated from fewer than 5. ...
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.normal_equations import invert
+from fdtr.comparisons import CLINICIANS, Evidence, among_sites, in_order
 from fdtr.disclosure import SiteValues, require_sites
 from fdtr.disclosure.blocks import absent, too_few_senders
-from fdtr.disclosure.released_values import MODEL_BASED, USUAL, MethodValue
+from fdtr.disclosure.released_values import MethodValue
 from fdtr.errors import DisclosureError, InvalidSums, OtherStudy, WrongSite
 from fdtr.inference import SiteValue, pool
 from fdtr.inference.message_checks import Suspicion, suspicions
@@ -126,9 +128,9 @@ def pooled_coefficients(total: Total) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class PooledMethod:
-    """One method's gain over another, or its value if `over` is empty, pooled over the sites that told it.
+    """One method's gain over another, or its value if `over` is empty, pooled over the sites that have a number.
 
-    `verdict` is "verified" if it is at all these sites. `silent` are sites that did not tell it.
+    `verdict` is "verified" if it is at all these sites. `silent` are the sites without a number.
     """
 
     method: str
@@ -137,11 +139,44 @@ class PooledMethod:
     pooling: Pooling
     silent: tuple[str, ...]
 
+    @property
+    def label(self) -> str:
+        """The method, and what its gain is over; clinicians with the sites that they are over, where not over all."""
+        if self.over:
+            return f"{self.method} over {self.over}"
+        sites = self.pooling.sites
+        where = among_sites(sites, (*sites, *self.silent)) if self.method == CLINICIANS else ""
+        return f"{self.method} ({where})" if where else self.method
+
+
+class SiteNumber(Protocol):
+    """A value or gain at one site, as it was released or assessed there."""
+
+    @property
+    def value(self) -> float:
+        """The value itself, or the gain."""
+
+    @property
+    def standard_error(self) -> float:
+        """Its standard error."""
+
+    @property
+    def tolerance(self) -> float:
+        """The estimated error of the model that it rests on; 0 without one."""
+
+    @property
+    def verdict(self) -> str:
+        """How far it can be believed."""
+
+
+BySite = Mapping[str, tuple[SiteNumber, int]]
+"""The number of each site that has one, and its patients."""
+
 
 def pool_values(study: Study, released: Sequence[SiteValues]) -> list[PooledMethod]:
     """Pool the sites' gains and values: the plain mean, fixed effects and random effects; gains come first.
 
-    Every method's value is followed by that of clinicians at the same sites, where not all sites told it.
+    Methods that only some sites told stand below those of all sites, after clinicians at the same sites.
     """
     names = [site.site for site in released]
     for site in released:
@@ -158,17 +193,42 @@ def pool_values(study: Study, released: Sequence[SiteValues]) -> list[PooledMeth
                 f"Site {site.site!r} tells of a value outside [0, {study.horizon}], where every value is, or of a gain "
                 f"beyond {study.horizon}. Ask it to evaluate again, with the same version of fdtr."
             )
-    told: dict[tuple[str, str], dict[str, tuple[MethodValue, int]]] = {}
+    numbers: dict[tuple[str, str], dict[str, tuple[MethodValue, int]]] = {}
     for site in sorted(released, key=lambda values: values.site):
         for value in site.values:
-            told.setdefault((value.method, value.over), {})[site.site] = value, site.n
-    pooled = []
-    for (method, over), by_site in sorted(told.items(), key=lambda item: not item[0][1]):
-        pooled.append(_pooled(study, method, over, by_site, names))
-        usual = told.get((USUAL, ""), {})
-        if not over and method != USUAL and len(by_site) < len(names) and by_site.keys() <= usual.keys():
-            pooled.append(_pooled(study, USUAL, "", {site: usual[site] for site in by_site}, list(by_site)))
-    return list({(one.method, one.over, one.pooling.sites): one for one in pooled}.values())
+            numbers.setdefault((value.method, value.over), {})[site.site] = value, site.n
+    return pool_methods(numbers, sorted(names), study.horizon)
+
+
+def pool_methods(numbers: Mapping[tuple[str, str], BySite], sites: Sequence[str], horizon: int) -> list[PooledMethod]:
+    """Pool every gain and value over those of `sites` that have a number; `numbers` are by method and what it is over.
+
+    Gains stand first, in the order of `GAINS`. Values follow, those over the same sites together, clinicians first.
+    """
+    return [
+        _pool(method, over, by_site, sites, horizon)
+        for (method, over), by_site in (*_gains(numbers), *_values(numbers, sites))
+        if by_site
+    ]
+
+
+def _gains(numbers: Mapping[tuple[str, str], BySite]) -> Iterator[tuple[tuple[str, str], BySite]]:
+    return ((pair, numbers[pair]) for pair in in_order(numbers) if pair[1])
+
+
+def _values(
+    numbers: Mapping[tuple[str, str], BySite], sites: Sequence[str]
+) -> Iterator[tuple[tuple[str, str], BySite]]:
+    """Values by the sites that they are over, all sites first; each group begins with clinicians at these sites."""
+    groups: dict[tuple[str, ...], list[tuple[str, str]]] = {tuple(sites): []}
+    for pair in in_order(numbers):
+        if not pair[1]:
+            groups.setdefault(tuple(site for site in sites if site in numbers[pair]), []).append(pair)
+    usual = numbers.get((CLINICIANS, ""), {})
+    for members, pairs in groups.items():
+        if usual and {*members} <= usual.keys():
+            yield (CLINICIANS, ""), {site: usual[site] for site in members}
+        yield from ((pair, numbers[pair]) for pair in pairs if pair[0] != CLINICIANS)
 
 
 def _possible(value: MethodValue, horizon: int) -> bool:
@@ -177,16 +237,15 @@ def _possible(value: MethodValue, horizon: int) -> bool:
     return low - value.standard_error <= value.value <= horizon + value.standard_error
 
 
-def _pooled(
-    study: Study, method: str, over: str, by_site: Mapping[str, tuple[MethodValue, int]], everybody: Sequence[str]
-) -> PooledMethod:
+def _pool(method: str, over: str, by_site: BySite, sites: Sequence[str], horizon: int) -> PooledMethod:
     values = [
-        SiteValue(site, value.value, value.standard_error, n, value.tolerance) for site, (value, n) in by_site.items()
+        SiteValue(site, number.value, number.standard_error, n, number.tolerance)
+        for site, (number, n) in by_site.items()
     ]
-    possible = (-float(study.horizon) if over else 0.0, float(study.horizon))
-    verdicts = {value.verdict for value, _ in by_site.values()}
-    verdict = verdicts.pop() if len(verdicts) == 1 else MODEL_BASED
-    return PooledMethod(method, over, verdict, pool(values, possible), tuple(sorted({*everybody} - {*by_site})))
+    verdicts = {number.verdict for number, _ in by_site.values()}
+    verdict = verdicts.pop() if len(verdicts) == 1 else str(Evidence.MODEL)
+    pooling = pool(values, (-float(horizon) if over else 0.0, float(horizon)))
+    return PooledMethod(method, over, verdict, pooling, tuple(site for site in sites if site not in by_site))
 
 
 def _refuse_copies(messages: Sequence[SiteSummary]) -> None:

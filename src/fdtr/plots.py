@@ -31,7 +31,7 @@ Value of each method, mean over sites
 Value of each method
 Shared effects on the reward by step
 Patients that sharing is worth
-Actions given and recommended
+Actions given, and recommended by the verified part and by the full policy
 Decisions that stay the same with other settings
 Effective sample size of FDTR by step
 Recommended actions that clinicians rarely take
@@ -146,7 +146,7 @@ def gain_from_sharing(results: Results | Record, site: str | None = None) -> Dra
 
 
 def actions(results: Results | Record, site: str | None = None) -> Drawing:
-    """Share of patients by action at each step: given by clinicians (left) and recommended by FDTR (right)."""
+    """Share of patients by action at each step: given, with FDTR's verified part, and recommended by all of FDTR."""
     return _drawing(charts.actions(_record(results, site)), "the results have no site")
 
 

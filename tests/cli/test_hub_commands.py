@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from command_line import fdtr, refused
-from fdtr.cli.hub_commands import show_total
+from fdtr.cli.hub_commands import show_pooled_values, show_total
+from fdtr.disclosure import MethodValue, SiteValues
 from fdtr.disclosure.blocks import Design
-from fdtr.hub import pooled_coefficients
+from fdtr.hub import pool_values, pooled_coefficients
 from fdtr.inference import infer_effects
 from fdtr.inference.message_checks import Suspicion
 from fdtr.site.fitting import fit_local
@@ -83,3 +84,51 @@ def test_a_doubtful_site_is_named_beside_the_total_and_stays_in_it(machine, caps
         assert "Added the sums of 3 sites" in told.out
         assert "Note: Site 'b' differs from the others in what the shared features do to values, by more" in told.err
         assert "(p = 0.0004)" in told.err
+
+
+@pytest.mark.quick
+def test_a_clipped_interval_is_printed_as_it_is(capsys):
+    """The upper end is 3, the largest value; value ± (high − value) would show 2.4 as the lower end."""
+    study = make_study()
+    values = [
+        SiteValues(
+            site,
+            study.fingerprint,
+            90,
+            (
+                MethodValue("FDTR", "fqe", 0.4, 0.3, "Clinicians", "model-based", 0.5),
+                MethodValue("FDTR (verified)", "wdr", 0.2, 0.05, "Clinicians", "verified"),
+                MethodValue("FDTR", "fqe", 2.7, 0.5, "", "model-based", 0.5),
+            ),
+            study.evaluation_fingerprint,
+        )
+        for site in ("a", "b")
+    ]
+    pooled = pool_values(study, values)
+    show_pooled_values(study, pooled, machine=False)
+    printed = capsys.readouterr().out
+    assert "±" not in printed
+    value = next(mean.pooling.plain for mean in pooled if not mean.over)
+    assert value.high == 3.0
+    assert f"2.700 ({value.low:.3f} to 3.000)" in printed
+    rows = [line.split("  ")[0] for line in printed.splitlines() if " over Clinicians " in line]
+    assert rows == ["FDTR (verified) over Clinicians", "FDTR over Clinicians"]
+    assert "+0.200 (0." in printed
+
+
+@pytest.mark.quick
+def test_clinicians_are_labelled_with_the_sites_that_they_are_over(capsys):
+    study = make_study()
+
+    def site(name, *methods):
+        values = tuple(MethodValue(method, "wdr", 1.0, 0.1, "", "verified") for method in ("Clinicians", *methods))
+        return SiteValues(name, study.fingerprint, 90, values, study.evaluation_fingerprint)
+
+    pooled = pool_values(study, [site("a", "FDTR"), site("b", "FDTR"), site("c")])
+    show_pooled_values(study, pooled, machine=False)
+    table, rest = capsys.readouterr().out.split("verified: ")
+    rows = [line.split("  ")[0] for line in table.splitlines()[2:] if line]
+    assert rows == ["Clinicians", "Clinicians (without c)", "FDTR"]
+    assert [line.split() for line in rest.splitlines() if line.startswith("FDTR")] == [["FDTR", "c"]]
+    show_pooled_values(study, pooled, machine=True)
+    assert [mean["sites"] for mean in json.loads(capsys.readouterr().out)] == [["a", "b", "c"], ["a", "b"], ["a", "b"]]

@@ -1,5 +1,7 @@
 """Tables on narrow terminals: every word and every number is printed, and no letter is left out."""
 
+import math
+
 import pytest
 
 from fdtr.cli import show
@@ -7,6 +9,7 @@ from fdtr.cli.check_output import show_checks
 from fdtr.cli.study_output import show_results
 from fdtr.pipeline.run import run
 from fdtr.pipeline.simulate import simulate
+from fdtr.report.record import Span, Subgroup
 from fdtr.simulation import WorldSpec
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_check import check
@@ -100,3 +103,23 @@ def test_headings_wrap_before_columns_move_below(monkeypatch, capsys):
 def test_words_are_printed_as_they_are(capsys):
     show.line("site [bold]:smile: 1/2")
     assert capsys.readouterr().out == "site [bold]:smile: 1/2\n"
+
+
+def test_a_group_that_is_withheld_shows_no_number(capsys):
+    nothing = dict.fromkeys(("value", "low", "high", "p_value"), math.nan)
+    common = {"site": "north", "method": "FDTR (verified)", "group": "lactate"}
+    shown = Subgroup(**common, label="below 4", n=120, value=0.3, low=0.1, high=0.5, p_value=0.0000004, reason="")
+    withheld = Subgroup(**common, label="4 and more", n=None, reason="It has fewer than 50 patients.", **nothing)
+    show.subgroups_table([shown, withheld])
+    _, _, first, second = capsys.readouterr().out.rstrip().splitlines()
+    assert " ".join(first.split()) == "north lactate below 4 120 +0.300 (0.100 to 0.500) p < 0.001"
+    assert " ".join(second.split()) == "north lactate 4 and more – – – It has fewer than 50 patients."
+    show.subgroups_table([])
+    assert capsys.readouterr().out == ""
+
+
+def test_intervals_are_written_alike():
+    assert show.interval(Span(value=2.7, low=1.2, high=3)) == "2.700 (1.200 to 3.000)"
+    assert show.interval(Span(value=0.12, low=0.004, high=0.2), gain=True) == "+0.120 (0.004 to 0.200)"
+    assert show.interval(Span(value=math.nan, low=math.nan, high=math.nan), gain=True) == "–"
+    assert show.interval(Span(value=0.5, low=math.nan, high=math.nan)) == "0.500"

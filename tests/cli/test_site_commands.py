@@ -135,7 +135,7 @@ def test_sites_value_at_home_as_run_does_and_the_hub_pools(place, ran_once):
         for method, by_estimator in found["methods"].items():
             for estimator, one in by_estimator.items():
                 there = at_once[site, method, estimator]
-                assert {"value", "low", "high", "believable"} < set(there)
+                assert {"value", "low", "high", "verdict"} < set(there)
                 assert {key: one[key] for key in there} == there
     done = fdtr("hub", "pool", "study.toml", *(f"{site}.values" for site in SITES), "--json", cwd=place)
     assert done.returncode == 0, done.stderr

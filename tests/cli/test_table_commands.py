@@ -169,8 +169,8 @@ def test_run_writes_what_it_says_and_can_be_repeated(ran):
     assert printed == json.loads((ran / "results/results.json").read_text())
     assert printed["sites"]["north"]["patients"] == 260
     assert {p.name for p in (ran / "results").iterdir()} == {
-        "policies", "report.html", "results.json", "shared-coefficients.csv", "shared-effects.csv", "study.toml",
-        "values.csv",
+        "gains.csv", "policies", "report.html", "results.json", "shared-coefficients.csv", "shared-effects.csv",
+        "study.toml", "values.csv",
     }  # fmt: skip
     assert Study.load(ran / "results/study.toml") == Study.load(ran / "study.toml")
     report = (ran / "results/report.html").read_bytes()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from fdtr import container
 from fdtr.disclosure import MethodValue, Pair, SiteValues, ValueFacts, ValueMessage, ValueRules, release_values
@@ -221,7 +222,8 @@ def test_clinicians_stand_beside_a_method_at_the_same_sites():
 
     usual = ("Clinicians", 1.0, "verified")
     told = [site("a", [usual, ("FDTR", 2.0, "model-based")]), site("b", [("Clinicians", 2.0, "verified")])]
-    everywhere, rule, beside = pool_values(study, told)
+    everywhere, beside, rule = pool_values(study, told)
+    assert [everywhere.label, beside.label, rule.label] == ["Clinicians", "Clinicians (at a)", "FDTR"]
     assert (everywhere.method, everywhere.pooling.plain.value, everywhere.pooling.sites) == (
         "Clinicians",
         1.5,
@@ -246,7 +248,37 @@ def test_the_error_of_a_model_does_not_average_out_over_sites():
     (gain,) = pool_values(study, told)
     half = gain.pooling.plain.high - gain.pooling.plain.value
     assert gain.pooling.tolerance == pytest.approx(0.2)
-    assert half == pytest.approx(1.959964 * 0.1 / np.sqrt(2) + 0.2)
+    assert half == pytest.approx(stats.t.ppf(0.975, 2 * 89) * 0.1 / np.sqrt(2) + 0.2)
+
+
+def test_gains_come_in_one_order_whatever_the_sites_told_first():
+    study = make_study()
+    pairs = [("FDTR", "Clinicians"), ("LDTR (verified)", "Clinicians"), ("FDTR (verified)", "LDTR (verified)"),
+             ("FDTR (verified)", "Clinicians"), ("FDTR", ""), ("Clinicians", "")]  # fmt: skip
+
+    def site(name, order):
+        values = tuple(MethodValue(method, "wdr", 0.2, 0.1, over, "verified") for method, over in order)
+        return SiteValues(name, study.fingerprint, 90, values, study.evaluation_fingerprint)
+
+    pooled = pool_values(study, [site("b", pairs), site("a", pairs[::-1])])
+    assert [mean.label for mean in pooled] == [
+        "FDTR (verified) over Clinicians", "LDTR (verified) over Clinicians", "FDTR (verified) over LDTR (verified)",
+        "FDTR over Clinicians", "Clinicians", "FDTR",
+    ]  # fmt: skip
+
+
+def test_methods_of_the_same_sites_stand_together_below_clinicians_at_these_sites():
+    study = make_study()
+
+    def site(name, methods):
+        values = tuple(MethodValue(method, "wdr", 1.0, 0.1, "", "verified") for method in ("Clinicians", *methods))
+        return SiteValues(name, study.fingerprint, 90, values, study.evaluation_fingerprint)
+
+    pooled = pool_values(study, [site("a", ["x", "y", "z"]), site("b", ["y", "z"]), site("c", ["x", "z"])])
+    assert [(mean.label, mean.pooling.sites) for mean in pooled] == [
+        ("Clinicians", ("a", "b", "c")), ("z", ("a", "b", "c")), ("Clinicians (without b)", ("a", "c")),
+        ("x", ("a", "c")), ("Clinicians (without c)", ("a", "b")), ("y", ("a", "b")),
+    ]  # fmt: skip
 
 
 def test_the_hub_believes_no_value_that_nobody_can_have_and_no_interval_beyond_it():

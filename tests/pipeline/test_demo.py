@@ -2,20 +2,23 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from fdtr.comparisons import CLINICIANS, FDTR, VERIFIED
 from fdtr.errors import OutputExists
-from fdtr.pipeline.demo import CLINICIANS, run_demo, value_methods
+from fdtr.pipeline.demo import run_demo, value_methods
 from fdtr.pipeline.run import ALLOWED
 from fdtr.policy import Policy
-from fdtr.site.site_evaluation import FDTR
+from fdtr.report.findings import findings_of
 from fdtr.study import Study
 
 pytestmark = pytest.mark.slow  # the whole demo
+PART = VERIFIED[FDTR]
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +49,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_everything_is_there(made):
     assert {p.name for p in made.folder.iterdir()} == {
-        "policies", "report.html", "results.json", "shared-coefficients.csv", "shared-effects.csv", "study.toml",
-        "table.csv", "values.csv",
+        "gains.csv", "policies", "report.html", "results.json", "shared-coefficients.csv", "shared-effects.csv",
+        "study.toml", "table.csv", "values.csv",
     }  # fmt: skip
     assert len(list((made.folder / "policies").iterdir())) == 5
     assert "# " in (made.folder / "study.toml").read_text()  # the commented original
@@ -60,7 +63,7 @@ def test_everything_is_there(made):
 def test_the_methods_are_valued_on_the_same_patients(made):
     values = made.results.record.known_values
     by_method = {value.method: value for value in values}
-    assert set(by_method) == {CLINICIANS, *made.results.methods}
+    assert set(by_method) == {CLINICIANS, PART, *made.results.methods}
     assert len(made.results.methods) == 7
     for value in values:
         assert value.low < value.value < value.high
@@ -70,6 +73,30 @@ def test_the_methods_are_valued_on_the_same_patients(made):
     assert by_method[FDTR].value > best_other
     assert by_method[ALLOWED].value > best_other  # weights and repairs take little of it
     assert by_method[FDTR].value > by_method[CLINICIANS].value + 0.2
+    assert by_method[FDTR].value > by_method[PART].value > by_method[CLINICIANS].value
+
+
+def test_the_verified_part_leaves_patients_to_clinicians(made):
+    """Where it advises nobody its value is the clinicians', with the same luck of patients and of clinicians."""
+    silent = {site: replace(verified, threshold=np.inf) for site, verified in made.results.verified.items()}
+    by_method = {value.method: value for value in value_methods(replace(made.results, verified=silent), n=500)}
+    assert by_method[PART].by_site == by_method[CLINICIANS].by_site
+
+
+def test_the_true_gains_of_the_part_and_of_the_full_policy_are_told(made):
+    truth = {known.method: known.value for known in made.results.record.known_values}
+    gains = findings_of(made.results.record).true_gains
+    assert gains == {method: truth[method] - truth[CLINICIANS] for method in (PART, FDTR)}
+    words = " ".join((made.folder / "report.html").read_text().split())
+    shown = f"+{gains[PART]:.2f} of the verified part, +{gains[FDTR]:.2f} of the full policy."
+    assert f"the true gains over clinicians at all sites are known: {shown}" in words
+
+
+def test_the_study_declares_a_subgroup(made):
+    groups = made.results.record.subgroups
+    assert {(group.group, group.label) for group in groups} == {("lactate", "below 4"), ("lactate", "4 and more")}
+    assert any(not group.reason for group in groups)
+    assert all((group.n is None) == bool(group.reason) for group in groups)
 
 
 def test_progress_covers_fitting_valuing_and_writing(made, progress_calls):
@@ -78,7 +105,7 @@ def test_progress_covers_fitting_valuing_and_writing(made, progress_calls):
     assert set(of) == {100}
     assert (done[0], names[-2:], done[-1]) == (0, ("policies, tables and report", "done"), 100)
     assert [name for name in names if name.endswith(": fresh patients")] == [
-        f"{method}: fresh patients" for method in (CLINICIANS, *made.results.methods)
+        f"{method}: fresh patients" for method in (CLINICIANS, *made.results.methods, PART)
     ]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -117,12 +118,21 @@ def test_a_coefficient_that_is_not_identified_at_one_step_has_no_number_there(st
 def test_practice_counts_shares(data, results):
     rows = data.by_site()["a"]
     others = {"same": results.federated["a"].policy, "LDTR": results.local["a"].policy}
-    practice = practice_of(results.federated["a"].policy, rows, others)
+    verified = replace(results.verified["a"], threshold=0.0, least_z=0.0)
+    practice = practice_of(results.federated["a"].policy, verified, rows, others)
     assert practice.agreement_with_baselines["same"] == 1
     assert 0 < practice.agreement_with_baselines["LDTR"] <= 1
     np.testing.assert_allclose(practice.given.sum(axis=1), 1)
     np.testing.assert_allclose(practice.recommended.sum(axis=1), 1)
     np.testing.assert_allclose(practice.given, rows.action_counts() / 150)
+    np.testing.assert_allclose(practice.with_part.sum(axis=1), 1)
+    for h in range(rows.horizon):
+        (chunk,) = rows.step(h).chunks()
+        states, done = dict(zip(rows.covariates, chunk.states, strict=True)), verified.policy.features.levels
+        acts = verified.act(states, h, given=done[chunk.actions])
+        np.testing.assert_allclose(practice.with_part[h], [np.mean(acts == level) for level in done])
+        assert practice.advised[h] == pytest.approx(np.mean(verified.advises(states, h)))
+    assert 0 < practice.advised.mean() <= 1
     assert 0 < practice.agreement_with_practice < 1
 
 
@@ -154,7 +164,7 @@ def test_all_estimating_is_over_when_progress_ends_and_saving_only_writes(study,
         watch(Evaluator, name)
     for name in ("near_ties", "fit_local", "fit_federated", "practice_of", "value_site"):
         watch(running, name)
-    for name in ("infer_effects", "gain_from_sharing", "heterogeneity", "pool"):
+    for name in ("infer_effects", "gain_from_sharing", "heterogeneity", "pool_methods"):
         watch(study_record, name)
     results = fdtr.run(study, data, progress=lambda _what, done, of: ended.append(True) if done == of else None)
     assert ended == [True]
@@ -211,8 +221,9 @@ def test_every_method_is_valued_on_held_out_patients_by_every_estimator(study, d
     by_hand = results.evaluations["b"].value("LDTR", "dr")
     one = next(v for v in found.values if (v.site, v.method, v.estimator) == ("b", "LDTR", "dr"))
     assert (one.value, one.low, one.high, one.n) == (by_hand.value, by_hand.low, by_hand.high, 120)
+    verdicts = {(a.site, a.method): a.verdict for a in found.assessments if not a.over}
     for v in found.values:
-        assert v.believable == (not v.reason)
+        assert v.verdict == verdicts[v.site, v.method]
 
 
 def test_the_record_says_what_each_site_assesses(results):
@@ -297,8 +308,33 @@ def test_the_record_comes_back_from_its_file(results, tmp_path):
     with pytest.raises(UnreadableFile, match="not what this version"):
         load_record(tmp_path / "out")
     rows = (tmp_path / "out" / "values.csv").read_text().splitlines()
-    assert rows[0] == "site,method,estimator,value,low,high,standard_error,n,n_clusters,believable,reason"
+    assert rows[0] == "site,method,estimator,value,low,high,standard_error,n,n_clusters,verdict,reason"
     assert len(rows) == 1 + len(results.record.values)
+    gains = pa.csv.read_csv(tmp_path / "out" / "gains.csv").to_pylist()
+    told = [(a.method, a.over, a.site, a.verdict, a.reason) for a in results.record.assessments if a.over]
+    assert [(row["method"], row["over"], row["site"], row["verdict"], row["reason"]) for row in gains] == told
+    assert {"value", "low", "high", "standard_error", "tolerance", "advised_share"} < gains[0].keys()
+    assert all((row["value"] is None) == (row["verdict"] == "not estimable") for row in gains)
+
+
+def test_means_are_those_that_a_hub_would_pool(results):
+    labels = [mean.label for mean in results.record.means]
+    assert len(set(labels)) == len(labels)
+    gains = [bool(mean.over) for mean in results.record.means]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_what_a_value_rests_on_is_recorded_for_the_part_and_the_full_policy(results):
+    for site, evaluation in results.evaluations.items():
+        trust = results.record.sites[site].trust
+        assert [check.method for check in trust.checks] == ["FDTR (verified)", "FDTR"]
+        for check in trust.checks:
+            target = evaluation.evaluator.evaluation(evaluation.targets[check.method])
+            assert check.effective_sample_size == target.weights.effective_sample_size.tolist()
+            assert check.usual_misfit == target.richer.usual_misfit
+            assert np.isnan(check.misfit) == (target.richer.misfit == 0)  # no richer model: nothing was compared
+            behind = target.patients_behind()
+            assert np.isnan(check.patients_behind) if np.isinf(behind) else check.patients_behind == behind
 
 
 def test_the_chosen_settings_change_nothing(results):
@@ -316,5 +352,8 @@ def test_a_site_in_which_nobody_was_treated_so_is_in_no_mean():
     assert verdicts["a"].verdict == "not estimable"
     assert np.isnan(verdicts["a"].value)
     assert all("a" not in mean.sites for mean in found.means if mean.method == "Always high")
-    (clinicians,) = (mean.plain for mean in found.means if mean.method == "Clinicians")
-    assert 0 < clinicians.low < clinicians.high < 6
+    clinicians = {mean.label: mean for mean in found.means if mean.method == "Clinicians"}
+    assert 0 < clinicians["Clinicians"].plain.low < clinicians["Clinicians"].plain.high < 6
+    labels = [mean.label for mean in found.means]
+    beside = clinicians["Clinicians (at b)"]
+    assert (beside.sites, labels.index(beside.label)) == (["b"], labels.index("Always low") - 1)

@@ -165,6 +165,33 @@ def test_charts_are_as_wide_as_the_page_and_the_contents_stay_in_view(page):
         assert 0 <= link.bounding_box()["y"] < 900
 
 
+def test_the_table_of_gains_is_no_wider_than_the_page(page):
+    region = page.locator("[role=region][aria-label^='Gains: plain mean']")
+    assert region.evaluate("it => it.scrollWidth <= it.clientWidth")
+
+
+def test_on_a_phone_what_was_found_comes_before_the_sites(phone):
+    last = phone.locator(".meaning li").last.bounding_box()
+    assert last["y"] + last["height"] <= phone.locator(".forest").bounding_box()["y"]
+
+
+def test_contents_stay_on_a_phone_and_are_not_cut(phone):
+    contents = phone.locator("nav summary")
+    assert not phone.locator("nav a").first.is_visible()
+    phone.evaluate("document.querySelector('#trust').scrollIntoView()")
+    assert 0 <= contents.bounding_box()["y"] < 40
+    contents.click()
+    for link in phone.locator("nav a").all():
+        box = link.bounding_box()
+        assert 0 <= box["x"] < box["x"] + box["width"] <= 390
+        assert 0 <= box["y"] < 844
+    phone.locator("nav a[href='#values']").click()
+    phone.locator("nav a").first.wait_for(state="hidden")
+    heading = phone.locator("#values h2").bounding_box()
+    bar = phone.locator("nav").bounding_box()
+    assert bar["y"] + bar["height"] <= heading["y"] < 844
+
+
 def test_sites_are_cards_on_a_phone(phone):
     row, picture = (phone.locator(f".forest tbody tr {part}").first for part in ("th", ".picture"))
     assert picture.bounding_box()["y"] > row.bounding_box()["y"] + row.bounding_box()["height"] - 1

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
+from itertools import combinations, product
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fdtr.comparisons import Evidence
+from fdtr.evaluation import assessment as assessment_module
+from fdtr.evaluation.diagnostics import Overlap, doubt_mean, doubt_size, doubt_support
 from fdtr.report import forest
-from fdtr.report.findings import PART, Findings, Row, Shown, first_screen, gain_decimals, meaning
+from fdtr.report.findings import PART, Findings, Row, Shown, first_screen, gain_decimals, meaning, short_reason
 from fdtr.report.record import Assessment, MeanOverSites, Span
 from random_tables import make_study
 
@@ -45,7 +51,8 @@ def mean_of(method: str, over: str, sites: list[str], span: tuple[float, float, 
     plain = Span(value=span[0], low=span[1], high=span[2])
     return MeanOverSites.model_validate(
         {
-            "method": method, "over": over, "verdict": verdict, "sites": sites, "n": 100 * len(sites), "tolerance": 0.0,
+            "method": method, "over": over, "label": f"{method} over {over}" if over else method, "verdict": verdict,
+            "sites": sites, "n": 100 * len(sites), "tolerance": 0.0,
             "plain": plain, "fixed": plain, "random": plain, "i_squared": 0.0, "warnings": [],
         }
     )  # fmt: skip
@@ -66,6 +73,12 @@ def findings(
         assessments.append(assessed(site, "Clinicians", "", value=1.5, low=1.4, high=1.6))
         assessments.append(assessed(site, PART, **changes))
         assessments.append(assessed(site, "FDTR", **fulls.get(site, {})))
+    usual = (1.5, 1.4, 1.6)
+    means += [
+        mean_of("Clinicians", "", [*sites], usual, "verified")
+        for size in range(1, len(parts) + 1)
+        for sites in combinations(parts, size)
+    ]
     for method, span, verdict in ((PART, part, "verified"), ("FDTR", full, "model-based")):
         known = [a.site for a in assessments if a.method == method and a.verdict != "not estimable"]
         if span and known:
@@ -91,7 +104,9 @@ def test_a_verified_gain_is_said_with_what_it_does_and_over_which_sites():
     )
     some = said(findings({"a": {}, "b": {"advised_share": 0.5}, "c": NOTHING}))[0]
     assert "mean over 2 of 3 sites; it acts in 40% of decisions" in some
-    assert "(0.20 to 0.40), at 1 of 2 sites;" in said(findings({"a": {}, "b": NOTHING}))[0]
+    assert (
+        "+0.30 (0.10 to 0.50), at a alone, 1 of 2 sites; it acts in 30%" in said(findings({"a": {}, "b": NOTHING}))[0]
+    )
     alone = said(findings({"a": {}}))[0]
     assert "its gain is +0.30 (0.10 to 0.50); it acts in 30% of decisions" in alone
 
@@ -116,45 +131,139 @@ def test_better_is_said_only_of_an_interval_above_0(low: float, width: float) ->
     assert (" is not shown to be better than clinicians" in first) == (low <= 0 <= high)
 
 
-def test_where_nothing_is_verified_nothing_is_claimed():
-    for found, where in (
-        (findings({"a": NOTHING, "b": NOTHING}), "at no site were enough patients"),
-        (findings({"a": NOTHING}), "too few patients were"),
-        (findings({"a": {"verdict": "model-based"}}), "too few patients were"),
-    ):
-        sentences = said(found)
-        assert sentences[0] == (
-            f"Nothing is verified: {where} treated as FDTR advises to check its advice against what happened."
-        )
-        assert "better than" not in " ".join(sentences)
+USUAL_IS_BETTER = "Held-out patients who got what is usual here fared better than the model says, and so on."
 
 
-def test_the_full_policy_is_told_with_its_verdict():
-    sites: dict[str, dict[str, Any]] = {"a": {}, "b": {}}
-    assert said(findings(sites))[1] == (
-        "The full policy decides for everybody; a model estimates its gain as +0.40 (0.30 to 0.50), mean over 2 sites, "
-        "which these data cannot verify."
-    )
-    widened = said(findings(sites, {"b": {"estimator": "richer"}}))[1]
-    assert widened.endswith("verify; at b they contradict its linear form, and a richer model stands in.")
-    nothing = said(findings(sites, {"a": NOTHING, "b": NOTHING}))[1]
-    assert nothing == "The full policy's gain cannot be estimated: too few were treated this way."
-    assert "+0.40" not in nothing
-    verified = said(findings({"a": {}}, {"a": {"verdict": "verified", "estimator": "wdr"}}))[1]
-    assert verified.endswith("has a gain of +0.40 (0.20 to 0.60), and that is verified too.")
+def test_where_no_part_is_verified_the_reason_is_the_sites_own():
+    few = NOTHING | {
+        "reason": "At step 2 the weights of 9 patients are worth no more than 4.2 equal ones; 10 is least."
+    }
+    usual = NOTHING | {"reason": USUAL_IS_BETTER}
+    nobody = NOTHING | {"n_advised": 0, "reason": "It advises 0 patients, in 0.0% of all decisions"}
+    better = "patients treated as usual fared better than the model says"
+    none = "No part of FDTR's policy is verified"
+    for sites, sentence in (
+        ({"a": few, "b": few}, f"{none} at any of the 2 sites: too few were treated this way."),
+        (
+            {"a": nobody, "b": usual},
+            f"{none} at any of the 2 sites: nobody could be advised or {better}.",
+        ),
+        ({"a": nobody}, f"{none}: nobody could be advised."),
+        ({"a": usual}, f"{none}: patients treated as usual fared better than the model says."),
+    ):  # fmt: skip
+        found = findings(sites)
+        assert said(found)[0] == sentence
+        assert "better than clinicians" not in " ".join(said(found))
+        assert [row.part.why for row in first_screen(found)][: len(sites)] == [
+            short_reason(a) for a in found.assessments if a.method == PART
+        ]
+
+
+def test_every_reason_has_its_own_few_words():
+    """The sentences are those that the evaluation gives; a new one has to be known here."""
+    overlap = {
+        name: np.zeros(1) for name in ("rare_share", "never_share", "unused_share", "low_propensity", "agreement")
+    }
+    sentences = {
+        doubt_size(np.array([4.2]), 1000): "too few were treated this way",
+        doubt_support(Overlap(**overlap | {"unused_share": np.ones(1)})): "nobody here was treated this way",
+        doubt_support(Overlap(**overlap | {"never_share": np.ones(1)})): "clinicians hardly ever treat this way",
+        doubt_mean(np.full(1, 0.2), np.zeros(1), np.zeros(1)): "some patients are never treated this way",
+        "The difference rests on 1.2 patients who might have been treated so; 2 are the least.": (
+            "the difference rests on too few patients"
+        ),
+        assessment_module._ALIKE: "it decides as clinicians do",
+        assessment_module._NO_MODEL: "held-out patients contradict the models",
+        assessment_module._USUAL_IS_BETTER: "patients treated as usual fared better than the model says",
+    }
+    assert "" not in sentences
+    for sentence, words in sentences.items():
+        for reason in (
+            sentence,
+            f"{sentence} At step 2 the weights of 9 patients are worth no more than 4 equal ones.",
+        ):
+            if reason == sentence or sentence.startswith("Held-out"):
+                assert short_reason(assessed("a", "FDTR", **NOTHING | {"reason": reason})) == words
+    assert short_reason(assessed("a", PART, **NOTHING | {"n_advised": 0})) == "nobody could be advised"
+
+
+PARTS: dict[str, dict[str, Any]] = {
+    "better": {},
+    "unclear": {"low": -0.1},
+    "worse": {"value": -0.3, "low": -0.5, "high": -0.1},
+    "none": NOTHING | {"reason": "no more than 4.2 equal ones"},
+    "model": {"verdict": "model-based", "estimator": "fqe"},
+}
+FULLS: dict[str, dict[str, Any]] = {
+    "verified": {"verdict": "verified", "estimator": "wdr"},
+    "model": {},
+    "widened": {"estimator": "richer"},
+    "none": NOTHING | {"reason": USUAL_IS_BETTER},
+}
+
+
+@pytest.mark.parametrize(("part", "full"), list(product(PARTS, FULLS)))
+@pytest.mark.parametrize("sites", [1, 2, 3])
+def test_the_sentences_agree_whatever_the_verdicts(part: str, full: str, sites: int) -> None:
+    """At 3 sites only the first has these verdicts, at the others nothing is estimable: no mean of one site."""
+    names = [*"abc"[:sites]]
+    elsewhere = NOTHING | {"reason": "no more than 4.2 equal ones"}
+    at = {name: (PARTS[part], FULLS[full]) if name == "a" or sites < 3 else (elsewhere, elsewhere) for name in names}
+    spans = {"part": PARTS[part] if part != "none" else None, "full": FULLS[full] if full != "none" else None}
+    mean = findings({name: pair[0] for name, pair in at.items()}, {name: pair[1] for name, pair in at.items()},
+        part=span_of(spans["part"], 0.3), full=span_of(spans["full"], 0.4))  # fmt: skip
+    mean = replace(mean, means=[
+        m.model_copy(update={"verdict": {PART: PARTS, "FDTR": FULLS}[m.method][part if m.method == PART else full].get(
+            "verdict", m.verdict)}) if m.over else m
+        for m in mean.means
+    ])  # fmt: skip
+    first, second, _ = said(mean)
+    verified = part in ("better", "unclear", "worse")
+    assert first.startswith("FDTR's verified part is" if verified else "No part of FDTR's policy is verified")
+    claims = {"better": "is better than", "unclear": "is not shown to be better than", "worse": "is worse than"}
+    assert all((claims[name] in first) == (name == part) for name in claims)
+    assert ("is verified, too" in second) == (verified and full == "verified")
+    assert ("is verified as a whole" in second) == (not verified and full == "verified")
+    assert ("cannot verify" in second) == (full in ("model", "widened"))
+    assert ("contradict its linear form" in second) == (full == "widened")
+    assert ("cannot be estimated" in second) == (full == "none")
+    assert "othing is verified" not in first + second
+    assert ("mean over 2 sites" in first) == (sites == 2 and part != "none")
+    assert ("at a alone, 1 of 3 sites" in first) == (sites == 3 and part != "none")
+    assert "mean over 1" not in first + second
+
+
+def span_of(changes: dict[str, Any] | None, value: float) -> tuple[float, float, float] | None:
+    if changes is None:
+        return None
+    return changes.get("value", value), changes.get("low", value - 0.2), changes.get("high", value + 0.2)
 
 
 @pytest.mark.parametrize(
     ("share", "words"),
     [
-        (0.97, "Most advice is a near tie, not a clear preference: in 97% of decisions"),
-        (0.3, "In 30% of decisions another action is as good as the policy's within the error of estimation: there"),
-        (0.04, "Near ties are rare: in 4% of decisions"),
-        (math.nan, "How many decisions are near ties was not examined."),
+        (0.97, "Most advice of the full policy is a near tie, not a clear preference: in 97% of its decisions"),
+        (0.3, "In 30% of the full policy's decisions another action is as good within the error of estimation:"),
+        (0.04, "Near ties are rare: in 4% of the full policy's decisions"),
+        (math.nan, "How many of the full policy's decisions are near ties was not examined."),
     ],
 )
 def test_near_ties_are_the_third_sentence(share, words):
     assert said(findings({"a": {}, "b": {}}, ties=share))[2].startswith(words)
+
+
+def test_clinicians_of_the_mean_are_over_the_sites_of_the_verified_part():
+    *_, mean = first_screen(findings({"a": {}, "b": NOTHING, "c": {}, "d": {}}))
+    assert (mean.part.sites, mean.usual.sites, mean.where) == (["a", "c", "d"], ["a", "c", "d"], "without b")
+    *_, mean = first_screen(findings({"a": {}, "b": {}}))
+    assert (mean.usual.sites, mean.where) == (["a", "b"], "")
+    *_, mean = first_screen(findings({"a": {}, "b": NOTHING, "c": NOTHING}))  # of the part there is no mean
+    assert math.isnan(mean.part.value)
+    assert mean.part.why == "at a alone, which is no mean"
+    assert (mean.full.sites, mean.usual.sites, mean.where) == (["a", "b", "c"], ["a", "b", "c"], "")
+    nothing = dict.fromkeys("ab", NOTHING)
+    *_, mean = first_screen(findings(nothing, nothing))
+    assert (mean.usual.sites, mean.where) == (["a", "b"], "")
 
 
 def test_the_share_of_near_ties_is_of_all_decisions():
@@ -175,14 +284,14 @@ def test_rows_are_those_of_the_sites_and_the_mean_comes_last():
     ]
     assert (rows[0].part.value, rows[0].part.low, rows[0].part.high) == (0.3, 0.1, 0.5)
     assert (rows[1].part.verdict, math.isnan(rows[1].part.value)) == ("not estimable", True)
-    assert rows[2].part.sites == ["a"]
+    assert (rows[2].part.sites, rows[2].full.sites) == (["a"], ["a", "b"])
     assert [row.name for row in first_screen(findings({"a": {}}))] == ["a"]
     assert first_screen(Findings(make_study(), {"a": 3}, [], not_valued={"a": "too few"})) == []
 
 
 def test_gains_have_two_significant_digits():
     def rows(high: float) -> list[Row]:
-        return [Row("a", 100, Shown(), Shown("verified", high / 2, -high, high), Shown())]
+        return [Row("a", 100, Shown(), Shown(Evidence.VERIFIED, high / 2, -high, high), Shown())]
 
     assert [gain_decimals(rows(high)) for high in (3.0, 0.3, 0.03, 0.004)] == [2, 2, 3, 4]
 
@@ -193,7 +302,7 @@ FINITE = st.floats(-5, 5, allow_nan=False)
 @given(st.lists(st.tuples(FINITE, FINITE, FINITE).map(sorted), max_size=6))
 def test_every_interval_lies_on_the_axis_with_0(intervals: list[list[float]]) -> None:
     rows = [
-        Row("s", 1, Shown(), Shown("verified", value, low, high), Shown("model-based", value, low, high))
+        Row("s", 1, Shown(), Shown(Evidence.VERIFIED, value, low, high), Shown(Evidence.MODEL, value, low, high))
         for low, value, high in intervals
     ]
     axis = forest.make_axis(rows)
@@ -205,14 +314,14 @@ def test_every_interval_lies_on_the_axis_with_0(intervals: list[list[float]]) ->
 
 
 def test_a_mark_is_drawn_by_verdict_and_none_without_a_number():
-    gain = Shown("verified", 0.3, 0.1, 0.5)
+    gain = Shown(Evidence.VERIFIED, 0.3, 0.1, 0.5)
     axis = forest.make_axis([Row("a", 1, Shown(), gain, Shown())])
     part_alone = forest.strip(axis, Row("a", 1, Shown(), gain, Shown()))
     assert part_alone.count("<g ") == 1
     assert '<g class="verified">' in part_alone
     assert "<circle" in part_alone
     assert "<rect" not in part_alone
-    full_alone = forest.strip(axis, Row("a", 1, Shown(), Shown(), Shown("model-based", 0.3, 0.1, 0.5)))
+    full_alone = forest.strip(axis, Row("a", 1, Shown(), Shown(), Shown(Evidence.MODEL, 0.3, 0.1, 0.5)))
     assert '<g class="model-based">' in full_alone
     assert "<rect" in full_alone
     assert "<circle" not in full_alone

@@ -17,6 +17,7 @@ from jinja2 import UndefinedError, nodes
 from markupsafe import Markup, escape
 
 import fdtr
+from fdtr.comparisons import Evidence
 from fdtr.errors import UnreadableFile
 from fdtr.pipeline.results import report_again
 from fdtr.report import charts
@@ -124,10 +125,10 @@ def test_the_first_screen_has_a_row_for_each_site_and_the_mean(found, html):
     part = by_pair["north", PART, "Clinicians"]
     assert f"acts in {part.advised_share:.0%} of decisions" in told(rows[1][3])
     means = {(m.method, m.over): m for m in found.means}
-    for method, cell in ((PART, rows[2][3]), ("FDTR", rows[2][4])):
-        mean = means[method, "Clinicians"]
-        assert told(cell).startswith(f"{number_of(mean.plain, True)} {mean.verdict}")
-    assert told(rows[2][3]).endswith("of decisions, 1 of 2 sites")
+    full, usual = means["FDTR", "Clinicians"], next(mean for mean in found.means if mean.label == "Clinicians")
+    assert told(rows[2][4]).startswith(f"{number_of(full.plain, True)} {full.verdict}")
+    assert told(rows[2][3]) == "– at north alone, which is no mean"
+    assert told(rows[2][1]).endswith(f"{number_of(usual.plain, False).split('(')[1].rstrip(')')}")
 
 
 def test_three_sentences_say_what_it_means(found, html):
@@ -145,8 +146,9 @@ def test_gains_come_first_and_every_number_has_its_verdict(found, html):
         means = [mean for mean in found.means if bool(mean.over) == gains]
         assert len(shown) == len(means)
         for row, mean in zip(shown, means, strict=True):
-            names = (mean.method, *([mean.over] if gains else []))
-            assert row[: len(names) + 2] == (*names, mean.verdict, number_of(mean.plain, gains))
+            name = f"{mean.method} over {mean.over}" if gains else mean.label
+            where = f" {len(mean.sites)} of 2 sites" if gains else ""
+            assert row[:3] == (name, f"{mean.verdict}{where}", number_of(mean.plain, gains))
     shown = [tuple(map(told, row)) for row in cells(html, GAINS_BY_SITE) if len(row) > 1]
     gains = [one for one in found.assessments if one.over]
     assert [row[:4] for row in shown] == [
@@ -196,6 +198,41 @@ def test_a_model_that_held_out_data_reject_is_named_with_its_tolerance(found):
         ) in rows  # fmt: skip
 
 
+def test_the_verified_part_is_checked_beside_the_full_policy(found, html):
+    rows = cells(html, "Verified part and full policy: effective sample size by step, and tests of the models")
+    shown = [tuple(map(told, row)) for row in rows if len(row) > 1]
+    checks = [check for site in (ATTACK, "north") for check in found.sites[site].trust.checks]
+    assert [row[0] for row in shown] == ["Verified part", "Full policy"] * 2
+    assert [check.method for check in checks] == [PART, "FDTR"] * 2
+    for row, check in zip(shown, checks, strict=True):
+        assert row[1:4] == tuple(f"{size:,.0f}" for size in check.effective_sample_size)
+        assert row[4] == f"{min(check.mean_weight):.2f}"
+        assert row[5] == ("–" if math.isnan(check.patients_behind) else f"{check.patients_behind:,.1f}")
+        assert row[6] == ("not tested" if math.isnan(check.misfit) else f"{check.misfit:.2f}")
+        assert row[7] == f"{check.usual_misfit:.2f}".replace("-0.00", "0.00")
+    untested = found.model_copy(
+        update={"assessments": [a.model_copy(update={"misfit": 0.0}) if a.misfit else a for a in found.assessments]}
+    )
+    page = render(untested)
+    assert "It could not be tested: there are too few patients to fit a richer model." in plain(page)
+    rows = [tuple(map(told, row)) for row in cells(page, "The linear model against a richer one")]
+    assert {row[1] for row in rows if len(row) > 1} == {"–"}
+    assert "not tested: too few patients to fit a richer model" in page
+
+
+def test_actions_are_shown_with_the_verified_part_by_step(found, html):
+    rows = cells(html, "Share of patients by step, given → verified part and clinicians → full policy")
+    site = found.sites["north"]
+    first = next(row for number, row in enumerate(rows) if number and told(rows[number - 1][0]) == "north")
+    three = (site.given[0][0], site.with_part[0][0], site.recommended[0][0])
+    assert told(first[1]) == " → ".join(map(percent, three))
+    shares = {told(row[0]): row[1:] for row in cells(html, "Share of patients whom the verified part advises, by step")}
+    assert shares["north"] == [str(escape(percent(share))) for share in site.advised]
+    assert {row["kind"] for row in charts.actions(found).rows} == {
+        "given", "verified part + clinicians", "full policy"
+    }  # fmt: skip
+
+
 def test_subgroups_are_shown_with_their_p_values_or_why_they_are_withheld(found, html):
     assert "Subgroups were not examined." in html
     assert "no group of patients was analysed separately" in plain(html)
@@ -217,15 +254,15 @@ def test_a_site_has_a_page_of_its_own(found):
     assert page.words["h2"] == ["What was found", "Gains and values", "How far to trust this", "About this page"]
     rows = cells(html, FOUND)
     assert [told(row[0]) for row in rows] == [f"{ATTACK_SHOWN} 130 patients"]
-    assert told(rows[0][3]) == "not estimable too few were treated this way"
-    assert "Nothing is verified: too few patients were treated as FDTR advises" in plain(html)
+    assert told(rows[0][3]) == "not estimable nobody could be advised"
+    assert "No part of FDTR&#39;s policy is verified: nobody could be advised." in plain(html)
     assert "<script>alert" not in html
     assert "Keep this page at the site" in html
     assert f"40 clusters at {ATTACK_SHOWN}" in html
     shown = [tuple(map(told, row)) for row in cells(html, "Value of each method, in numbers")]
     assert [row[:2] for row in shown] == [(one.method, one.verdict) for one in assessments if not one.over]
     bare = render_site_page(found.load_study(), ATTACK, assessments, [], site.trust, 130)
-    assert "How many decisions are near ties was not examined." in plain(bare)
+    assert "How many of the full policy&#39;s decisions are near ties was not examined." in plain(bare)
     assert "Subgroups were not examined." in bare
     assert "Share of patients with nearly tied actions" not in bare
 
@@ -242,8 +279,9 @@ def test_effects_that_stand_out_are_named(found, html):
 def test_values_are_shown_in_raw_units_too(found, html):
     for caption, over in ((VALUES, ""), (GAINS, "Clinicians")):
         mean = next(m for m in found.means if (m.method, m.over) == ("FDTR", over))
-        row = next(row for row in cells(html, caption) if row[0] == "FDTR")
-        assert row[-1] == number((0 if over else 3 * -2) + mean.plain.value * 10)
+        name, place = ("FDTR over Clinicians", 3) if over else ("FDTR", -1)
+        row = next(row for row in cells(html, caption) if told(row[0]) == name)
+        assert row[place] == number((0 if over else 3 * -2) + mean.plain.value * 10)
 
 
 def test_sites_that_are_not_valued_are_named(html):
@@ -334,7 +372,7 @@ def templates_of_report() -> dict[str, nodes.Template]:
 
 def doubtful(found: Record) -> Record:
     """What seldom happens: nothing can be estimated, held-out data reject no model, and effects stand out."""
-    nothing = {"verdict": "not estimable", "reason": "because", **dict.fromkeys(("value", "low", "high"), math.nan)}
+    nothing = {"verdict": Evidence.NONE, "reason": "because", **dict.fromkeys(("value", "low", "high"), math.nan)}
     return found.model_copy(
         update={
             "assessments": [
@@ -349,9 +387,18 @@ def doubtful(found: Record) -> Record:
 
 def contradicted(found: Record) -> Record:
     """Held-out data reject every model of the full policies."""
-    nothing = {"verdict": "not estimable", "misfit": 4.0, **dict.fromkeys(("value", "low", "high"), math.nan)}
+    reason = "Held-out patients contradict the linear model and the richer one, and weights are no way out."
+    nothing = {
+        "verdict": Evidence.NONE,
+        "reason": reason,
+        "misfit": 4.0,
+        **dict.fromkeys(("value", "low", "high"), math.nan),
+    }
     return found.model_copy(
-        update={"assessments": [a.model_copy(update=nothing) if a.method == "FDTR" else a for a in found.assessments]}
+        update={
+            "assessments": [a.model_copy(update=nothing) if a.method == "FDTR" else a for a in found.assessments],
+            "means": [mean for mean in found.means if mean.method != "FDTR"],
+        }
     )
 
 
@@ -468,7 +515,7 @@ def test_every_sentence_of_the_templates_is_shown_by_some_study(found):
 def test_headings_captions_and_buttons_come_from_templates_and_charts(found, html):
     constants = {c.value for template in templates_of_report().values() for c in template.find_all(nodes.Const)}
     written = {p.data for template in templates_of_report().values() for p in template.find_all(nodes.TemplateData)}
-    written = {text for part in written for text in re.findall(r"<(?:h3|caption)[^>]*>([^<{]+)<", part)}
+    written = {text for part in written for text in re.findall(r"<(?:h3|caption|summary)[^>]*>([^<{]+)<", part)}
     trusts = findings_of(found).trust
     drawn = [
         charts.gains(found.means), charts.gains_by_site(found.assessments), charts.values(found.means),

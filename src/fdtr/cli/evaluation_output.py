@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from fdtr.cli import show
+from fdtr.comparisons import CLINICIANS, FDTR, GAINS, LEGEND, VERIFIED
 from fdtr.container import write_atomically
 from fdtr.disclosure import ValueMessage
 from fdtr.inference.near_ties import near_ties
 from fdtr.pipeline.study_record import assessment_records, subgroup_records, value_record, value_site
+from fdtr.report.record import Subgroup
 from fdtr.site.fitting import FederatedFit
-from fdtr.site.site_evaluation import CLINICIANS, GAINS, SiteEvaluation, Split, gains_by_group
+from fdtr.site.site_evaluation import SiteEvaluation, Split, gains_by_group
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
 
@@ -21,15 +23,15 @@ def write_page(
     """Write the site's own page, with the near ties of its `fitted` policy. Disclosure does not check it."""
     from fdtr.report.render import render_site_page  # charts take a second to load
 
-    site, found = evaluation.site, value_site(study, evaluation)
+    site, estimates = evaluation.site, value_site(study, evaluation)
     ties = near_ties(rows, study.feature_map, fitted.policy_fit)
     page = render_site_page(
         study,
         site,
-        assessment_records(site, found),
-        subgroup_records(site, found),
-        found.trust,
-        found.n,
+        assessment_records(site, estimates),
+        _subgroups(study, evaluation),
+        estimates.trust,
+        estimates.n,
         near_ties=ties.shares.tolist(),
         withheld=ties.withheld,
         n_clusters=rows.n_clusters if evaluation.clustered else None,
@@ -42,21 +44,19 @@ def show_evaluation(study: Study, evaluation: SiteEvaluation) -> None:
     """Print gains and values at one site with their verdicts, why these are not better, and FDTR's weights by step."""
     patients = f"{evaluation.evaluator.rows.n_patients:,} patients, none treated by a policy fitted to them"
     for pairs in (GAINS, [(name, "") for name in evaluation.targets]):
-        told, reasons = [], []
+        rows, reasons = [], []
         for name, over in pairs:
-            found = evaluation.assess(name, over or None)
-            label, verdict = f"{name} over {over}" if over else name, str(found.verdict)
-            acts = f"{found.advised_share:.0%}" if name != CLINICIANS else "–"
-            told.append(show.Told(label, found.value, found.low, found.high, verdict, acts))
-            reasons += [[label, verdict, found.reason]] if found.reason else []
+            assessed = evaluation.assess(name, over or None)
+            label, verdict = f"{name} over {over}" if over else name, str(assessed.verdict)
+            acts = f"{assessed.advised_share:.0%}" if name != CLINICIANS else "–"
+            rows.append(show.AssessedRow(label, assessed, verdict, acts))
+            reasons += [[label, verdict, assessed.reason]] if assessed.reason else []
         what = "gain" if pairs is GAINS else "value"
-        show.values_table(f"{evaluation.site}: {what} to {patients}", study, told, "acts in", gains=pairs is GAINS)
+        show.values_table(f"{evaluation.site}: {what} to {patients}", study, rows, "acts in", gains=pairs is GAINS)
         if reasons:
             show.table("Why these are not verified", ["of", "verdict", "why"], reasons, keys=2)
-    for gain in gains_by_group(study, evaluation):
-        number = f"{gain.value:+.3f} ({gain.low:+.2f} to {gain.high:+.2f}), p {gain.p_value:.3f}"
-        show.line(f"{gain.covariate} {gain.label}, {gain.n:,} patients: {gain.reason or number}")
-    show.line(show.VERDICTS)
+    show.subgroups_table(_subgroups(study, evaluation))
+    show.line(LEGEND)
     diagnostics = evaluation.diagnostics()
     weights = diagnostics.weights
     shares = (weights.zero_share, weights.largest_share, diagnostics.overlap.rare_share)
@@ -78,6 +78,12 @@ def show_evaluation(study: Study, evaluation: SiteEvaluation) -> None:
     for warning in dict.fromkeys(caution.sentence for e in estimates for caution in e.warnings):
         show.line(f"FDTR: {warning}")
     show.line()
+
+
+def _subgroups(study: Study, evaluation: SiteEvaluation) -> list[Subgroup]:
+    """The verified gain in each declared group, as every output shows it."""
+    whole = evaluation.assess(VERIFIED[FDTR], CLINICIANS)
+    return subgroup_records(evaluation.site, gains_by_group(study, evaluation), whole)
 
 
 def show_released_values(message: ValueMessage) -> None:
@@ -106,13 +112,14 @@ def evaluation_json(
         "site": evaluation.site,
         "patients": evaluation.evaluator.rows.n_patients,
         "assessments": [
-            {"method": method, "over": over, **vars(found)} for (method, over), found in estimated.assessments.items()
+            {"method": method, "over": over, **vars(assessed)}
+            for (method, over), assessed in estimated.assessments.items()
         ],
-        "subgroups": estimated.subgroups,
+        "subgroups": _subgroups(study, evaluation),
         "methods": {
             method: {
                 estimator: {
-                    **value_record(evaluation.site, method, estimate, estimated.clustered).model_dump(),
+                    **value_record(evaluation.site, estimate, method, estimated).model_dump(),
                     "effective_sample_size": estimate.effective_sample_size.tolist(),
                     "warnings": [{"name": caution.kind, "sentence": caution.sentence} for caution in estimate.warnings],
                 }

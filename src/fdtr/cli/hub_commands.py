@@ -20,6 +20,7 @@ from fdtr.cli.options import (
     round_of,
     spare_inputs,
 )
+from fdtr.comparisons import LEGEND
 from fdtr.errors import FdtrError
 from fdtr.exchange.folder import hub_steps
 from fdtr.exchange.folder.round_snapshot import read_round
@@ -35,7 +36,7 @@ from fdtr.hub import (
     pooled_coefficients,
 )
 from fdtr.inference.message_checks import Suspicion
-from fdtr.inference.pooling import Pooled
+from fdtr.inference.pooling import Pooled, Pooling
 from fdtr.signing import HUB, require_own
 from fdtr.study import Study
 from fdtr.summary import Total
@@ -91,10 +92,10 @@ def pool(
     loaded = Study.load(study)
     this_round = round_of(loaded, round_number)
     pooled = pool_values(loaded, [read_values(path, this_round) for path in values])
-    _show_pooled_values(loaded, pooled, json)
+    show_pooled_values(loaded, pooled, json)
 
 
-def _show_pooled_values(study: Study, methods: Sequence[PooledMethod], machine: bool) -> None:
+def show_pooled_values(study: Study, methods: Sequence[PooledMethod], machine: bool) -> None:
     """Print means over sites: the plain mean as in the paper, fixed and random effects beside it."""
     if machine:
         show.as_json([_pooled_json(method) for method in methods])
@@ -102,11 +103,11 @@ def _show_pooled_values(study: Study, methods: Sequence[PooledMethod], machine: 
     for gains in (True, False):
         rows = [
             [
-                _named(pooled),
+                pooled.label,
                 str(len(pooled.pooling.sites)),
                 f"{pooled.pooling.n:,}",
                 pooled.verdict,
-                *(_mean(mean) for mean in (pooled.pooling.plain, pooled.pooling.fixed, pooled.pooling.random)),
+                *(show.interval(mean, gains) for mean in _means(pooled.pooling)),
                 f"{pooled.pooling.i_squared:.0%}" if isfinite(pooled.pooling.i_squared) else "–",
             ]
             for pooled in methods
@@ -116,10 +117,14 @@ def _show_pooled_values(study: Study, methods: Sequence[PooledMethod], machine: 
         bound = f"sum of {study.horizon} mapped rewards, at most {study.horizon}"
         if rows:
             what = "Gains over sites, paired by patient" if gains else "Values over sites"
-            show.table(f"{what}, ± 95%: {bound}", [*columns, "I²"], rows)
+            show.table(f"{what} (95%): {bound}", [*columns, "I²"], rows)
     if methods:
-        show.line(show.VERDICTS)
-    incomplete = [[_named(pooled), ", ".join(pooled.silent)] for pooled in methods if pooled.silent]
+        show.line(LEGEND)
+    incomplete = [
+        [pooled.label, ", ".join(pooled.silent)]
+        for pooled in methods
+        if pooled.silent and (pooled.over or pooled.label == pooled.method)
+    ]
     if incomplete:
         show.table("Not told by every site: a mean over some", ["of", "withheld by"], incomplete)
     warnings = {warning.name: warning.sentence for pooled in reversed(methods) for warning in pooled.pooling.warnings}
@@ -127,8 +132,8 @@ def _show_pooled_values(study: Study, methods: Sequence[PooledMethod], machine: 
         show.line(sentence)
 
 
-def _named(pooled: PooledMethod) -> str:
-    return f"{pooled.method} over {pooled.over}" if pooled.over else pooled.method
+def _means(pooling: Pooling) -> tuple[Pooled, Pooled, Pooled]:
+    return pooling.plain, pooling.fixed, pooling.random
 
 
 def _pooled_json(pooled: PooledMethod) -> dict[str, object]:
@@ -153,10 +158,6 @@ def _pooled_json(pooled: PooledMethod) -> dict[str, object]:
         "predicted": [pooling.predicted_low, pooling.predicted_high],
         "warnings": pooling.warnings,
     }
-
-
-def _mean(mean: Pooled) -> str:
-    return f"{mean.value:.3f} ± {mean.high - mean.value:.3f}" if isfinite(mean.high) else f"{mean.value:.3f}"
 
 
 def open_folder(

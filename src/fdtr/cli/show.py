@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import isnan
+from math import isfinite, isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic_core import to_json
 from rich.cells import cell_len
@@ -24,12 +24,8 @@ from fdtr.progress import Progress as Report
 if TYPE_CHECKING:  # the hub prints without loading what fits
     from fdtr.disclosure.noise import Cost
     from fdtr.exchange.folder.round_status import StepsTaken
+    from fdtr.report.record import Subgroup
     from fdtr.study import Study
-
-VERDICTS = (
-    "verified: doubly robust; model-based: as far as the model is right; not estimable: too few patients were treated "
-    "this way, or held-out patients contradict the models."
-)
 
 _out = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 _err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
@@ -144,38 +140,80 @@ def progress() -> Iterator[Report]:
         yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of)
 
 
-@dataclass(frozen=True)
-class Told:
-    """A value or gain as people read it: its name, value, interval, and how far to believe it.
+class Span(Protocol):
+    """Whatever has a value and its 95% interval; NaN where there is none."""
 
-    `where` says for whom a method decides, or at how many sites it was told.
+    @property
+    def value(self) -> float:
+        """The value itself."""
+
+    @property
+    def low(self) -> float:
+        """The low end."""
+
+    @property
+    def high(self) -> float:
+        """The high end."""
+
+
+def interval(span: Span, gain: bool = False) -> str:
+    """A value and its 95% interval, as every command prints them; a `gain` has its sign, and a dash is no number."""
+    if not isfinite(span.value):
+        return "–"
+    value = f"{span.value:+.3f}" if gain else f"{span.value:.3f}"
+    return f"{value} ({span.low:.3f} to {span.high:.3f})" if isfinite(span.low) and isfinite(span.high) else value
+
+
+@dataclass(frozen=True)
+class AssessedRow:
+    """A row of a table: the name of a value or gain, the number, and its verdict.
+
+    `where` says in how many decisions a method acts, or at how many sites it has a number.
     """
 
     name: str
-    value: float
-    low: float
-    high: float
+    span: Span
     verdict: str
     where: str
 
 
-def values_table(title: str, study: Study, told: Sequence[Told], where: str, gains: bool = False) -> None:
+def values_table(title: str, study: Study, assessed: Sequence[AssessedRow], where: str, gains: bool = False) -> None:
     """Print a row for each value or gain, with its verdict, and in raw units where these differ."""
     low, high = study.reward.range
     raw = (low, high) != (0.0, 1.0)
     rows = []
-    for one in told:
-        number = f"{one.value:+.3f} ({one.low:+.2f} to {one.high:+.2f})" if gains else _interval(one)
-        row = [one.name, "–" if isnan(one.value) else number, one.verdict, one.where]
-        in_raw_units = (0 if gains else study.horizon * low) + one.value * (high - low)
-        rows.append([*row, *(["–" if isnan(one.value) else f"{in_raw_units:.4g}"] if raw else [])])
+    for part in assessed:
+        row = [part.name, interval(part.span, gains), part.verdict, part.where]
+        in_raw_units = (0 if gains else study.horizon * low) + part.span.value * (high - low)
+        rows.append([*row, *(["–" if isnan(part.span.value) else f"{in_raw_units:.4g}"] if raw else [])])
     columns = ["gain of" if gains else "method", "gain" if gains else "value", "verdict", where]
     unit = f"sum of {study.horizon} mapped rewards, at most {study.horizon}"
     table(f"{title} (95%): {unit}", [*columns, *(["in raw units"] if raw else [])], rows)
 
 
-def _interval(told: Told) -> str:
-    return f"{told.value:.3f} ({told.low:.2f} to {told.high:.2f})"
+def subgroups_table(subgroups: Sequence[Subgroup]) -> None:
+    """Print the verified gain in each declared group; of a group that is withheld, why, and no number."""
+    if not subgroups:
+        return
+    rows = [
+        [
+            group.site,
+            f"{group.group} {group.label}",
+            "–" if group.n is None else f"{group.n:,}",
+            "–" if group.reason else interval(group, gain=True),
+            _p_value(group.p_value),
+            group.reason,
+        ]
+        for group in subgroups
+    ]
+    columns = ["site", "group", "patients", "gain", "p", "withheld because"]
+    what = "over clinicians in subgroups, p adjusted over a site's groups (Holm)"
+    table(f"Gain of {subgroups[0].method} {what}", columns, rows, keys=2)
+
+
+def _p_value(p: float) -> str:
+    """A p-value, with its sign: p = 0.031, p < 0.001."""
+    return "–" if isnan(p) else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
 def coefficients_table(title: str, by_feature: Mapping[str, Sequence[float]]) -> None:

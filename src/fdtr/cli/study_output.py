@@ -8,8 +8,10 @@ from typing import Any
 from fdtr.algebra.pessimism import NoiseUnits
 from fdtr.cli import show
 from fdtr.cli.check_output import may_send, privacy_costs, why_alone
+from fdtr.comparisons import FDTR, LEGEND, VERIFIED
 from fdtr.pipeline.results import Results
 from fdtr.pipeline.run import ALLOWED
+from fdtr.report.findings import findings_of, first_screen, meaning
 from fdtr.report.record import Record
 from fdtr.site.fitting import FederatedFit
 from fdtr.study import Study
@@ -130,18 +132,21 @@ def show_demo(results: Results, folder: Path, machine: bool) -> None:
     show.line(f"{len(checks)} simulated hospitals, {patients:,} patients, {study.horizon} decisions each.")
     show.line("Each hospital fits a rule alone, sends one message of sums, and finishes with everybody's totals.")
     show.line()
+    error = max(known.high - known.value for known in values)
     show.table(
-        f"Value on fresh simulated patients: sum of {study.horizon} rewards, at most {study.horizon}, ± 95%",
+        f"Value on fresh simulated patients: sum of {study.horizon} rewards, at most {study.horizon}; "
+        f"95% ± {error:.3f}",
         ["method", "value", *checks],
-        [
-            [v.method, f"{v.value:.3f} ± {(v.high - v.low) / 2:.3f}", *(f"{v.by_site[site]:.2f}" for site in checks)]
-            for v in values
-        ],
+        [[known.method, f"{known.value:.3f}", *(f"{known.by_site[site]:.2f}" for site in checks)] for known in values],
     )
     show.line(
         "Clinicians: what was done. FDTR: learnt together. LDTR and Q-learn: each hospital alone; MV: a majority vote."
     )
+    show.line(f"{VERIFIED[FDTR]}: advises where the data can check its advice; elsewhere clinicians decide.")
     show.line(f"{ALLOWED}: {_AS_ALLOWED}")
+    show.line()
+    findings = findings_of(results.record)
+    show.line(f"On the hospitals' own held-out patients: {meaning(findings, first_screen(findings))[0]}")
     if example is not None:
         show.line()
         show.line("One made-up patient: " + ", ".join(f"{name} {value:g}" for name, value in example.state.items()))
@@ -157,24 +162,22 @@ def show_demo(results: Results, folder: Path, machine: bool) -> None:
 
 def _values(study: Study, record: Record) -> None:
     """Print gains and values, means over sites, with their verdicts, and which sites are not valued."""
+    findings = findings_of(record)
+    if findings.valued:
+        show.line(meaning(findings, first_screen(findings))[0])
+        show.line()
     for gains in (True, False):
-        told = [
-            show.Told(
-                f"{mean.method} over {mean.over}" if gains else mean.method,
-                mean.plain.value,
-                mean.plain.low,
-                mean.plain.high,
-                mean.verdict,
-                str(len(mean.sites)),
-            )
+        rows = [
+            show.AssessedRow(mean.label, mean.plain, mean.verdict, str(len(mean.sites)))
             for mean in record.means
             if bool(mean.over) == gains
         ]
-        if told:
+        if rows:
             what = "Gains on held-out patients" if gains else "Values on held-out patients"
-            show.values_table(f"{what}, mean over sites", study, told, "sites", gains)
+            show.values_table(f"{what}, mean over sites", study, rows, "sites", gains)
+    show.subgroups_table(record.subgroups)
     if record.means:
-        show.line(show.VERDICTS)
+        show.line(LEGEND)
         show.line()
     for site, site_record in record.sites.items():
         if site_record.not_valued:

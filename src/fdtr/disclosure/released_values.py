@@ -18,15 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import container
+from fdtr.comparisons import CLINICIANS, Evidence
 from fdtr.disclosure.rules import decimals_left, require_patients, up_to_tens
 from fdtr.errors import DisclosureError
 
 _MADE_HERE = object()
 
-USUAL, MODEL_BASED = "Clinicians", "model-based"
-"""The method that is what clinicians do, and the verdict of what rests on a model."""
-
-VERDICTS, ESTIMATORS, MOST_NAME = ("verified", MODEL_BASED), ("wdr", "fqe", "richer"), 200
+VERDICTS, ESTIMATORS, MOST_NAME = (Evidence.VERIFIED, Evidence.MODEL), ("wdr", "fqe", "richer"), 200
 """What a released value may say of itself, and the most characters of a method's name."""
 
 _GIVES_AWAY = "with what else is told it would give away a gain that stays at home"
@@ -217,7 +215,7 @@ def _without_sums(judged: Sequence[tuple[MethodValue, str]]) -> list[tuple[Metho
     so do all that is told of that other method.
     """
     kept_at_home = {
-        (estimate.over if estimate.over != USUAL else estimate.method, estimate.over == USUAL)
+        (estimate.over if estimate.over != CLINICIANS else estimate.method, estimate.over == CLINICIANS)
         for estimate, why in judged
         if why.startswith("rule") and estimate.over
     }

@@ -32,7 +32,8 @@ docs/methods.md has their equations. *Intervals* are chosen by `IntervalOptions`
 Everything is on the mapped scale: a reward lies in [0, 1] and a value in [0, H].
 """
 
-from fdtr.evaluation.assessment import Assessment, Evidence
+from fdtr.comparisons import Evidence
+from fdtr.evaluation.assessment import Assessment
 from fdtr.evaluation.estimate import Estimate, Estimator, IntervalKind
 from fdtr.evaluation.evaluator import Evaluator
 from fdtr.evaluation.intervals import IntervalOptions

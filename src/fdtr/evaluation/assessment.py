@@ -18,12 +18,12 @@ that the state does not hold all that matters. There is no number.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.comparisons import Evidence
 from fdtr.evaluation.importance import effective_sample_size
 from fdtr.evaluation.intervals import LEVEL, Range, Statistic, influence_interval
 from fdtr.evaluation.richer_q import CRITICAL
@@ -51,14 +51,6 @@ _INCOMPLETE = (
     "The previous step still helps to predict held-out outcomes: the state does not hold all that matters, and weights "
     "are no way out."
 )
-
-
-class Evidence(StrEnum):
-    """How far a number can be believed."""
-
-    VERIFIED = "verified"
-    MODEL = "model-based"
-    NONE = "not estimable"
 
 
 @dataclass(frozen=True)

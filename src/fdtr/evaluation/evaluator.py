@@ -136,6 +136,10 @@ class Evaluator:
         """The verified gain of a target `over` another in each of some groups of the patients."""
         return gains_in_groups(self._evaluation(target), self._evaluation(over), groups, min_patients, level)
 
+    def evaluation(self, target: Treatment) -> TargetEvaluation:
+        """Weights, models and diagnostics of one target."""
+        return self._evaluation(target)
+
     def diagnose(self, target: Treatment) -> Diagnostics:
         """Importance weights of the target, and its overlap with clinicians."""
         return self._evaluation(target).diagnostics

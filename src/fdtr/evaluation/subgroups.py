@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.evaluation.assessment import Evidence, assess
+from fdtr.comparisons import Evidence
+from fdtr.evaluation.assessment import assess
 from fdtr.evaluation.diagnostics import doubt_size
 from fdtr.evaluation.importance import effective_sample_size
 from fdtr.evaluation.intervals import LEVEL, Range, influence_interval, p_value

@@ -6,6 +6,8 @@ With values y_k and standard errors s_k of K sites, w_k(τ²) = 1/(s_k² + τ²)
     fixed effect     μ(0), standard error 1/√Σ w_k(0): one common value, or else a weighted mean of these sites
     random effects   μ(τ̂²): the mean of the population of sites from which these are a sample
 
+The plain mean has an interval by Student's t, as the sites' own values have.
+
 τ̂² is Paule and Mandel's (1982): Σ w_k(τ²)(y_k − μ)² = K − 1, or 0. It assumes no normal distribution, solves one
 equation that is decreasing in τ², and does well beside REML and DerSimonian–Laird (Veroniki et al., 2016). The error of
 μ(τ̂²) is Hartung and Knapp's, √(max(1, q)/Σ w_k) with q = Σ w_k (y_k − μ)²/(K − 1) and Student's t on K − 1 degrees of
@@ -198,8 +200,18 @@ def _spread(values: Array, standard_errors: Array, tau_squared: float) -> float:
 
 
 def _plain(sites: Sequence[SiteValue]) -> Pooled:
-    errors = np.array([site.standard_error for site in sites])
-    return _normal(float(np.mean([site.value for site in sites])), math.sqrt(float(np.sum(errors**2))) / len(sites))
+    """The plain mean, and Student's t.
+
+    Satterthwaite's degrees of freedom, (Σ s_k²)² / Σ s_k⁴/(n_k − 1), are those of the site itself where there is one.
+    """
+    variances, n = np.array([site.standard_error**2 for site in sites]), np.array([site.n for site in sites])
+    total = float(variances.sum())
+    value, error = float(np.mean([site.value for site in sites])), math.sqrt(total) / len(sites)
+    if total == 0:
+        return Pooled(value, error, value, value)
+    freedom = 1.0 / float(np.sum((variances / total) ** 2 / np.maximum(n - 1, 1)))
+    reach = float(stdtrit(freedom, _UPPER)) * error
+    return Pooled(value, error, value - reach, value + reach)
 
 
 def _normal(value: float, error: float) -> Pooled:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.comparisons import CLINICIANS, FDTR, VERIFIED
 from fdtr.container import write_atomically
 from fdtr.errors import OutputExists
 from fdtr.pipeline.result_folder import staged_folder, table_as_csv
@@ -16,8 +17,10 @@ from fdtr.progress import Progress, Steps, ignore_progress, stage
 from fdtr.report.record import RESULTS_FILE, Choice, Example, KnownValue
 from fdtr.simulation import sepsis
 from fdtr.site.rows import read_trajectories
-from fdtr.site.site_evaluation import CLINICIANS, FDTR
 from fdtr.study import Study
+from fdtr.verified_policy import VerifiedPolicy
+
+Act = Callable[..., NDArray[np.intp]]
 
 SEED = 0
 FRESH_PATIENTS = 20_000
@@ -56,15 +59,17 @@ def run_demo(folder: str | Path, *, fresh: bool = False, progress: Progress = ig
 
 
 def value_methods(results: Results, n: int = FRESH_PATIENTS, progress: Progress = ignore_progress) -> list[KnownValue]:
-    """Every method's value on fresh patients of the same hospitals, clinicians first, then from low to high."""
+    """Every method's value on fresh patients of the same hospitals, clinicians first, then from low to high.
+
+    The verified part of FDTR leaves patients whom it does not advise to clinicians.
+    """
     hospitals = {hospital.name: hospital for hospital in sepsis.hospitals()}
-    clinicians = {
-        name: sepsis.clinicians(hospital, np.random.default_rng([SEED, 2, number]))
-        for number, (name, hospital) in enumerate(hospitals.items())
-    }
-    acts: dict[str, Mapping[str, Callable[..., NDArray[np.intp]]]] = {CLINICIANS: clinicians}
+    acts: dict[str, Mapping[str, Act]] = {CLINICIANS: _clinicians(hospitals)}
     for method, policies in results.methods.items():
         acts[method] = {site: policy.act for site, policy in policies.items()}
+    acts[VERIFIED[FDTR]] = {
+        site: _with_part(results.verified[site], act) for site, act in _clinicians(hospitals).items()
+    }
     steps, valued = Steps(progress, len(acts)), []
     for method, by_site in acts.items():
         steps.begin(f"{method}: fresh patients")
@@ -73,9 +78,26 @@ def value_methods(results: Results, n: int = FRESH_PATIENTS, progress: Progress 
     return [valued[0], *sorted(valued[1:], key=lambda value: (value.value, value.method == FDTR))]
 
 
+def _clinicians(hospitals: Mapping[str, sepsis.Hospital]) -> dict[str, Act]:
+    """The clinicians of each hospital, with the same luck in every call."""
+    return {
+        name: sepsis.clinicians(hospital, np.random.default_rng([SEED, 2, number]))
+        for number, (name, hospital) in enumerate(hospitals.items())
+    }
+
+
+def _with_part(verified: VerifiedPolicy, clinicians: Act) -> Act:
+    """What the verified part advises, and what clinicians choose where it advises nothing."""
+
+    def act(states: NDArray[np.float64], step: int) -> NDArray[np.intp]:
+        return verified.act(states, step, given=clinicians(states, step))
+
+    return act
+
+
 def _value(
     method: str,
-    acts: Mapping[str, Callable[..., NDArray[np.intp]]],
+    acts: Mapping[str, Act],
     hospitals: Mapping[str, sepsis.Hospital],
     n: int,
 ) -> KnownValue:

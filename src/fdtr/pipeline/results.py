@@ -14,7 +14,7 @@ from fdtr.container import write_atomically
 from fdtr.learners.baselines import MajorityVote
 from fdtr.pipeline.result_folder import as_csv, file_names, staged_folder
 from fdtr.policy import Policy
-from fdtr.report.record import RESULTS_FILE, Effect, Part, Record, Value, load_record
+from fdtr.report.record import RESULTS_FILE, Assessment, Effect, Part, Record, Value, load_record
 from fdtr.site.fitting import FederatedFit, LocalFit
 from fdtr.site.site_check import SiteCheck
 from fdtr.site.site_evaluation import SiteEvaluation
@@ -102,6 +102,7 @@ def _tables(record: Record) -> dict[str, bytes]:
     ]
     tables: dict[str, tuple[type[Part], list[Any]]] = {
         "values.csv": (Value, record.values),
+        "gains.csv": (Assessment, [assessed for assessed in record.assessments if assessed.over]),
         "shared-effects.csv": (Effect, record.shared_effects),
     }
     return {

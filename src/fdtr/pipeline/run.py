@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
+from fdtr.comparisons import FDTR
 from fdtr.disclosure import require_sites
 from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.errors import DisclosureError, FdtrError, InvalidStudy, WrongSite
@@ -27,12 +28,13 @@ from fdtr.site.fitting import (
 )
 from fdtr.site.settings_choice import choose_together
 from fdtr.site.site_check import agree_on_repairs, check, vary
-from fdtr.site.site_evaluation import FDTR, SiteEvaluation, Split, Voters, evaluate_site, training_half
+from fdtr.site.site_evaluation import SiteEvaluation, Split, Voters, evaluate_site, training_half
 from fdtr.site.site_message import summarize
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total, combine
 from fdtr.trajectories import Trajectories
 from fdtr.tuning import Choice
+from fdtr.verified_policy import VerifiedPolicy
 
 ALLOWED = "FDTR (as allowed)"
 """FDTR as disclosure allows: from the messages that the rules let out. Sites that may send nothing receive only."""
@@ -65,14 +67,17 @@ def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: P
     allowed = {ALLOWED: _as_disclosure_allows(study, sites, local, common)} if study.disclosure.epsilon is None else {}
     steps.begin("baselines", len(sites) * _WORK["baselines"])
     baselines = _baselines(study, sites, local)
-    checks, site_records = {}, {}
+    checks, site_records, verified = {}, {}, {}
     for site, rows in _each(sites, steps, "checks"):
         fit, own = federated[site], local[site]
+        verified[site] = verify(study, rows, fit)
         checks[site] = check(study, rows, own, common=common)
         site_records[site] = site_record(
             fit,
             checks[site],
-            practice_of(fit.policy, rows, {method: rules[site] for method, rules in (allowed | baselines).items()}),
+            practice_of(
+                fit.policy, verified[site], rows, {name: rules[site] for name, rules in (allowed | baselines).items()}
+            ),
             near_ties(rows, study.feature_map, fit.policy_fit),
             vary(study, rows, total, own.summary, fit),
         )
@@ -87,7 +92,7 @@ def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: P
         local=local,
         federated=federated,
         methods={FDTR: {site: fit.policy for site, fit in federated.items()}, **allowed, **baselines},
-        verified={site: verify(study, rows, federated[site]) for site, rows in sites.items()},
+        verified=verified,
         checks=checks,
         evaluations=evaluations,
         not_valued=not_valued,
@@ -135,22 +140,32 @@ def fit_baselines(study: Study, sites: Mapping[str, Trajectories]) -> dict[str, 
     return _baselines(study, sites, {site: fit_local(study, rows) for site, rows in sites.items()})
 
 
-def practice_of(policy: Policy, rows: Trajectories, others: Mapping[str, Rule]) -> Practice:
-    """Compare a policy with what was done for the patients of `rows`, and with other rules."""
+def practice_of(policy: Policy, verified: VerifiedPolicy, rows: Trajectories, others: Mapping[str, Rule]) -> Practice:
+    """Compare a policy, and its verified part, with what was done for the patients of `rows`, and with other rules."""
     levels = policy.features.levels
-    given, recommended = rows.action_counts(), np.zeros((rows.horizon, len(levels)))
+    given = rows.action_counts()
+    recommended, with_part, advised = np.zeros(given.shape), np.zeros(given.shape), np.zeros(rows.horizon)
     same_as_practice, same_as_others = 0, dict.fromkeys(others, 0)
     for h in range(rows.horizon):
         for chunk in rows.step(h).chunks():
             states = dict(zip(rows.covariates, chunk.states, strict=True))
-            action = policy.act(states, h)
+            action, done = policy.act(states, h), levels[chunk.actions]
+            speaks, advice = verified.decide(states, h)
             for method, other in others.items():
                 same_as_others[method] += int(np.sum(action == other.act(states, h)))
-            same_as_practice += int(np.sum(action == levels[chunk.actions]))
+            same_as_practice += int(np.sum(action == done))
             recommended[h] += [np.sum(action == level) for level in levels]
+            with_part[h] += [np.sum(np.where(speaks, advice, done) == level) for level in levels]
+            advised[h] += np.sum(speaks)
     patients = np.maximum(given.sum(axis=1, keepdims=True), 1)
-    shares = {method: count / rows.n_rows for method, count in same_as_others.items()}
-    return Practice(recommended / patients, given / patients, same_as_practice / rows.n_rows, shares)
+    return Practice(
+        recommended=recommended / patients,
+        given=given / patients,
+        with_part=with_part / patients,
+        advised=advised / patients[:, 0],
+        agreement_with_practice=same_as_practice / rows.n_rows,
+        agreement_with_baselines={method: count / rows.n_rows for method, count in same_as_others.items()},
+    )
 
 
 def _each(sites: Mapping[str, Trajectories], steps: Steps, what: str) -> Iterator[tuple[str, Trajectories]]:

@@ -11,18 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import __version__
+from fdtr.comparisons import CLINICIANS, FDTR, GAINS, VERIFIED, Evidence
 from fdtr.disclosure import Verdict
 from fdtr.evaluation import Estimate, Estimator
-from fdtr.evaluation.assessment import Assessment, Evidence
+from fdtr.evaluation.assessment import Assessment
 from fdtr.evaluation.subgroups import GroupGain
-from fdtr.inference import SiteValue, heterogeneity, infer_effects, pool, raw_factors
+from fdtr.hub import pool_methods
+from fdtr.inference import heterogeneity, infer_effects, raw_factors
 from fdtr.inference.near_ties import NearTies
 from fdtr.inference.shared_effects import gain_from_sharing, theorem3_bound
 from fdtr.report import record
 from fdtr.site.fitting import FederatedFit, LocalFit
 from fdtr.site.settings_choice import message_settings
 from fdtr.site.site_check import SiteCheck, Variation
-from fdtr.site.site_evaluation import FDTR, GAINS, VERIFIED, SiteEvaluation, Split, gains_by_group
+from fdtr.site.site_evaluation import SiteEvaluation, Split, gains_by_group
 from fdtr.study import Study
 from fdtr.summary import Total
 from fdtr.tuning import Choice
@@ -40,12 +42,15 @@ _LIBRARIES = ("numpy", "scipy", "scikit-learn")
 class Practice:
     """What a site's policy would do for the patients it was fitted on, beside what was done.
 
-    `recommended` and `given` (H, A) are shares of patients by step and action; agreement is the share of decisions in
-    which the policy does the same as practice, and as each baseline.
+    `recommended`, `given` and `with_part` (H, A) are shares of patients by step and action; the last where the verified
+    part advises and clinicians decide the rest. It advises the share `advised` (H,) of patients. Agreement is the share
+    of decisions in which the policy does the same as practice, and as each baseline.
     """
 
     recommended: Array
     given: Array
+    with_part: Array
+    advised: Array
     agreement_with_practice: float
     agreement_with_baselines: Mapping[str, float]
 
@@ -70,16 +75,17 @@ def value_site(study: Study, evaluation: SiteEvaluation) -> SiteEstimates:
     """Compute all estimates at one site."""
     labels = study.actions.labels
     estimates = {name: {e: evaluation.value(name, e) for e in ESTIMATORS} for name in evaluation.targets}
+    assessments = {
+        (method, over): evaluation.assess(method, over or None)
+        for method, over in (*GAINS, *((name, "") for name in evaluation.targets))
+    }
     return SiteEstimates(
         estimates=estimates,
-        assessments={
-            (method, over): evaluation.assess(method, over or None)
-            for method, over in (*GAINS, *((name, "") for name in evaluation.targets))
-        },
+        assessments=assessments,
         subgroups=gains_by_group(study, evaluation),
         n=evaluation.evaluator.rows.n_patients,
         clustered=evaluation.clustered,
-        trust=_trust(evaluation, [estimates[FDTR][estimator] for estimator in SHOWN], labels),
+        trust=_trust(evaluation, [estimates[FDTR][estimator] for estimator in SHOWN], labels, assessments),
     )
 
 
@@ -104,14 +110,18 @@ def study_record(
         sites=sites,
         split=split,
         values=[
-            value_record(site, method, estimate, site_values.clustered)
+            value_record(site, estimate, method, site_values)
             for site, site_values in values.items()
             for method, estimates in site_values.estimates.items()
             for estimate in estimates.values()
         ],
-        assessments=[one for site, of_site in values.items() for one in assessment_records(site, of_site)],
+        assessments=[part for site, of_site in values.items() for part in assessment_records(site, of_site)],
         means=_means(values, study.horizon),
-        subgroups=[one for site, of_site in values.items() for one in subgroup_records(site, of_site)],
+        subgroups=[
+            group
+            for site, of_site in values.items()
+            for group in subgroup_records(site, of_site.subgroups, of_site.assessments[VERIFIED[FDTR], CLINICIANS])
+        ],
         shared_effects=_shared_effects(study, total, names),
         heterogeneity=_differences(total) if names else [],
         gains=_gains(total, local, names),
@@ -149,12 +159,12 @@ def _broken_rules(check: SiteCheck) -> list[record.BrokenRule]:
     broken: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in (*check.in_the_way, *check.repaired):
         broken.setdefault((verdict.rule, verdict.otherwise), []).append(verdict)
-    found = []
+    records = []
     for verdicts in broken.values():
         worst = max(verdicts, key=lambda verdict: verdict.excess)
         steps = [verdict.step for verdict in verdicts if verdict.step is not None]
-        found.append(record.BrokenRule.of(worst, steps=steps, worst=worst.step))
-    return found
+        records.append(record.BrokenRule.of(worst, steps=steps, worst=worst.step))
+    return records
 
 
 def _ladder(choice: Choice) -> list[record.Rung]:
@@ -170,14 +180,25 @@ def _ladder(choice: Choice) -> list[record.Rung]:
     ]
 
 
-def value_record(site: str, method: str, estimate: Estimate, clustered: bool) -> record.Value:
-    """One estimate as plain values; clusters are counted where errors are by cluster."""
-    n_clusters = estimate.n_clusters if clustered else None
-    return record.Value.of(estimate, site=site, method=method, estimator=estimate.method, n_clusters=n_clusters)
+def value_record(site: str, estimate: Estimate, method: str, estimates: SiteEstimates) -> record.Value:
+    """One of a site's `estimates` as plain values; clusters are counted where errors are by cluster."""
+    return record.Value.of(
+        estimate,
+        site=site,
+        method=method,
+        estimator=estimate.method,
+        n_clusters=estimate.n_clusters if estimates.clustered else None,
+        verdict=estimates.assessments[method, ""].verdict,
+    )
 
 
-def _trust(evaluation: SiteEvaluation, estimates: Iterable[Estimate], labels: Sequence[str]) -> record.Trust:
-    """How far FDTR's `estimates` at one site can be trusted."""
+def _trust(
+    evaluation: SiteEvaluation,
+    estimates: Iterable[Estimate],
+    labels: Sequence[str],
+    assessments: Mapping[tuple[str, str], Assessment],
+) -> record.Trust:
+    """How far FDTR's `estimates`, and the `assessments`, at one site can be trusted."""
     diagnostics, bounds = evaluation.diagnostics(), evaluation.sensitivity
     calibration, markov = evaluation.calibration, evaluation.markov
     return record.Trust.of(
@@ -199,49 +220,72 @@ def _trust(evaluation: SiteEvaluation, estimates: Iterable[Estimate], labels: Se
         },
         past=[markov.reward, markov.value],
         warnings=list(dict.fromkeys(caution.sentence for estimate in estimates for caution in estimate.warnings)),
+        checks=[_check(evaluation, name, assessments[name, ""]) for name in (VERIFIED[FDTR], FDTR)],
     )
 
 
-def assessment_records(site: str, found: SiteEstimates) -> list[record.Assessment]:
+def _check(evaluation: SiteEvaluation, name: str, assessed: Assessment) -> record.Check:
+    """What the value of one method rests on. No model is fitted for it but those that the value needed."""
+    target = evaluation.evaluator.evaluation(evaluation.targets[name])
+    behind, misfit = target.patients_behind(), target.richer.misfit
+    return record.Check(
+        method=name,
+        advised_share=target.advised_share,
+        effective_sample_size=target.weights.effective_sample_size.tolist(),
+        mean_weight=target.weights.mean.tolist(),
+        patients_behind=behind if math.isfinite(behind) else math.nan,
+        misfit=misfit if misfit != 0.0 else math.nan,
+        usual_misfit=target.richer.usual_misfit,
+        unexplained=target.unexplained if math.isfinite(assessed.misfit) else math.nan,
+    )
+
+
+def assessment_records(site: str, estimates: SiteEstimates) -> list[record.Assessment]:
     """What can be said of the gains and values at one site, as plain values."""
     return [
-        record.Assessment.of(assessed, site=site, method=method, over=over, n=found.n)
-        for (method, over), assessed in found.assessments.items()
+        record.Assessment.of(assessed, site=site, method=method, over=over, n=estimates.n)
+        for (method, over), assessed in estimates.assessments.items()
     ]
 
 
-def subgroup_records(site: str, found: SiteEstimates) -> list[record.Subgroup]:
-    """The verified gain in each declared group of one site, as plain values."""
+def subgroup_records(site: str, gains: Sequence[GroupGain], whole: Assessment) -> list[record.Subgroup]:
+    """The verified gain in each declared group of one site; of a group that is withheld, no number at all.
+
+    `whole` is the gain of all patients of the site.
+    """
     return [
-        record.Subgroup.of(gain, site=site, method=VERIFIED[FDTR], group=gain.covariate) for gain in found.subgroups
+        record.Subgroup.of(
+            gain,
+            site=site,
+            method=VERIFIED[FDTR],
+            group=gain.covariate,
+            n=None if gain.reason else gain.n,
+            reason=_why_withheld(gain, whole),
+        )
+        for gain in gains
     ]
+
+
+def _why_withheld(gain: GroupGain, whole: Assessment) -> str:
+    """Why there is no gain of one group, without the numbers of its patients."""
+    if gain.reason and gain.reason == whole.reason:
+        return "The gain of all patients together is not verified."
+    return "Too few of its patients were treated as advised." if gain.reason.startswith("At ") else gain.reason
 
 
 def _means(values: Mapping[str, SiteEstimates], horizon: int) -> list[record.MeanOverSites]:
     """Each gain and each value over the sites where it has a number."""
-    pairs = list(dict.fromkeys(pair for of_site in values.values() for pair in of_site.assessments))
-    means = []
-    for method, over in pairs:
-        found = {site: of_site.assessments[method, over] for site, of_site in values.items()}
-        known = {site: one for site, one in found.items() if one.verdict != Evidence.NONE}
-        if not known:
-            continue
-        sites = [
-            SiteValue(site, one.value, one.standard_error, values[site].n, one.tolerance) for site, one in known.items()
-        ]
-        pooling = pool(sites, (-horizon if over else 0, horizon))
-        verdicts = {one.verdict for one in known.values()}
-        means.append(
-            record.MeanOverSites.of(
-                pooling,
-                method=method,
-                over=over,
-                verdict=Evidence.VERIFIED if verdicts == {Evidence.VERIFIED} else Evidence.MODEL,
-                sites=list(known),
-                warnings=[warning.sentence for warning in pooling.warnings],
-            )
-        )
-    return means
+    numbers: dict[tuple[str, str], dict[str, tuple[Assessment, int]]] = {}
+    for site, estimates in values.items():
+        for pair, assessed in estimates.assessments.items():
+            by_site = numbers.setdefault(pair, {})
+            if assessed.verdict != Evidence.NONE:
+                by_site[site] = assessed, estimates.n
+    return [
+        record.MeanOverSites.of(mean.pooling, mean, warnings=[warning.sentence for warning in mean.pooling.warnings])
+        for mean in pool_methods(numbers, list(values), horizon)
+        if mean.pooling.sites
+    ]
 
 
 def _shared_effects(study: Study, total: Total, names: Sequence[str]) -> list[record.Effect]:

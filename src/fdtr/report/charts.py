@@ -10,6 +10,7 @@ from typing import Any
 
 import altair as alt
 
+from fdtr.comparisons import Evidence
 from fdtr.evaluation.diagnostics import FEWEST, LEAST_SHARE
 from fdtr.report.record import MODEL, ROBUST, Assessment, MeanOverSites, Record, Trust
 
@@ -21,7 +22,8 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 COLOURS = ("#14597a", "#b34700", "#00664b", "#7a2da0", "#8a6d00", "#333f48", "#a3195b", "#4d7c0f")
 SHADES = ("#ffffff", "#0b3a52")
 ESTIMATORS = {ROBUST: "Doubly robust", MODEL: "Linear model alone"}
-GIVEN, RECOMMENDED = "given", "recommended"
+GIVEN, WITH_PART, RECOMMENDED = "given", "verified part + clinicians", "full policy"
+_KINDS = (GIVEN, WITH_PART, RECOMMENDED)
 _WIDTH, _PANEL, _TICK = 250, 125, 31
 """Widths of a chart, of one panel of several, and between numbers on an axis, in pixels of the still picture."""
 _OVER = " over "
@@ -99,7 +101,7 @@ def gains(means: Sequence[MeanOverSites]) -> Chart:
 
 def gains_by_site(assessments: Sequence[Assessment]) -> Chart:
     """What a method gains over another at each site, by verdict; what is not estimable is left out."""
-    rows = [_site_row(one) for one in assessments if one.over and one.verdict != "not estimable"]
+    rows = [_site_row(part) for part in assessments if part.over and part.verdict != Evidence.NONE]
     return _at_each_site("gains-by-site", "Gains", rows, "Gain", "gain")
 
 
@@ -112,7 +114,7 @@ def values(means: Sequence[MeanOverSites]) -> Chart:
 
 def values_by_site(assessments: Sequence[Assessment]) -> Chart:
     """What each method is worth at each site, by verdict; what is not estimable is left out."""
-    rows = [_site_row(one) for one in assessments if not one.over and one.verdict != "not estimable"]
+    rows = [_site_row(part) for part in assessments if not part.over and part.verdict != Evidence.NONE]
     return _at_each_site("values-by-site", "Value of each method", rows, "Value", "method")
 
 
@@ -125,36 +127,37 @@ def _at_each_site(name: str, title: str, rows: Sequence[Row], across: str, label
 
 
 def _mean_row(mean: MeanOverSites) -> Row:
-    return {**_named(mean), **mean.plain.model_dump(), "verdict": mean.verdict}
+    names = _named(mean) if mean.over else {"method": mean.label}
+    return {**names, **mean.plain.model_dump(), "verdict": str(mean.verdict)}
 
 
-def _site_row(one: Assessment) -> Row:
+def _site_row(assessed: Assessment) -> Row:
     return {
-        "site": one.site,
-        **_named(one),
-        "value": one.value,
-        "low": one.low,
-        "high": one.high,
-        "verdict": one.verdict,
+        "site": assessed.site,
+        **_named(assessed),
+        "value": assessed.value,
+        "low": assessed.low,
+        "high": assessed.high,
+        "verdict": str(assessed.verdict),
     }
 
 
-def _named(one: Assessment | MeanOverSites) -> dict[str, str]:
+def _named(number: Assessment | MeanOverSites) -> dict[str, str]:
     """The method, and for a gain what it is compared with, and both as a label in two lines."""
-    names = {"method": one.method}
-    return {**names, "over": one.over, "gain": f"{one.method}{_OVER}{one.over}"} if one.over else names
+    names = {"method": number.method}
+    return {**names, "over": number.over, "gain": f"{number.method}{_OVER}{number.over}"} if number.over else names
 
 
 def _dots(rows: Sequence[Row], across: str, label: str = "method", width: int = _WIDTH) -> Drawing:
     """A dot and its interval for each `label`; hollow and dashed where model-based."""
     is_gain = label == "gain"
     details = [name for name in ("site", "method", "over", "verdict") if any(name in row for row in rows)]
-    axis = alt.Axis(labelLimit=230, labelExpr=_TWO_LINES) if is_gain else alt.Axis()
+    axis = alt.Axis(labelLimit=230, labelExpr=_TWO_LINES) if is_gain else alt.Axis(labelLimit=230)
     base = alt.Chart().encode(
         y=alt.Y(f"{label}:N", sort=_distinct(rows, label), title=None, axis=axis),
         tooltip=[*_tips(details), *_tips(["value", "low", "high"], ".3f")],
     )
-    lines, points = _marks(base, across, alt.datum.verdict != "model-based", width // _TICK)
+    lines, points = _marks(base, across, alt.datum.verdict != str(Evidence.MODEL), width // _TICK)
     zero = [alt.Chart().mark_rule(color=QUIET).encode(x=alt.datum(0.0))] if is_gain else []
     return alt.layer(*zero, lines, points, data=_data(rows)).properties(
         width=width, height=alt.Step(34 if is_gain else 20)
@@ -234,12 +237,12 @@ def gain_from_sharing(record: Record) -> Chart:
 
 
 def actions(record: Record) -> Chart:
-    """Shares of actions given and recommended, two columns a step, for every site."""
+    """Shares of actions given, under the verified part, and under the full policy: three columns a step, by site."""
     labels = list(record.load_study().actions.labels)
     rows = [
         {"site": name, "step": step, "kind": kind, "action": label, "place": a, "share": shares[a]}
         for name, site in record.sites.items()
-        for kind, by_step in ((GIVEN, site.given), (RECOMMENDED, site.recommended))
+        for kind, by_step in zip(_KINDS, (site.given, site.with_part, site.recommended), strict=True)
         for step, shares in enumerate(by_step)
         for a, label in enumerate(labels)
     ]
@@ -247,12 +250,17 @@ def actions(record: Record) -> Chart:
     chart = bars.encode(
         alt.X("step:O", title=None, axis=alt.Axis(labelAngle=0)),
         alt.Y("share:Q", title="Share of patients", axis=alt.Axis(format="%", tickCount=3)),
-        xOffset=alt.XOffset("kind:N", sort=[GIVEN, RECOMMENDED]),
+        xOffset=alt.XOffset("kind:N", sort=list(_KINDS)),
         fill=alt.Fill("action:N", sort=labels, title=None, scale=_shades(labels)),
         order=alt.Order("place:Q"),
         tooltip=[*_tips(["site", "step", "kind", "action"]), *_tips(["share"], ".0%")],
-    ).properties(width=140, height=90)
-    return Chart("actions", "Actions given and recommended", _panel_for_each_site(chart), rows)
+    ).properties(width=160, height=90)
+    return Chart(
+        "actions",
+        "Actions given, and recommended by the verified part and by the full policy",
+        _panel_for_each_site(chart),
+        rows,
+    )
 
 
 def settings(record: Record) -> Chart:

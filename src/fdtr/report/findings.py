@@ -6,15 +6,14 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
-from fdtr.report.pages import gain, listed, number, percent
+from fdtr.comparisons import CLINICIANS, FDTR, VERIFIED, Evidence, among_sites
+from fdtr.report.pages import distinct, gain, listed, number, percent
 from fdtr.report.record import Assessment, MeanOverSites, Record, Subgroup, Trust
-from fdtr.site.site_evaluation import CLINICIANS, FDTR, VERIFIED, Split
+from fdtr.site.site_evaluation import Split
 from fdtr.study import Study
 
 PART = VERIFIED[FDTR]
-Verdict = Literal["verified", "model-based", "not estimable"]
 
 MANY_TIES, FEW_TIES = 0.5, 0.1
 """Shares of decisions: from the first on, most advice is a near tie; below the second, near ties are rare."""
@@ -26,7 +25,7 @@ class Findings:
 
     `patients` names all sites, also those that are `not_valued`, with the reason. `near_ties` has shares by step,
     `decisions` how many there are at each step, and `withheld` what is not shown because of them. `clusters` says
-    whose errors are by cluster. `true_gain` is that of the full policy over clinicians, known of simulated data alone.
+    whose errors are by cluster. `true_gains` over clinicians, by method, are known of simulated data alone.
     """
 
     study: Study
@@ -41,7 +40,7 @@ class Findings:
     not_valued: Mapping[str, str] = field(default_factory=dict)
     split: Split = "folds"
     clusters: Sequence[str] = ()
-    true_gain: float = math.nan
+    true_gains: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def valued(self) -> list[str]:
@@ -51,11 +50,12 @@ class Findings:
     def assessment(self, site: str, method: str, over: str = "") -> Assessment | None:
         """What can be said of one value, or of one gain, at a site."""
         wanted = (site, method, over)
-        return next((one for one in self.assessments if (one.site, one.method, one.over) == wanted), None)
+        return next((part for part in self.assessments if (part.site, part.method, part.over) == wanted), None)
 
-    def mean(self, method: str, over: str = "") -> MeanOverSites | None:
-        """The mean over sites, where any site has a number."""
-        return next((mean for mean in self.means if (mean.method, mean.over) == (method, over)), None)
+    def mean(self, method: str, over: str = "", sites: Sequence[str] = ()) -> MeanOverSites | None:
+        """The mean over the sites that have a number, or over just these `sites`; None where there is none."""
+        means = (mean for mean in self.means if (mean.method, mean.over) == (method, over))
+        return next((mean for mean in means if not sites or {*mean.sites} == {*sites}), None)
 
     @property
     def tied_share(self) -> float:
@@ -73,7 +73,7 @@ class Findings:
 def findings_of(record: Record) -> Findings:
     """What a study found."""
     clusters = {value.site: value.n_clusters for value in record.values if value.n_clusters is not None}
-    sites, known = record.sites, {known.method: known.value for known in record.known_values}
+    sites, truth = record.sites, {known.method: known.value for known in record.known_values}
     return Findings(
         study=record.load_study(),
         patients={name: site.patients for name, site in sites.items()},
@@ -87,31 +87,28 @@ def findings_of(record: Record) -> Findings:
         not_valued={name: site.not_valued for name, site in sites.items() if site.not_valued},
         split=record.split,
         clusters=[f"{n:,} clusters at {site}" for site, n in clusters.items()],
-        true_gain=known.get(FDTR, math.nan) - known.get(CLINICIANS, math.nan),
+        true_gains={
+            method: truth[method] - truth[CLINICIANS] for method in (PART, FDTR) if {method, CLINICIANS} <= truth.keys()
+        },
     )
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A value or gain on the first screen, at one site or as a mean over `sites`; NaN where it is not estimable.
+    """A value or gain on the first screen, at one site or as a mean over `sites`; NaN where it has no number.
 
-    `advised_share` is the share of decisions that the method makes, over the same sites. At the sites of `widened`
-    held-out data contradict the linear model. `contradicted`: they contradict all models, so that there is no number.
+    `why` says in a few words why there is none. `advised_share` is the share of decisions that the method makes, over
+    the same sites. At the sites of `widened` held-out data contradict the linear model.
     """
 
-    verdict: Verdict = "not estimable"
+    verdict: Evidence = Evidence.NONE
     value: float = math.nan
     low: float = math.nan
     high: float = math.nan
     advised_share: float = math.nan
     sites: Sequence[str] = ()
     widened: Sequence[str] = ()
-    contradicted: bool = False
-
-    @property
-    def why(self) -> str:
-        """Why there is no number."""
-        return "held-out patients contradict the models" if self.contradicted else "too few were treated this way"
+    why: str = ""
 
     @property
     def clear(self) -> bool:
@@ -121,7 +118,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the first screen: what clinicians reach, and what the verified `part` and the full policy gain."""
+    """A row of the first screen: what clinicians reach, and what the verified `part` and the full policy gain.
+
+    `where` names the sites that clinicians of a mean are over, where these are not all.
+    """
 
     name: str
     n: int
@@ -129,6 +129,7 @@ class Row:
     part: Shown
     full: Shown
     is_mean: bool = False
+    where: str = ""
 
     @property
     def gains(self) -> tuple[Shown, Shown]:
@@ -137,11 +138,15 @@ class Row:
 
 
 def first_screen(findings: Findings) -> list[Row]:
-    """A row for each valued site, and the mean over sites where there are several."""
+    """A row for each valued site, and the mean over sites where there are several.
+
+    The mean of clinicians is over the sites of the verified part, else of the full policy, else over all. There is no
+    mean of one site.
+    """
     rows = [
         Row(
             site,
-            next(one.n for one in findings.assessments if one.site == site),
+            next(assessed.n for assessed in findings.assessments if assessed.site == site),
             usual=_at_site(findings.assessment(site, CLINICIANS)),
             part=_at_site(findings.assessment(site, PART, CLINICIANS)),
             full=_at_site(findings.assessment(site, FDTR, CLINICIANS)),
@@ -150,35 +155,62 @@ def first_screen(findings: Findings) -> list[Row]:
     ]
     if len(rows) < 2:
         return rows
-    usual = _over_sites(findings, CLINICIANS)
     part, full = (_over_sites(findings, method, CLINICIANS) for method in (PART, FDTR))
-    return [*rows, Row("Mean", sum(row.n for row in rows), usual, part, full, is_mean=True)]
+    sites = next((gain.sites for gain in (part, full) if len(gain.sites) > 1), findings.valued)
+    usual, where = _over_sites(findings, CLINICIANS, sites=sites), among_sites(sites, findings.valued)
+    return [*rows, Row("Mean", sum(row.n for row in rows), usual, part, full, is_mean=True, where=where)]
 
 
 def _at_site(assessment: Assessment | None) -> Shown:
     if assessment is None:
-        return Shown()
+        return Shown(why="it was not valued")
+    if assessment.verdict == Evidence.NONE:
+        return Shown(why=short_reason(assessment))
     return Shown(
         assessment.verdict,
         assessment.value,
         assessment.low,
         assessment.high,
         assessment.advised_share,
-        [assessment.site],
-        [assessment.site] if assessment.estimator == "richer" else [],
-        assessment.verdict == "not estimable" and math.isfinite(assessment.misfit),
+        sites=[assessment.site],
+        widened=[assessment.site] if assessment.estimator == "richer" else [],
     )
 
 
-def _over_sites(findings: Findings, method: str, over: str = "") -> Shown:
-    mean = findings.mean(method, over)
+def _over_sites(findings: Findings, method: str, over: str = "", sites: Sequence[str] = ()) -> Shown:
+    mean = findings.mean(method, over, sites)
     if mean is None:
-        sites = [one for one in findings.assessments if (one.method, one.over) == (method, over)]
-        return Shown(contradicted=any(math.isfinite(one.misfit) for one in sites))
-    found = [one for site in mean.sites if (one := findings.assessment(site, method, over))]
-    share = sum(one.advised_share for one in found) / len(found) if found else math.nan
-    widened = [one.site for one in found if one.estimator == "richer"]
+        compared = [part for part in findings.assessments if (part.method, part.over) == (method, over)]
+        return Shown(why=" or ".join(distinct(map(short_reason, compared))) or "it was not valued")
+    parts = [assessed for site in mean.sites if (assessed := findings.assessment(site, method, over))]
+    if len(mean.sites) == 1:
+        return Shown(sites=mean.sites, why=f"at {mean.sites[0]} alone, which is no mean")
+    share = sum(assessed.advised_share for assessed in parts) / len(parts) if parts else math.nan
+    widened = [assessed.site for assessed in parts if assessed.estimator == "richer"]
     return Shown(mean.verdict, mean.plain.value, mean.plain.low, mean.plain.high, share, mean.sites, widened)
+
+
+_REASONS = {
+    "who got what is usual": "patients treated as usual fared better than the model says",
+    "previous step still helps": "part of the patients' state is unseen",
+    "contradict the linear model": "held-out patients contradict the models",
+    "nobody here got": "nobody here was treated this way",
+    "practically never": "clinicians hardly ever treat this way",
+    "weights average": "some patients are never treated this way",
+    "equal ones": "too few were treated this way",
+    "no verified part": "too few could be advised",
+    "might have been treated so": "the difference rests on too few patients",
+    "all patients alike": "it decides as clinicians do",
+}
+"""A few words for each kind of reason, by words that stand in its sentence alone; the first that fits counts."""
+
+
+def short_reason(assessment: Assessment) -> str:
+    """Why there is no number, or no better verdict, in a few words; the whole sentence is in `reason`."""
+    if assessment.over and assessment.method in VERIFIED.values() and assessment.n_advised == 0:
+        return "nobody could be advised"
+    fitting = (words for mark, words in _REASONS.items() if mark in assessment.reason)
+    return next(fitting, "see why below, under gains")
 
 
 def gain_decimals(rows: Sequence[Row]) -> int:
@@ -187,27 +219,43 @@ def gain_decimals(rows: Sequence[Row]) -> int:
     >>> gain_decimals([])
     2
     """
-    ends = [abs(end) for row in rows for one in row.gains for end in (one.low, one.high) if math.isfinite(end)]
+    ends = [abs(end) for row in rows for gain in row.gains for end in (gain.low, gain.high) if math.isfinite(end)]
     largest = max(ends, default=0.0)
     return min(max(2, 1 - math.floor(math.log10(largest))), 6) if largest > 0 else 2
 
 
 def meaning(findings: Findings, rows: Sequence[Row]) -> list[str]:
-    """What the last row means: of the verified part, of the full policy, and of near ties, a sentence each."""
-    last, decimals = rows[-1], gain_decimals(rows)
-    n_valued = len(findings.valued)
+    """What was found of the verified part, of the full policy, and of near ties, a sentence each.
+
+    Of a mean where there is one; of the one site where only one has a number.
+    """
+    decimals, n_valued = gain_decimals(rows), len(findings.valued)
+    part, full = (_headline(rows, position) for position in (0, 1))
     return [
-        _verified_sentence(findings.study, last, decimals, n_valued),
-        _full_sentence(last.full, decimals, n_valued),
+        _part_sentence(findings.study, part, decimals, n_valued),
+        _full_sentence(full, part.verdict == Evidence.VERIFIED, decimals, n_valued),
         _ties_sentence(findings.tied_share),
     ]
 
 
-def _verified_sentence(study: Study, row: Row, decimals: int, n_valued: int) -> str:
-    part = row.part
-    if part.verdict != "verified":
-        where = "at no site were enough patients" if row.is_mean else "too few patients were"
-        return f"Nothing is verified: {where} treated as FDTR advises to check its advice against what happened."
+def _headline(rows: Sequence[Row], position: int) -> Shown:
+    """The gain of the last row; that of the only site that has one, where this is a mean."""
+    gain = rows[-1].gains[position]
+    if gain.verdict == Evidence.NONE and len(gain.sites) == 1:
+        return next(row.gains[position] for row in rows if row.name == gain.sites[0] and not row.is_mean)
+    return gain
+
+
+def _part_sentence(study: Study, part: Shown, decimals: int, n_valued: int) -> str:
+    if part.verdict == Evidence.NONE:
+        where = f" at any of the {n_valued} sites" if n_valued > 1 else ""
+        return f"No part of FDTR's policy is verified{where}: {part.why}."
+    if part.verdict == Evidence.MODEL:
+        where = " at all of these sites" if len(part.sites) > 1 else ""
+        return (
+            f"No part of FDTR's policy is verified{where}; a model estimates the gain of what it would advise as "
+            f"{gain(part, decimals)}{_over(part, n_valued)}."
+        )
     claim = "not shown to be better than"
     if part.clear:
         claim = "better than" if part.low > 0 else "worse than"
@@ -220,42 +268,46 @@ def _verified_sentence(study: Study, row: Row, decimals: int, n_valued: int) -> 
     )
 
 
-def _full_sentence(full: Shown, decimals: int, n_valued: int) -> str:
-    if full.verdict == "not estimable":
-        return f"The full policy's gain cannot be estimated: {full.why}."
-    told = f"{gain(full, decimals)}{_over(full, n_valued)}"
-    if full.verdict == "verified":
-        return f"The full policy, which decides for everybody, has a gain of {told}, and that is verified too."
+def _full_sentence(full: Shown, part_is_verified: bool, decimals: int, n_valued: int) -> str:
+    if full.verdict == Evidence.NONE:
+        return f"The gain of the full policy, which decides for everybody, cannot be estimated: {full.why}."
+    shown = f"{gain(full, decimals)}{_over(full, n_valued)}"
+    if full.verdict == Evidence.VERIFIED:
+        how = "is verified, too" if part_is_verified else "is verified as a whole"
+        return f"The full policy, which decides for everybody, {how}: its gain is {shown}."
     doubt = ""
     if full.widened:
         doubt = f"; at {listed(full.widened)} they contradict its linear form, and a richer model stands in"
     return (
-        f"The full policy decides for everybody; a model estimates its gain as {told}, which these data cannot "
+        f"The full policy decides for everybody; a model estimates its gain as {shown}, which these data cannot "
         f"verify{doubt}."
     )
 
 
 def _over(shown: Shown, n_valued: int) -> str:
-    """Over how many sites a mean is."""
+    """Over how many sites a mean is, or at which one of several."""
     if n_valued < 2:
         return ""
     n = len(shown.sites)
     if n == 1:
-        return f", at 1 of {n_valued} sites"
+        return f", at {shown.sites[0]} alone, 1 of {n_valued} sites"
     return f", mean over {n} sites" if n == n_valued else f", mean over {n} of {n_valued} sites"
 
 
 def _ties_sentence(share: float) -> str:
     if not math.isfinite(share):
-        return "How many decisions are near ties was not examined."
-    nearly = "another action is as good as the policy's within the error of estimation"
+        return "How many of the full policy's decisions are near ties was not examined."
+    nearly = "another action is as good within the error of estimation"
     if share < FEW_TIES:
-        return f"Near ties are rare: in {percent(share)} of decisions {nearly}."
+        return f"Near ties are rare: in {percent(share)} of the full policy's decisions {nearly}."
     if share < MANY_TIES:
-        return f"In {percent(share)} of decisions {nearly}: there its advice is a near tie, not a clear preference."
-    return f"Most advice is a near tie, not a clear preference: in {percent(share)} of decisions {nearly}."
+        return f"In {percent(share)} of the full policy's decisions {nearly}: its advice there is no clear preference."
+    return (
+        f"Most advice of the full policy is a near tie, not a clear preference: in {percent(share)} of its decisions "
+        f"{nearly}."
+    )
 
 
 def model_checks(findings: Findings) -> Iterator[Assessment]:
     """The values whose linear model was tested on held-out data."""
-    return (one for one in findings.assessments if math.isfinite(one.misfit) and not one.over)
+    return (assessed for assessed in findings.assessments if math.isfinite(assessed.misfit) and not assessed.over)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from fdtr.comparisons import Evidence
 from fdtr.report.findings import Row, Shown
 from fdtr.report.pages import number
 
@@ -77,7 +78,7 @@ def strip(axis: Axis, row: Row) -> Markup:
     zero = axis.place(0.0)
     drawn = [f'<line class="zero" x1="{zero}" x2="{zero}" y1="0" y2="100%"/>']
     for gain, shape, height in zip(row.gains, _SHAPES, _HEIGHTS, strict=True):
-        if gain.verdict != "not estimable":
+        if gain.verdict != Evidence.NONE:
             drawn.append(_mark(axis, gain, shape, height))
     return _strip("gains", drawn)
 

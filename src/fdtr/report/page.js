@@ -126,6 +126,18 @@
     drawAll();
   });
 
+  // Contents stand open beside a wide page; on a narrow one they open on a click and close on a choice.
+  const contents = document.querySelector("nav details");
+  const beside = window.matchMedia("(min-width: 62rem)");
+  const unfold = () => {
+    contents.open = beside.matches;
+  };
+  unfold();
+  beside.addEventListener("change", unfold);
+  contents.addEventListener("click", (event) => {
+    if (event.target.closest("a")) unfold();
+  });
+
   const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
   const watch = new IntersectionObserver(
     (entries) => {

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
+from fdtr.comparisons import Evidence
 from fdtr.errors import UnreadableFile
 from fdtr.study import Study
 
@@ -83,9 +84,28 @@ class Past(Part):
     clear: bool
 
 
-class Trust(Part):
-    """Diagnostics of FDTR's value at one site; lists are by step unless said otherwise.
+class Check(Part):
+    """What one method's value at a site rests on: the verified part, or the full policy; lists are by step.
 
+    `patients_behind` is the number of patients whom the difference from clinicians rests on; NaN where there is none.
+    `misfit` is T of the linear model, NaN where no richer one could be fitted; `usual_misfit` is T_b. `unexplained` is
+    T of what trees see beyond the richer model, NaN where that was not needed.
+    """
+
+    method: str
+    advised_share: Number
+    effective_sample_size: Steps
+    mean_weight: Steps
+    patients_behind: Number
+    misfit: Number
+    usual_misfit: Number
+    unexplained: Number
+
+
+class Trust(Part):
+    """Diagnostics of values at one site, of FDTR's full policy unless said otherwise; lists are by step.
+
+    `checks` are of the verified part and of the full policy.
     `odds_low` and `odds_high` bound the value under unmeasured confounding with odds ratios up to `odds`.
     `tipping_odds` is the odds ratio at which the difference from clinicians can change its sign. It is NaN where no
     ratio up to 100 does that, and where the bounds are not reliable; then `confounding_doubt` has the reason.
@@ -109,6 +129,7 @@ class Trust(Part):
     calibration: dict[str, Curve]
     past: list[Past]
     warnings: list[str]
+    checks: list[Check] = []
 
 
 class Variation(Part):
@@ -151,7 +172,9 @@ class UsualCare(Part):
 class Site(Part):
     """One site: its data, its policy beside practice, and how far its value can be trusted.
 
-    `actions` counts patients and `given` and `recommended` are shares, all by step and action. `sharing` says how far
+    `actions` counts patients and `given` and `recommended` are shares, all by step and action. `with_part` are shares
+    where the verified part advises and clinicians decide the rest, `advised` the share of patients whom it advises, by
+    step. `sharing` says how far
     the site shares and why, `ladder` how its held-out patients judge every way to share, and `few` whether they are few
     for the number of features. `usual_care` says how patients fared with what clinicians usually do, and `nearness` how
     near to it the policy stays and why; None and empty where the study fixes the pessimism. `not_valued` says why
@@ -182,6 +205,8 @@ class Site(Part):
     nearness: str
     given: Table
     recommended: Table
+    with_part: Table
+    advised: Steps
     agreement_with_practice: Number
     agreement_with_baselines: dict[str, Number]
     variations: list[Variation]
@@ -194,6 +219,7 @@ class Site(Part):
 class Value(Part):
     """Value of a method for one site's patients by one estimator, on the mapped scale.
 
+    `verdict` is that of the method's value at the site, whatever the estimator; `reason` says why not to use this one.
     `n_clusters` is None where errors are by patient.
     """
 
@@ -206,22 +232,23 @@ class Value(Part):
     standard_error: Number
     n: int
     n_clusters: int | None = None
-    believable: bool
+    verdict: Evidence
     reason: str
 
 
 class Assessment(Part):
     """What can be said of a method's value at one site, or of its paired gain `over` another; mapped scale.
 
-    `verdict` is "verified", "model-based" or "not estimable", which has no number. `tolerance` is the estimated error
-    of the model, by which the interval is wider where `estimator` is "richer"; `misfit` is T of the test that decides
-    so. `advised_share` is the share of decisions that the method makes, `n_advised` the patients for whom it makes any.
+    A value that is not estimable has no number. `tolerance` is the estimated error of the model, by which the interval
+    of every model-based value is wider. `estimator` is "richer" where T, the `misfit`, rejects the linear model; T is
+    exactly 0 where no richer model could be fitted. `advised_share` is the share of decisions that the method makes,
+    `n_advised` the patients for whom it makes any.
     """
 
     site: str
     method: str
     over: str
-    verdict: Literal["verified", "model-based", "not estimable"]
+    verdict: Evidence
     estimator: str
     value: Number
     low: Number
@@ -236,11 +263,15 @@ class Assessment(Part):
 
 
 class MeanOverSites(Part):
-    """The plain mean over `sites` of assessments that have a number; `verdict` is the worst of theirs."""
+    """The plain mean over `sites` of assessments that have a number; `verdict` is the worst of theirs.
+
+    `label` names the method, what a gain is over, and, of clinicians, the sites where these are not all.
+    """
 
     method: str
     over: str
-    verdict: Literal["verified", "model-based"]
+    label: str
+    verdict: Evidence
     sites: list[str]
     n: int
     tolerance: Number
@@ -254,8 +285,8 @@ class MeanOverSites(Part):
 class Subgroup(Part):
     """The verified part's gain over clinicians in one group of one site's patients, judged together (Holm).
 
-    `group` names the covariate, `label` the band or level. A group too small for an estimate has a `reason` and no
-    number. `p_value` is adjusted over all groups of the site.
+    `group` names the covariate, `label` the band or level. A group that is withheld has a `reason` and no number, not
+    even of its patients. `p_value` is adjusted over all groups of the site.
     """
 
     site: str

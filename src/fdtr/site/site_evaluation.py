@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.threads import one_blas_thread
+from fdtr.comparisons import CLINICIANS, FDTR, GAINS, LDTR, VERIFIED, Evidence
 from fdtr.disclosure import MethodValue, Pair, ValueFacts, ValueMessage, ValueRules, release_values
 from fdtr.errors import DisclosureError, TooFewClusters
-from fdtr.evaluation.assessment import Assessment, Evidence
+from fdtr.evaluation.assessment import Assessment
 from fdtr.evaluation.confounding import Sensitivity
 from fdtr.evaluation.diagnostics import Diagnostics
 from fdtr.evaluation.estimate import Estimate, Estimator
@@ -48,17 +49,6 @@ log = logging.getLogger("fdtr.site")
 
 N_FOLDS = 5
 Split = Literal["folds", "half"]
-FDTR, LDTR, CLINICIANS = "FDTR", "LDTR", "Clinicians"
-VERIFIED = {name: f"{name} (verified)" for name in (FDTR, LDTR)}
-GAINS = (
-    (VERIFIED[FDTR], CLINICIANS),
-    (VERIFIED[LDTR], CLINICIANS),
-    (VERIFIED[FDTR], VERIFIED[LDTR]),
-    (FDTR, CLINICIANS),
-    (LDTR, CLINICIANS),
-    (FDTR, LDTR),
-)
-"""Paired gains that are told: a method, and what it is compared with."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
