@@ -65,7 +65,7 @@ def test_what_a_person_decides_on_prints_as_one_line():
     study = make_study()
     check = fdtr.check(study, make_sites(study, {"a": 60})["a"])
     assert re.fullmatch(
-        r"<SiteCheck of 'a': 60 patients, 180 rows, may release \d+% of what its sums could tell>", repr(check)
+        r"<SiteCheck of 'a': 60 patients, 180 rows, may release \d+% of the directions of its sums>", repr(check)
     )
     facts = [ValueFacts(MethodValue("FDTR", "wdr", 1.25, 0.1), size, "") for size in (90.0, 3.0)]
     values = release_values("a", study.fingerprint, 1200, facts, ValueRules(50, 30.0, 11))

@@ -87,7 +87,8 @@ def test_a_doubtful_site_is_named_beside_the_total_and_stays_in_it(machine, caps
 
 
 @pytest.mark.quick
-def test_a_clipped_interval_is_printed_as_it_is(capsys):
+def test_a_clipped_interval_is_printed_as_it_is(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "160")
     """The upper end is 3, the largest value; value ± (high − value) would show 2.4 as the lower end."""
     study = make_study()
     values = [
@@ -117,7 +118,8 @@ def test_a_clipped_interval_is_printed_as_it_is(capsys):
 
 
 @pytest.mark.quick
-def test_clinicians_are_labelled_with_the_sites_that_they_are_over(capsys):
+def test_clinicians_are_labelled_with_the_sites_that_they_are_over(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "160")
     study = make_study()
 
     def site(name, *methods):

@@ -105,11 +105,12 @@ def test_words_are_printed_as_they_are(capsys):
     assert capsys.readouterr().out == "site [bold]:smile: 1/2\n"
 
 
-def test_a_group_that_is_withheld_shows_no_number(capsys):
+def test_a_group_that_is_withheld_shows_no_number(monkeypatch, capsys):
     nothing = dict.fromkeys(("value", "low", "high", "p_value"), math.nan)
     common = {"site": "north", "method": "FDTR (verified)", "group": "lactate"}
     shown = Subgroup(**common, label="below 4", n=120, value=0.3, low=0.1, high=0.5, p_value=0.0000004, reason="")
     withheld = Subgroup(**common, label="4 and more", n=None, reason="It has fewer than 50 patients.", **nothing)
+    monkeypatch.setenv("COLUMNS", "160")
     show.subgroups_table([shown, withheld])
     _, _, first, second = capsys.readouterr().out.rstrip().splitlines()
     assert " ".join(first.split()) == "north lactate below 4 120 +0.300 (0.100 to 0.500) p < 0.001"

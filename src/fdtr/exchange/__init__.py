@@ -56,7 +56,7 @@ ever had can be withdrawn.
 ...     withdrawn = exchange.withdraw(table.digest)
 >>> received = exchange.read_values(place / "values.fdtr", first_round)
 >>> [value.method for value in received.values if value.over == "Clinicians" and value.verdict == "verified"]
-['FDTR (verified)', 'LDTR (verified)', 'FDTR']
+['FDTR (verified)', 'FDTR']
 >>> len(withdrawn)
 1
 

@@ -145,7 +145,7 @@ def test_a_list_of_counted_sites_that_vanishes_for_a_while_changes_nothing(tmp_p
 
 
 def test_counts_that_leave_nothing_for_anybody_end_the_round_with_a_sentence(tmp_path):
-    parties = ready(tmp_path, "abc", n=12).count()
+    parties = ready(tmp_path, "abc", n=14).count()
     parties.site("a")
     for site in "bc":
         with pytest.raises(DisclosureError, match="too few for every rule at every step"):
