@@ -33,7 +33,7 @@ patient's share. Intervals covered 94 to 95% of 500 simulated worlds (`make repr
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +116,7 @@ class FittedQ:
     for the weights κ. It is smaller where the target needs directions without data: there ν_hᵀΣ_h⁻¹ν_h is of the order
     of 1/λ, so extrapolation shows. For policies by fold, it is that of κ from the other folds. `kappa` (H, n) are the
     weights behind V̂ and `cautious_kappa` those behind ψ; `theta_by_fold` (F, H, d) are fitted without each fold.
+    `by_policy` (F, n) are every patient's summands under the policy of each fold; None where there is one policy.
     """
 
     value: float
@@ -124,11 +125,12 @@ class FittedQ:
     kappa: Array
     cautious_kappa: Array
     theta_by_fold: Array
+    by_policy: Array | None
 
     @property
     def statistic(self) -> Statistic:
         """V̂ to first order as an average over patients: V̂ + ψ_i."""
-        return mean_of(self.value + self.influence)
+        return replace(mean_of(self.value + self.influence), by_policy=self.by_policy)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -169,7 +171,7 @@ def fit_q(
     influence = values[0] + (kappa * residuals).sum(axis=0)
     by_fold = theta_without_folds(outcomes, transitions, ridge)
     value = float(start @ theta[0]) / arrays.n
-    return QOfAll(value, influence - influence.mean(), size, kappa, kappa, by_fold, theta)
+    return QOfAll(value, influence - influence.mean(), size, kappa, kappa, by_fold, None, theta)
 
 
 def values_of(theta: Array, design: Design, chances: ByStep) -> ByStep:
@@ -178,7 +180,7 @@ def values_of(theta: Array, design: Design, chances: ByStep) -> ByStep:
 
 
 def _predicted(theta: Array, phi: Sequence[Array]) -> ByStep:
-    """Q_h(x, a) of the actions taken, (n_h,) of each step."""
+    """⟨φ, θ_h⟩ of each step, (n_h,): Q of the actions taken, or of the target's, whichever `phi` (d, n_h) are of."""
     return tuple(coefficients @ features for coefficients, features in zip(theta, phi, strict=True))
 
 
@@ -219,32 +221,37 @@ def fit_held_out_q(design: Design, chances: Sequence[ByStep], outcomes: OutcomeS
     """V̂ of one policy a fold. `chances` holds the action probabilities (A, n_h) of each policy for all patients."""
     arrays, q = design.arrays, _no_q(design)
     phi = [design.taken(h) for h in range(arrays.horizon)]
-    terms, cautious_terms = np.empty(arrays.n), np.empty(arrays.n)
+    terms, cautious_terms, by_policy = np.empty(arrays.n), np.empty(arrays.n), np.empty((len(chances), arrays.n))
     weights, cautious_weights, thetas = np.zeros_like(arrays.rewards), np.zeros_like(arrays.rewards), []
     sums, spreads = np.zeros(arrays.horizon), np.zeros(arrays.horizon)
     for fold, policy_chances in enumerate(chances):
         in_fold = design.folds == fold
         transitions = sum_transitions(design, policy_chances)
         gram, moment, cross = (a.sum(axis=0) - a[fold] for a in (outcomes.gram, outcomes.moment, transitions.cross))
+        mixed = [design.mixed(h, policy_chances) for h in range(arrays.horizon)]
         theta = solve_backward(gram, moment, cross, ridge)
-        values = values_of(theta, design, policy_chances)
+        values = _predicted(theta, mixed)
         first, residuals = values[0][in_fold], arrays.residuals(values, _predicted(theta, phi))[:, in_fold]
         start, n_others = transitions.start.sum(axis=0), arrays.n - int(in_fold.sum())
         fold_phi = [features[:, in_fold[: features.shape[1]]] for features in phi]
         all_sums = outcomes.gram.sum(axis=0), transitions.cross.sum(axis=0)
-        kappa, _ = _implied_weights(fold_phi, *all_sums, start / arrays.n, arrays.n, ridge)
+        kappa, _ = _implied_weights(phi, *all_sums, start / arrays.n, arrays.n, ridge)
         others_start = (start - transitions.start[fold]) / max(n_others, 1)
         others_kappa, spread = _implied_weights(fold_phi, gram, cross, others_start, n_others, ridge)
-        terms[in_fold] = first + (kappa * residuals).sum(axis=0)
+        terms[in_fold] = first + (kappa[:, in_fold] * residuals).sum(axis=0)
         cautious_terms[in_fold] = first + (others_kappa * residuals).sum(axis=0)
-        weights[:, in_fold], cautious_weights[:, in_fold] = kappa, others_kappa
+        theta_of_all = solve_backward(all_sums[0], outcomes.moment.sum(axis=0), all_sums[1], ridge)
+        values = _predicted(theta_of_all, mixed)
+        by_policy[fold] = values[0] + (kappa * arrays.residuals(values, _predicted(theta_of_all, phi))).sum(axis=0)
+        weights[:, in_fold], cautious_weights[:, in_fold] = kappa[:, in_fold], others_kappa
         thetas.append(theta)
         sums += others_kappa.sum(axis=1)
         spreads += spread
         _fill_q(q, design, fold, theta)
     size = np.where(spreads > 0, sums**2 / np.where(spreads > 0, spreads, 1.0), 0.0)
     influence = cautious_terms - cautious_terms.mean()
-    return HeldOutQ(float(terms.mean()), influence, size, weights, cautious_weights, np.stack(thetas), q)
+    by_policy -= by_policy.mean(axis=1, keepdims=True)
+    return HeldOutQ(float(terms.mean()), influence, size, weights, cautious_weights, np.stack(thetas), by_policy, q)
 
 
 def _implied_weights(

@@ -9,6 +9,13 @@ Its influence function, the derivative of V in a patient's weight, is
     ψ_i = Σ_j s_j [p_j (N_ij − R_j D_ij) / D̄_j + (P_ij − p_j) R_j].
 
 Its standard error is the jackknife's, which agrees with that of ψ except where few units carry much of the weight.
+Where policies were fitted to other folds of the same patients, an outcome moves the policy that treats another patient,
+and the other way round: a covariance that no sum of squares over patients has. To first order it is as large as the
+variance that policies of different folds give a patient's summand x_ik,
+
+    B = (K − 1)/K Σ_i Σ_k (x_ik − x̄_i)² / n²,
+
+the jackknife's over the K folds, which is added (docs/methods.md).
 Intervals use Student's t on n − 1 degrees of freedom, or on fewer where few patients make a value vary.
 """
 
@@ -43,7 +50,7 @@ class Statistic:
     `numerators` N (n, J), `denominators` D (n, J), `signs` s (J,). `members` P (n, J) counts the patients of each unit
     whom a ratio is about, and `sizes` (n,) all of them; None: every unit is one patient, and every ratio is about all.
     A ratio whose denominators are all 0 counts as 0. `freedom` are the degrees of freedom of its squared error, if they
-    are fewer than n − 1.
+    are fewer than n − 1. `by_policy` (K, n) are the summands x of each unit under the policy of every fold.
     """
 
     numerators: Array
@@ -52,6 +59,7 @@ class Statistic:
     members: Array | None = None
     sizes: Array | None = None
     freedom: float = math.inf
+    by_policy: Array | None = None
 
     @property
     def n(self) -> int:
@@ -98,7 +106,7 @@ class Statistic:
 
     @cached_property
     def standard_error(self) -> float:
-        """√((n−1)/n Σ_i (V − V₍₋ᵢ₎)²), V₍₋ᵢ₎ without unit i; NaN with fewer than two units.
+        """√((n−1)/n Σ_i (V − V₍₋ᵢ₎)² + B), V₍₋ᵢ₎ without unit i; NaN with fewer than two units.
 
         To first order V − V₍₋ᵢ₎ = ψ_i/n, and for a plain average this is √(Σψ²/(n(n−1))) exactly. In a ratio, a unit
         with much weight pulls R_j towards itself and makes its own ψ small; leaving the unit out avoids that.
@@ -110,7 +118,16 @@ class Statistic:
         weights = slice(ratios, 2 * ratios)
         rest[:, weights][np.abs(rest[:, weights]) <= ROUNDING * total[weights]] = 0.0
         without = self.value_of(rest)
-        return float(np.sqrt((self.n - 1) / self.n * np.sum((self.value - without) ** 2)))
+        return float(np.sqrt((self.n - 1) / self.n * np.sum((self.value - without) ** 2) + self._of_policies))
+
+    @property
+    def _of_policies(self) -> float:
+        """B."""
+        if self.by_policy is None:
+            return 0.0
+        folds = len(self.by_policy)
+        spread = float(np.sum((self.by_policy - self.by_policy.mean(axis=0)) ** 2))
+        return (folds - 1) / folds * spread / float(self.columns[:, -1].sum()) ** 2
 
     def clustered(self, clusters: NDArray[np.intp] | None) -> "Statistic":
         """The statistic with sums over clusters as rows. `clusters` (n,) are positions 0 … G−1; None changes nothing.
@@ -119,22 +136,36 @@ class Statistic:
         """
         if clusters is None:
             return self
-        sums = np.zeros((int(clusters.max()) + 1, self.columns.shape[1]))
-        np.add.at(sums, clusters, self.columns)
+        sums = _sums_over(clusters, self.columns)
         numerators, denominators, members = np.split(sums[:, :-1], 3, axis=1)
-        return Statistic(numerators, denominators, self.signs, members, sums[:, -1], self.freedom)
+        by_policy = None if self.by_policy is None else _sums_over(clusters, self.by_policy.T).T
+        return Statistic(numerators, denominators, self.signs, members, sums[:, -1], self.freedom, by_policy)
 
     def among(self, chosen: NDArray[np.bool_]) -> "Statistic":
         """The statistic of some units alone, (n,)."""
         numerators, denominators, members = np.split(self.columns[chosen, :-1], 3, axis=1)
-        return Statistic(numerators, denominators, self.signs, members, self.columns[chosen, -1], self.freedom)
+        by_policy = None if self.by_policy is None else self.by_policy[:, chosen]
+        return Statistic(
+            numerators, denominators, self.signs, members, self.columns[chosen, -1], self.freedom, by_policy
+        )
 
     def minus(self, other: "Statistic") -> "Statistic":
         """The difference of two values of the same units; its `freedom` is not that of either."""
         pairs = zip(np.split(self.columns[:, :-1], 3, axis=1), np.split(other.columns[:, :-1], 3, axis=1), strict=True)
         numerators, denominators, members = (np.hstack(pair) for pair in pairs)
         signs = np.concatenate([self.signs, -other.signs])
-        return Statistic(numerators, denominators, signs, members, self.columns[:, -1])
+        if self.by_policy is None:
+            by_policy = other.by_policy
+        else:
+            by_policy = self.by_policy - (0.0 if other.by_policy is None else other.by_policy)
+        return Statistic(numerators, denominators, signs, members, self.columns[:, -1], by_policy=by_policy)
+
+
+def _sums_over(clusters: NDArray[np.intp], rows: Array) -> Array:
+    """Sums of `rows` (n, …) over clusters, (G, …)."""
+    sums = np.zeros((int(clusters.max()) + 1, *rows.shape[1:]))
+    np.add.at(sums, clusters, rows)
+    return sums
 
 
 def p_value(statistic: Statistic) -> float:

@@ -27,7 +27,7 @@ which is exact where either Q is right or κ are the true weights. D = V̂ − V
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ class RicherQ:
     """`values` of each patient by the richer model: V̂_r is their mean, `cautious` (n,) are those that errors come from.
 
     `misfit` is T, 0 where μ = ∞ for all folds, and `usual_misfit` is T_b; `ridge` is μ. `q` (A, n_h) of each step and
-    its `residuals` (H, n) are held out.
+    its `residuals` (H, n) are held out. `by_policy` are those of the linear model.
     """
 
     values: Array
@@ -64,11 +64,13 @@ class RicherQ:
     ridge: float
     q: ByStep
     residuals: Array
+    by_policy: Array | None
 
     @property
     def statistic(self) -> Statistic:
         """V̂_r to first order as an average over patients."""
-        return mean_of(self.values.mean() + self.cautious - self.cautious.mean())
+        average = mean_of(self.values.mean() + self.cautious - self.cautious.mean())
+        return replace(average, by_policy=self.by_policy)
 
     @property
     def rejects(self) -> bool:
@@ -120,7 +122,7 @@ def fit_richer_q(
     estimates, cautious = (
         values[0] + (kappa * residuals).sum(axis=0) for kappa in (linear.kappa, linear.cautious_kappa)
     )
-    return RicherQ(estimates, cautious, misfit, usual_misfit, mu, q, residuals)
+    return RicherQ(estimates, cautious, misfit, usual_misfit, mu, q, residuals, linear.by_policy)
 
 
 def _more_usual(design: Design, behaviour: ByStep) -> Array:
