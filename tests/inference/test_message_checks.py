@@ -9,7 +9,7 @@ import pytest
 from scipy.special import chdtrc
 
 from fdtr.hub import doubtful_messages
-from fdtr.inference.message_checks import _against_rest, compare_held_out, suspicions
+from fdtr.inference.message_checks import _against_rest, _test, compare_held_out, suspicions
 from fdtr.simulation.linear import WorldSpec, make_world
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import read_trajectories
@@ -194,3 +194,15 @@ def test_losses_are_compared_in_pairs():
     assert compare_held_out(alone[:1], alone[:1] + 1).name == "no-worse"
     names = [compare_held_out(np.zeros(30), rng.normal(size=30)).name for _ in range(2000)]
     assert 0.003 < names.count("worse-than-alone") / 2000 < 0.02
+
+
+def test_noised_sums_that_tell_nothing_of_differences_name_nobody():
+    """Noise leaves differences without any variance at times: then a ratio of two spreads overflowed."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        draws = rng.normal(size=(3, 2, 3, 3))
+        information = draws + draws.swapaxes(-1, -2) - 3 * rng.random() * np.eye(3)
+        for noise in (None, 1.0):
+            found = _test(information, rng.normal(size=(3, 2, 3)), noise)
+            assert np.isfinite(found.ratio).all()
+            assert ((found.p_value >= 0) & (found.p_value <= 1)).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 import subprocess
 import tarfile
@@ -125,7 +126,7 @@ def test_a_chart_can_be_downloaded_as_svg_and_as_csv(page, demo, tmp_path):
     rows = saved["csv"].read_text().splitlines()
     assert rows[0] == "method,value,low,high,verdict"
     means = [mean for mean in load_record(demo / "fdtr-demo").means if not mean.over]
-    names = [row.split(",")[0] for row in rows[1:]]
+    names = [row[0] for row in csv.reader(rows[1:])]
     assert len(names) == len(means)
     for name, mean in zip(names, means, strict=True):  # clinicians may be over fewer sites, which are named
         assert name == mean.method or name.startswith(f"{mean.method} (")

@@ -210,7 +210,7 @@ def test_clinicians_draw_the_same_where_a_policy_abstains():
 
 def test_truths_are_simulated_from_more_patients_than_are_evaluated():
     [small, large] = verdicts._by_size(replace(verdicts.plan_of().trials()[0], sizes=(200, 2000)))
-    assert (small.fresh, large.fresh) == (2000, 8000)
+    assert (small.fresh, large.fresh) == (2000, 20000)
 
 
 def test_every_cell_is_kept_under_a_name_of_its_own():

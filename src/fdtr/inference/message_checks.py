@@ -64,6 +64,7 @@ HARM_LEVEL = 0.01
 
 _FEWEST = 3  # with two sites that differ, nobody can say which is the other one
 _TESTS = 2
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,8 @@ def _test(information: Array, moments: Array, noise: float | None) -> _Tested:
     against = _against_rest(information, moments)
     statistic, df, rest_df = (getattr(against, name).sum(axis=1) for name in ("statistic", "df", "rest_df"))
     spread, trace, rest_trace = (getattr(against, name).sum(axis=1) for name in ("rest_spread", "trace", "rest_trace"))
-    by_difference = trace / np.maximum(rest_trace, np.finfo(float).tiny)  # t_j / t_Q
+    varies = rest_trace > _ROUNDING * np.abs(trace)  # noised sums may tell nothing of how the others differ
+    by_difference = np.divide(trace, rest_trace, out=np.zeros_like(trace), where=varies)  # t_j / t_Q
     if noise is None:
         expected = spread * np.maximum(df / np.maximum(rest_df, 1), by_difference)
     else:
