@@ -44,12 +44,15 @@ from fdtr.exchange.folder_layout import (
     file_name,
     require_apart,
 )
+from fdtr.exchange.release import AGREED_BEFOREHAND, release_message
+from fdtr.exchange.site_state import use_state_folder
 from fdtr.exchange.site_state.joined_folders import find_joined
 from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.exchange.site_state.sent_copies import find_kept
-from fdtr.exchange.wire import encode_total, read_total
+from fdtr.exchange.wire import encode_total, read_message, read_total
 from fdtr.hub import combine_messages
 from fdtr.masking import SiteRound, SurvivorList
+from fdtr.pipeline.run import ALLOWED, run
 from fdtr.policy import Policy
 from fdtr.signing import HUB, numbered_round
 from fdtr.site.fitting import fit_federated
@@ -58,6 +61,7 @@ from fdtr.site.site_message import count_message, summarize
 from fdtr.study import Study, set_roster
 from fdtr.summary import SiteSummary, combine
 from folder_parties import Parties, key_of, study_of
+from random_tables import make_table
 from refusals import refuses
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("weights_of_the_seed")]
@@ -551,3 +555,24 @@ def test_a_site_stays_in_the_state_folder_in_which_it_joined(tmp_path, monkeypat
     assert not (tmp_path / "elsewhere").exists()
     with parties.at_home("a"):
         assert len(site_ledger().recorded()) == 1
+
+
+def test_files_and_a_folder_give_the_policies_as_disclosure_allows_under_the_same_keys(tmp_path):
+    """Weights included: here every site's secret is what `fdtr run` takes for its key."""
+    parties = Parties(tmp_path / "folder").set_up(study_of(masked=False))
+    study = Study.load(tmp_path / "folder/study.toml")
+    sites = read_trajectories(make_table(study, dict.fromkeys("abc", 120)), study)
+    allowed = run(study, sites).methods[ALLOWED]
+    assert study.rules.weighted
+
+    parties.open()
+    parties.join_all().play()
+    first_round, messages = numbered_round(study.fingerprint, study.roster, 1), []
+    for site, rows in sites.by_site().items():
+        with use_state_folder(tmp_path / f"state-of-{site}"):
+            release_message(study, rows, tmp_path / f"{site}.fdtr", confirm=AGREED_BEFOREHAND, key=key_of(site))
+        messages.append(read_message(tmp_path / f"{site}.fdtr", study, first_round))
+    total = combine_messages(study, messages)
+    for (site, rows), own in zip(sites.by_site().items(), messages, strict=True):
+        np.testing.assert_array_equal(allowed[site].theta, parties.policy(site).theta)
+        np.testing.assert_array_equal(allowed[site].theta, fit_federated(study, rows, total, own).theta)
