@@ -174,6 +174,7 @@ def test_every_reason_has_its_own_few_words():
         ),
         assessment_module._ALIKE: "it decides as clinicians do",
         assessment_module._NO_MODEL: "held-out patients contradict the models",
+        assessment_module._INCOMPLETE: "part of the patients' state is unseen",
         assessment_module._USUAL_IS_BETTER: "patients treated as usual fared better than the model says",
     }
     assert "" not in sentences
