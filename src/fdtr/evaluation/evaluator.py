@@ -162,7 +162,8 @@ class Evaluator:
         with one_blas_thread():
             transitions = fitted_q.sum_transitions(data, chances)
             theta = fitted_q.fit_q(data, chances, data.outcomes, transitions, self.ridge).theta
-            return check_markov(data, fitted_q.values_of(theta, data, chances), self.ridge)
+            values = fitted_q.values_of(theta, data, chances)
+            return check_markov(data, values, data.richer, data.clusters, self.ridge)
 
     @cached_property
     def data(self) -> SiteData:

@@ -136,9 +136,9 @@ class Statistic:
         """
         if clusters is None:
             return self
-        sums = _sums_over(clusters, self.columns)
+        sums = sums_over(clusters, self.columns)
         numerators, denominators, members = np.split(sums[:, :-1], 3, axis=1)
-        by_policy = None if self.by_policy is None else _sums_over(clusters, self.by_policy.T).T
+        by_policy = None if self.by_policy is None else sums_over(clusters, self.by_policy.T).T
         return Statistic(numerators, denominators, self.signs, members, sums[:, -1], self.freedom, by_policy)
 
     def among(self, chosen: NDArray[np.bool_]) -> "Statistic":
@@ -161,7 +161,7 @@ class Statistic:
         return Statistic(numerators, denominators, signs, members, self.columns[:, -1], by_policy=by_policy)
 
 
-def _sums_over(clusters: NDArray[np.intp], rows: Array) -> Array:
+def sums_over(clusters: NDArray[np.intp], rows: Array) -> Array:
     """Sums of `rows` (n, …) over clusters, (G, …)."""
     sums = np.zeros((int(clusters.max()) + 1, *rows.shape[1:]))
     np.add.at(sums, clusters, rows)
