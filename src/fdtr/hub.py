@@ -42,6 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.normal_equations import invert
+from fdtr.algebra.threads import on_one_blas_thread
 from fdtr.comparisons import CLINICIANS, Evidence, among_sites, in_order
 from fdtr.disclosure import SiteValues, require_sites
 from fdtr.disclosure.blocks import absent, too_few_senders
@@ -65,6 +66,7 @@ __all__ = [
 _MOST_NAMED = 6
 
 
+@on_one_blas_thread
 def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
     """Add the messages of a study's sites; refuses messages of other studies, duplicates, and too few sites.
 
@@ -110,11 +112,13 @@ def missing_columns(total: Total) -> str:
     )
 
 
+@on_one_blas_thread
 def doubtful_messages(messages: Sequence[SiteSummary]) -> tuple[Suspicion, ...]:
     """Sites that differ from the others by more than these among themselves; no site is left out for it."""
     return suspicions({message.site: message.sums for message in messages})
 
 
+@on_one_blas_thread
 def pooled_coefficients(total: Total) -> NDArray[np.float64]:
     """S⁺s of every step, (H, d0): the shared coefficients that the total gives; NaN where it does not identify one.
 

@@ -38,6 +38,17 @@ def test_debug_shows_where_and_verbose_says_what(place):
     assert "fdtr.site" not in quiet.stderr
 
 
+def test_the_number_of_threads_changes_no_number(place):
+    one, two = (fdtr("check", "study.toml", "table.csv", "--json", *words, cwd=place) for words in (
+        ["--threads", "1"], ["--threads=2"],
+    ))  # fmt: skip
+    assert one.returncode == two.returncode == 0
+    assert one.stdout == two.stdout
+    wrong = fdtr("check", "study.toml", "table.csv", "--threads", "0", cwd=place)
+    assert wrong.returncode == 2
+    assert "whole number from 1 on" in wrong.stderr
+
+
 def test_an_unforeseen_error_shows_its_kind_alone(place, monkeypatch):
     code = (
         "import sys, fdtr.cli, fdtr.site.rows as rows\n"

@@ -3,19 +3,20 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, wraps
 from itertools import chain, islice
 from threading import Lock, Thread
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
 Chunk = TypeVar("Chunk")
 Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
 
 
 def thread_count() -> int:
-    """Threads to use: `FDTR_THREADS`, or as many as this process may have cores."""
+    """Threads to use: `FDTR_THREADS` (`--threads` on the command line), or as many as this process may have cores."""
     setting = os.environ.get("FDTR_THREADS", "")
     return max(1, int(setting)) if setting.isdecimal() else len(os.sched_getaffinity(0))
 
@@ -27,6 +28,24 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     """
     limit: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
     return limit
+
+
+def on_one_blas_thread(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Let a function, and all that it calls, hold the linear algebra library to one thread.
+
+    >>> @on_one_blas_thread
+    ... def double(x: float) -> float:
+    ...     return 2 * x
+    >>> double(3.0)
+    6.0
+    """
+
+    @wraps(function)
+    def held(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        with one_blas_thread():
+            return function(*args, **kwargs)
+
+    return held
 
 
 def rows_in_cache(n_columns: int) -> int:

@@ -1,6 +1,7 @@
 """The command line: parse, call a role, print."""
 
 import logging
+import os
 import signal
 import sys
 from typing import NoReturn
@@ -13,8 +14,9 @@ from fdtr.errors import FdtrError
 
 def main() -> None:
     """Run `fdtr`. Exit codes: 0 done, 1 refused or failed with a sentence to act on, 2 wrong usage."""
-    # These two may stand anywhere, as people type them.
+    # These may stand anywhere, as people type them.
     debug = _take("--debug")
+    _limit_threads(_take_value("--threads"))
     if _take("--verbose"):
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
     signal.signal(signal.SIGINT, _stop)
@@ -49,6 +51,33 @@ def _take(flag: str) -> bool:
     present = flag in sys.argv[1:]
     sys.argv = [argument for argument in sys.argv if argument != flag]
     return present
+
+
+def _take_value(option: str) -> str | None:
+    """What follows `option` among the arguments, or stands behind its "="; both are removed. None without it."""
+    for place, argument in enumerate(sys.argv[1:], start=1):
+        if argument == option and len(sys.argv) > place + 1:
+            value = sys.argv[place + 1]
+            del sys.argv[place : place + 2]
+            return value
+        if argument.startswith(f"{option}="):
+            del sys.argv[place]
+            return argument.partition("=")[2]
+    return None
+
+
+def _limit_threads(count: str | None) -> None:
+    """Use so many threads of our own, all cores if None; the linear algebra library's own would compete with them.
+
+    What NumPy reads when it is imported has to be set before.
+    """
+    if count is not None:
+        if not (count.isdecimal() and int(count) > 0):
+            typer.echo(f'--threads takes a whole number from 1 on, not "{count}".', err=True)
+            sys.exit(2)
+        os.environ["FDTR_THREADS"] = count
+    for library in ("OPENBLAS", "MKL", "OMP"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 
 def _fail(text: str) -> NoReturn:

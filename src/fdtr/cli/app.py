@@ -216,5 +216,9 @@ def options(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from; may quote data.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Say what is being done.")] = False,
+    threads: Annotated[
+        int | None,
+        typer.Option("--threads", min=1, help="Use so many threads; as many as there are cores if left out."),
+    ] = None,
 ) -> None:
     """Options that every command takes."""

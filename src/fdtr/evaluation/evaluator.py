@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.threads import one_blas_thread
+from fdtr.algebra.threads import on_one_blas_thread, one_blas_thread
 from fdtr.evaluation import fitted_q
 from fdtr.evaluation.assessment import Assessment, assess
 from fdtr.evaluation.confounding import Confounded, Sensitivity, sensitivity
@@ -63,6 +63,7 @@ class Evaluator:
     ridge: float = fitted_q.RIDGE
     _evaluations: dict[Any, TargetEvaluation] = field(default_factory=dict, init=False)
 
+    @on_one_blas_thread
     def value(
         self,
         target: Treatment,
@@ -92,6 +93,7 @@ class Evaluator:
             reason=reason,
         )
 
+    @on_one_blas_thread
     def compare(
         self,
         first: Treatment,
@@ -116,6 +118,7 @@ class Evaluator:
             standard_error=limits.standard_error,
         )
 
+    @on_one_blas_thread
     def assess(
         self,
         target: Treatment,
@@ -126,10 +129,12 @@ class Evaluator:
         base = None if over is None else self._evaluation(over)
         return assess(self._evaluation(target), base, level, lambda: self.markov.clear)
 
+    @on_one_blas_thread
     def count_differing(self, first: Treatment, second: Treatment) -> int:
         """How many patients two targets treat differently at some step."""
         return int(self._evaluation(first).decides_unlike(self._evaluation(second)).sum())
 
+    @on_one_blas_thread
     def gains_in(
         self, groups: Sequence[Group], target: Treatment, over: Treatment, min_patients: int, level: float = LEVEL
     ) -> list[GroupGain]:
@@ -140,10 +145,12 @@ class Evaluator:
         """Weights, models and diagnostics of one target."""
         return self._evaluation(target)
 
+    @on_one_blas_thread
     def diagnose(self, target: Treatment) -> Diagnostics:
         """Importance weights of the target, and its overlap with clinicians."""
         return self._evaluation(target).diagnostics
 
+    @on_one_blas_thread
     def sensitivity(self, target: Treatment) -> Sensitivity:
         """How strong unmeasured confounding must be to reverse the target's difference from clinicians."""
         evaluation, data = self._evaluation(target), self.data

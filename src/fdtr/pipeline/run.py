@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
+from fdtr.algebra.threads import on_one_blas_thread
 from fdtr.comparisons import FDTR
 from fdtr.disclosure import require_sites
 from fdtr.disclosure.common_repairs import CommonRepairs
@@ -44,6 +45,7 @@ _WORK = {"alone": 1, "with the others": 1, ALLOWED: 2, "baselines": 1, "checks":
 """How long each step takes at one site, relative to the others; _HALF is done with `split` "half" only."""
 
 
+@on_one_blas_thread
 def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: Progress = ignore_progress) -> Results:
     """Fit FDTR and the five baselines for every site of a table, and value them on patients held out from them.
 
@@ -130,6 +132,7 @@ def _added(study: Study, messages: Sequence[SiteSummary], *, judged_on_counts: b
     return combine(messages)
 
 
+@on_one_blas_thread
 def fit_baselines(study: Study, sites: Mapping[str, Trajectories]) -> dict[str, Mapping[str, Rule]]:
     """LDTR, LDTR (MV), Q-learn (1), Q-learn (1-MV) and Q-learn (H): for each, {site: policy}.
 
@@ -253,6 +256,7 @@ def _baselines(
     }
 
 
+@on_one_blas_thread
 def tune(
     study: Study, data: Trajectories, total: Total | None = None, own: SiteSummary | None = None
 ) -> dict[str, Choice]:

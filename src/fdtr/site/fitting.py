@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fdtr import __version__
 from fdtr.algebra.care_models import CareModel
 from fdtr.algebra.pessimism import NoiseUnits
-from fdtr.algebra.threads import one_blas_thread
+from fdtr.algebra.threads import on_one_blas_thread
 from fdtr.disclosure import judge, withheld_steps
 from fdtr.disclosure.blocks import is_uneven
 from fdtr.disclosure.facts import measure
@@ -98,6 +98,7 @@ class FederatedFit:
         return self.policy_fit.theta[:, : self.policy.features.n_shared]
 
 
+@on_one_blas_thread
 def fit_message(study: Study, rows: Trajectories, noise: Noise | None = None) -> MessageFit:
     """Fit the local model behind a site's message, with fixed settings (`message_settings`).
 
@@ -110,6 +111,7 @@ def fit_message(study: Study, rows: Trajectories, noise: Noise | None = None) ->
     return MessageFit(fit, partial(_summary, study, rows, fit, noise))
 
 
+@on_one_blas_thread
 def fit_local(study: Study, rows: Trajectories, noise: Noise | None = None) -> LocalFit:
     """Fit LDTR (Algorithm 1) to one site's patients, without any other site. `noise` as for `fit_message`.
 
@@ -141,6 +143,7 @@ def _summary(study: Study, rows: Trajectories, fit: Fit, noise: Noise | None) ->
     return summary.without(withheld_steps(judge(measure(rows, study.feature_map, fit, study.rules), study.rules)))
 
 
+@on_one_blas_thread
 def fit_federated(
     study: Study,
     rows: Trajectories,
@@ -181,6 +184,7 @@ def fit_federated(
     return FederatedFit(as_policy(study, rows.site, "FDTR", fit, chosen, settings), choice, settings, fit)
 
 
+@on_one_blas_thread
 def verify(
     study: Study, rows: Trajectories, fit: LocalFit | FederatedFit, care: CareModel | None = None
 ) -> VerifiedPolicy:
@@ -197,9 +201,8 @@ def verify(
         min_share=section.min_share,
         min_patients=study.disclosure.min_effective_sample_size,
     )
-    with one_blas_thread():
-        care = fit_care(arrays, features, cluster_codes(rows)) if care is None else care
-        return verify_policy(fit.policy, noise_levels(fit.policy_fit), care, arrays, rules)
+    care = fit_care(arrays, features, cluster_codes(rows)) if care is None else care
+    return verify_policy(fit.policy, noise_levels(fit.policy_fit), care, arrays, rules)
 
 
 def recomputed(study: Study, rows: Trajectories, total: Total) -> SiteSummary:
@@ -236,6 +239,7 @@ def _actions_of(step: Step) -> set[int]:
     return {int(action) for chunk in step.chunks(max(step.n, 1)) for action in np.unique(chunk.actions)}
 
 
+@on_one_blas_thread
 def fit_q_learning(study: Study, rows: Trajectories) -> dict[str, Policy]:
     """Q-learn (1) and Q-learn (H) on one site's patients."""
     require_rows(study, rows)

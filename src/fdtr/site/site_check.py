@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.schur import leverage_map
+from fdtr.algebra.threads import on_one_blas_thread
 from fdtr.disclosure import EarlierReleases, Kept, Verdict, judge, withheld_steps
 from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.disclosure.facts import measure
@@ -133,6 +134,7 @@ def cost_of_rule(verdict: Verdict) -> tuple[bool, bool, float]:
     return verdict.refuses, verdict.withholds, verdict.excess
 
 
+@on_one_blas_thread
 def check(
     study: Study,
     rows: Trajectories,
@@ -173,6 +175,7 @@ def check(
     )
 
 
+@on_one_blas_thread
 def check_sites(
     study: Study,
     sites: Mapping[str, Trajectories],
@@ -192,6 +195,7 @@ def check_sites(
     ]
 
 
+@on_one_blas_thread
 def agree_on_repairs(
     study: Study, sites: Mapping[str, Trajectories], fitted: Mapping[str, MessageFit], n_alike: int | None = None
 ) -> CommonRepairs | None:
@@ -238,6 +242,7 @@ def _judge_once(
     return Verdict("ONCE", None, True, measured, "one noised message of the same patients")
 
 
+@on_one_blas_thread
 def check_total(study: Study, rows: Trajectories, total: Total, own: SiteSummary | None) -> OwnCheck:
     """Compare held-out errors with and without the other sites' sums, over folds of the site's patients.
 
@@ -264,6 +269,7 @@ class Variation:
     same: float
 
 
+@on_one_blas_thread
 def vary(
     study: Study, rows: Trajectories, total: Total, own: SiteSummary | None, fitted: FederatedFit
 ) -> tuple[Variation, ...]:

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.threads import one_blas_thread
+from fdtr.algebra.threads import on_one_blas_thread
 from fdtr.comparisons import CLINICIANS, FDTR, GAINS, LDTR, VERIFIED, Evidence
 from fdtr.disclosure import MethodValue, Pair, ValueFacts, ValueMessage, ValueRules, release_values
 from fdtr.errors import DisclosureError, TooFewClusters
@@ -76,6 +76,7 @@ class SiteEvaluation:
         """Value of the target `name`."""
         return self.evaluator.value(self.targets[name], method, interval)
 
+    @on_one_blas_thread
     def assess(self, name: str, over: str | None = None) -> Assessment:
         """What can be said of the value of the target `name`, or of its paired gain `over` another."""
         key = (name, over or "")
@@ -114,6 +115,7 @@ class SiteEvaluation:
         return self.evaluator.markov
 
 
+@on_one_blas_thread
 def evaluate(
     study: Study,
     rows: Trajectories,
@@ -141,6 +143,7 @@ def evaluate(
     return evaluator.value(policy, method, interval)
 
 
+@on_one_blas_thread
 def evaluate_site(
     study: Study,
     rows: Trajectories,
@@ -195,6 +198,7 @@ def training_half(study: Study, rows: Trajectories) -> Trajectories:
     return rows.select(evaluation_folds(study, rows, 2) != 0)
 
 
+@on_one_blas_thread
 def gains_by_group(study: Study, evaluation: SiteEvaluation) -> list[GroupGain]:
     """The verified part's gain over clinicians in the groups of [evaluation]; p-values are adjusted (Holm)."""
     groups = list(_groups(study, evaluation))
@@ -228,6 +232,7 @@ def _groups(study: Study, evaluation: SiteEvaluation) -> Iterator[Group]:
             yield Group(name, label, (values >= low) & (values < high))
 
 
+@on_one_blas_thread
 def summarize_values(study: Study, evaluation: SiteEvaluation) -> ValueMessage:
     """The gains and values, with errors and verdicts, that the disclosure rules let leave the site."""
     refuse_values(study)
@@ -286,8 +291,7 @@ def _fit_all(
     if voters is not None:
         policies["LDTR (MV)"] = MajorityVote("LDTR (MV)", (alone.policy, *voters.local))
         policies["Q-learn (1-MV)"] = MajorityVote("Q-learn (1-MV)", (q["Q-learn (1)"], *voters.single))
-    with one_blas_thread():
-        care = fit_care(step_arrays(train), study.feature_map, cluster_codes(train))
+    care = fit_care(step_arrays(train), study.feature_map, cluster_codes(train))
     for fit in (together, alone):
         verified = verify(study, train, fit, care)
         policies[verified.method] = verified

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import container
+from fdtr.algebra.threads import on_one_blas_thread
 from fdtr.disclosure import (
     VALUES,
     EarlierReleases,
@@ -34,6 +35,7 @@ _ROUNDED = 1e-6
 """A message that was rounded for a secure sum differs from the exact one by less than this, relatively."""
 
 
+@on_one_blas_thread
 def summarize(
     study: Study,
     rows: Trajectories,
@@ -68,6 +70,7 @@ def summarize(
     return release(summary, facts, study.rules, once)
 
 
+@on_one_blas_thread
 def weigh_message(
     study: Study,
     rows: Trajectories,
