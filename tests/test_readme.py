@@ -44,7 +44,7 @@ def test_every_command_in_the_readme_exists():
     known = {name for name, command in root.commands.items() if not hasattr(command, "commands")}
     for group, command in root.commands.items():
         known |= {f"{group} {name}" for name in getattr(command, "commands", {})}
-    command = r"fdtr ((?:(?:site|hub|message|policy|study|extract|keys) )?[a-z]+)"
+    command = r"fdtr ((?:(?:site|hub|message|policy|study|table|extract|keys) )?[a-z]+)"
     shown = re.findall(rf"`{command}", README) + re.findall(rf"(?:^ +|`){command}", GUIDE, re.MULTILINE)
     assert len(shown) >= 20
     assert set(shown) <= known

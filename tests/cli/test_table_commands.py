@@ -54,6 +54,24 @@ def test_check_tells_everything_and_writes_nothing(place):
     assert sorted(place.iterdir()) == before
 
 
+def test_a_partition_stands_for_its_table(place):
+    done = fdtr("table", "partition", "study.toml", "table.csv", "--out", "parts", "--json", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"folder": "parts", "sites": dict(sorted(SITES.items())), "rows": 3 * sum(SITES.values())}
+    shown = fdtr("table", "partition", "study.toml", "table.csv", "--site", "west", "--out", "west", cwd=place).stdout
+    assert 'Wrote west: 220 patients of site "west", 660 rows in 3 steps.' in shown
+    table, parts = (fdtr("check", "study.toml", data, "--json", cwd=place) for data in ("table.csv", "parts"))
+    assert parts.returncode == 0, parts.stderr
+    assert json.loads(parts.stdout).keys() == json.loads(table.stdout).keys()
+    for data, out in (("parts", "of-parts"), ("table.csv", "of-table")):
+        done = fdtr("run", "study.toml", data, "--out", out, "--json", cwd=place)
+        assert done.returncode == 0, done.stderr
+    refused(fdtr("table", "partition", "study.toml", "table.csv", "--out", "parts", cwd=place), "exists already")
+    refused(fdtr("init", "parts", "--out", "draft.toml", cwd=place), "is a partition of a table. Name the table itself")
+    (place / "parts/000/step-001.parquet").unlink()
+    refused(fdtr("check", "study.toml", "parts", cwd=place), "step-001.parquet is missing", "fdtr table partition")
+
+
 def test_check_suggests_designs_in_bands_and_writes_nothing(place):
     before = sorted(place.iterdir())
     done = fdtr("check", "study.toml", "table.csv", "--suggest", "--json", cwd=place)

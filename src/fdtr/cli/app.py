@@ -123,6 +123,9 @@ _EXTRACT: Panels = {
         "minari": Command("extract_commands:minari", "Episodes of Minari datasets as a table of trajectories."),
     }
 }
+_TABLE: Panels = {
+    "Commands": {"partition": Command("table_commands:partition", "Write a table to disk step by step, checked once.")}
+}
 _STUDY: Panels = {
     "Commands": {
         "schema": Command("study_commands:schema", "Print the JSON Schema of a study file."),
@@ -174,6 +177,7 @@ COMMANDS: Panels = {
         "init": Command("table_commands:init", "Draft a study file from a table."),
         "check": Command("table_commands:check", "What a table holds, can identify, and may release."),
         "tune": Command("table_commands:tune", "How each site's held-out patients judge sharing, λ and usual care."),
+        "table": Group("Prepare a table that is too large for memory.", _TABLE),
         "study": Group("The study file itself: its schema and its fingerprint.", _STUDY),
         "policy": Group("Use a policy: what it would do for one state, and why.", _POLICY),
         "message": Group("Show what a message holds.", _MESSAGE),

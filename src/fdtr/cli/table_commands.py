@@ -21,11 +21,13 @@ from fdtr.pipeline.run import tune as tune_sites
 from fdtr.progress import stage
 from fdtr.report.record import RESULTS_FILE
 from fdtr.site.design_menu import try_designs
-from fdtr.site.rows import read_trajectories
+from fdtr.site.rows import partition_table, read_trajectories
 from fdtr.site.site_check import check_sites
 from fdtr.study import Study
 
-DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="A table: CSV, Parquet, or a folder of Parquet files.")]
+DataPath = Annotated[
+    Path, typer.Argument(metavar="DATA", help="A table: CSV, Parquet, a folder of Parquet files, or a partition.")
+]
 
 
 def init(
@@ -84,6 +86,29 @@ def check(
         show.note("--sites changes nothing here: sums that the hub reads are judged site by site.")
     checks = check_sites(loaded, rows.by_site(), site_ledger(), sites)
     check_output.show_checks(loaded, checks, json, everything=everything)
+
+
+def partition(
+    study: StudyPath,
+    data: DataPath,
+    out: Annotated[Path, typer.Option(help="The folder to write, which must not exist.")],
+    site: Annotated[str | None, typer.Option(help="Take this site only, or name the table's one site.")] = None,
+    json: Json = False,
+) -> None:
+    """Write a table to disk step by step, checked once. Every command takes the folder in place of the table.
+
+    For tables that are too large for memory: reads and writes a part at a time. The folder holds patients' rows and
+    stays at the site; the table is not changed. With another study it has to be made anew.
+    """
+    loaded = Study.load(study)
+    rows = partition_table(loaded, data, out, site)
+    if json:
+        patients = {name: of_site.n_patients for name, of_site in rows.by_site().items()}
+        show.as_json({"folder": str(out), "sites": patients, "rows": rows.n_rows})
+        return
+    sites = f"{len(rows.sites)} sites" if len(rows.sites) > 1 else f'site "{rows.site}"'
+    show.line(f"Wrote {out}: {rows.n_patients:,} patients of {sites}, {rows.n_rows:,} rows in {rows.horizon} steps.")
+    show.line("It holds patients' rows, so keep it where the table is kept. Name it wherever a command takes a table.")
 
 
 def tune(

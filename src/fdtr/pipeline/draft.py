@@ -10,16 +10,8 @@ from numpy.typing import NDArray
 
 from fdtr.errors import InvalidTable
 from fdtr.study import Study
-from fdtr.trajectories.table_sources import (
-    Columns,
-    Covariate,
-    Numbers,
-    TableLayout,
-    load,
-    numbers,
-    round_outward,
-    texts,
-)
+from fdtr.trajectories.table_columns import Numbers, numbers, texts
+from fdtr.trajectories.table_sources import Columns, Covariate, TableLayout, load, round_outward
 
 ROLES: dict[str, tuple[str, ...]] = {
     "site": ("site", "hospital", "center", "centre", "unit", "careunit", "site_id", "hospital_id"),

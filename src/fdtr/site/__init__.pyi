@@ -1,4 +1,5 @@
 from .fitting import fit_q_learning, others_in
+from .rows import partition_table
 from .settings_choice import message_settings, score_together
 from .site_check import SiteCheck
 from .site_evaluation import SiteEvaluation, Voters, evaluate_site
@@ -14,6 +15,7 @@ __all__ = [
     "fit_q_learning",
     "message_settings",
     "others_in",
+    "partition_table",
     "score_together",
     "summarize",
     "summarize_table",

@@ -4,6 +4,8 @@ In a fold nobody is judged by what was fitted to them, nor by what was fitted to
 """
 
 import logging
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,9 @@ from fdtr import trajectories
 from fdtr.errors import DisclosureError, OtherStudy, TooFewClusters
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
+from fdtr.trajectories.partition import open_partition
+from fdtr.trajectories.partition_writer import write_partition
+from fdtr.trajectories.table_sources import is_partition
 from fdtr.tuning.ladder import assign_folds
 
 Folds = NDArray[np.intp]
@@ -25,9 +30,9 @@ _EVALUATION = b"evaluation"
 def read_trajectories(source: Any, study: Study, site: str | None = None) -> Trajectories:
     """Read a table of trajectories with one row per patient and step; it may hold several sites.
 
-    `source` is a CSV file, a Parquet file, a folder of Parquet files, or a dataframe of any library that narwhals
-    knows. `site` names the one site of a table without a site column, or picks one of several. All faults of the table
-    are reported together.
+    `source` is a CSV file, a Parquet file, a folder of Parquet files, a partition (`fdtr table partition`), whose rows
+    stay on disk, or a dataframe of any library that narwhals knows. `site` names the one site of a table without a site
+    column, or picks one of several. All faults of the table are reported together.
 
     >>> import pyarrow as pa
     >>> study = Study.model_validate({
@@ -43,9 +48,33 @@ def read_trajectories(source: Any, study: Study, site: str | None = None) -> Tra
     (<Trajectories: site "north", 2 patients, 4 rows, horizon 2>, {'sbp': 1})
     """
     require_study(study)
-    rows = trajectories.read(source, study.table_layout, site)
+    if isinstance(source, str | os.PathLike) and is_partition(Path(source)):
+        rows = open_partition(Path(source), study.table_layout, site)
+    else:
+        rows = trajectories.read(source, study.table_layout, site)
     log.info("read %d rows of %d patients at %d sites", rows.n_rows, rows.n_patients, len(rows.sites))
     return rows
+
+
+def partition_table(study: Study, source: Any, folder: str | os.PathLike[str], site: str | None = None) -> Trajectories:
+    """Check a table and write it to `folder` as a partition, and open that; for tables that do not fit into memory.
+
+    `source` and `site` are as in `read_trajectories`, which takes the folder afterwards.
+
+    >>> import tempfile, pyarrow as pa
+    >>> study = Study.model_validate({
+    ...     "name": "fluids", "horizon": 1, "actions": {"levels": [0, 1]},
+    ...     "covariates": [{"name": "sbp", "range": [40, 220]}],
+    ... })
+    >>> table = pa.table({"patient": ["q", "p"], "step": [0, 0], "action": [0, 1], "reward": [0.2, 1], "sbp": [90, 80]})
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     rows = partition_table(study, table, f"{place}/rows", site="north")
+    ...     print(rows, rows.patients.to_pylist())
+    <Trajectories: site "north", 2 patients, 2 rows, horizon 1> ['p', 'q']
+    """
+    require_study(study)
+    write_partition(source, study.table_layout, Path(folder), site)
+    return open_partition(Path(folder), study.table_layout)
 
 
 def require_study(study: Study) -> None:

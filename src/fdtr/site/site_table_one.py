@@ -15,7 +15,8 @@ from fdtr.site.rows import require_rows
 from fdtr.study import Study
 from fdtr.study.sections import Covariate
 from fdtr.trajectories import Trajectories
-from fdtr.trajectories.table_sources import load, numbers, texts
+from fdtr.trajectories.table_columns import numbers, texts
+from fdtr.trajectories.table_sources import load
 
 WHOLE = "followed to the last step"
 

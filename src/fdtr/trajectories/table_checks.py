@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.errors import UnknownSite
+from fdtr.trajectories.table_columns import Numbers, Texts, numbers, texts
 from fdtr.trajectories.table_faults import Faults, Kind
-from fdtr.trajectories.table_sources import Columns, Covariate, Numbers, TableLayout, Texts, numbers, texts
+from fdtr.trajectories.table_sources import Columns, Covariate, TableLayout
 
 Codes = NDArray[np.intp]
 Floats = NDArray[np.float64]
@@ -72,6 +73,13 @@ class Checked:
 def check(columns: Columns, layout: TableLayout, site: str | None) -> Checked:
     """Return the table's rows ready to be arranged; raises InvalidTable with every fault."""
     faults = Faults(columns.label)
+    checked = check_part(columns, layout, site, faults)
+    faults.refuse()
+    return checked
+
+
+def check_part(columns: Columns, layout: TableLayout, site: str | None, faults: Faults) -> Checked:
+    """Check a table, or all rows of some of its patients, and add to `faults`; without any, the rows are ready."""
     _check_header(columns, layout, site, faults)
     if columns.n_rows == 0:
         faults.refuse()
@@ -79,7 +87,7 @@ def check(columns: Columns, layout: TableLayout, site: str | None) -> Checked:
     ids, by_column = _read_columns(columns, layout, faults)
     rows = _identify(ids, row_sites, by_column.get(layout.step), columns.n_rows, layout, faults)
     length = _check_order(rows, layout, faults)
-    checked = Checked(
+    return Checked(
         rows=rows,
         length=length,
         ended_value=_check_ends(columns, rows, length, layout, faults),
@@ -91,8 +99,6 @@ def check(columns: Columns, layout: TableLayout, site: str | None) -> Checked:
             for covariate in layout.covariates
         ),
     )
-    faults.refuse()
-    return checked
 
 
 def _check_header(columns: Columns, layout: TableLayout, site: str | None, faults: Faults) -> None:
@@ -152,11 +158,11 @@ def _rows_of_site(
     import pyarrow as pa
 
     of_site = names.codes == labels.index(site)
-    faults.position = np.flatnonzero(of_site)
+    faults.position = np.flatnonzero(of_site) if faults.position is None else faults.position[of_site]
     if not of_site.all():
         mask = pa.array(of_site)
         columns = replace(columns, arrow={name: column.filter(mask) for name, column in columns.arrow.items()})
-    return columns, Texts(np.zeros(len(faults.position), np.intp), (site,))
+    return columns, Texts(np.zeros(int(of_site.sum()), np.intp), (site,))
 
 
 def _read_texts(columns: Columns, name: str, faults: Faults) -> Texts | None:

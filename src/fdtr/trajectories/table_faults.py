@@ -42,31 +42,44 @@ class Kind(IntEnum):
 
 
 class Faults:
-    """A growing list of faults; `position` turns an index into the row number a person sees in the table."""
+    """A growing list of faults; `position` turns an index into the row number a person sees in the table.
+
+    A table may be checked part by part: rows with the same fault are counted together.
+    """
 
     def __init__(self, label: str) -> None:
         """Start with no fault; `label` names the table in the refusal."""
         self.label = label
         self.position: NDArray[np.intp] | None = None
-        self._faults: list[tuple[Kind, str]] = []
+        self._sentences: dict[tuple[Kind, str], None] = {}
+        self._rows: dict[tuple[Kind, str, str], tuple[int, list[int]]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there is any fault."""
+        return bool(self._sentences or self._rows)
 
     def add(self, kind: Kind, sentence: str) -> None:
         """Add one fault."""
-        self._faults.append((kind, sentence))
+        self._sentences[kind, sentence] = None
 
     def rows(self, kind: Kind, fact: str, where: NDArray[np.bool_] | None, advice: str) -> None:
         """Add `fact` with the number of rows that are True in `where` and the first few of them; none, no fault."""
         if where is None or not where.any():
             return
         rows = np.flatnonzero(where)
-        numbers = (rows if self.position is None else self.position[rows]) + 1
-        self.add(kind, f"{fact} in {len(rows)} row{'s' * (len(rows) > 1)} ({first_few(numbers)}). {advice}")
+        numbers = np.sort(rows if self.position is None else self.position[rows]) + 1
+        count, first = self._rows.get((kind, fact, advice), (0, []))
+        self._rows[kind, fact, advice] = count + len(rows), sorted([*first, *numbers[: LISTED + 1].tolist()])
 
     def refuse(self) -> None:
         """Raise InvalidTable with all faults, the most important first; do nothing if there is none."""
-        if not self._faults:
+        if not self:
             return
-        lines = tuple(line for _, line in sorted(self._faults, key=lambda fault: fault[0]))
+        of_rows = [
+            (kind, f"{fact} in {count} row{'s' * (count > 1)} ({first_few(first)}). {advice}")
+            for (kind, fact, advice), (count, first) in self._rows.items()
+        ]
+        lines = tuple(line for _, line in sorted([*self._sentences, *of_rows], key=lambda fault: fault[0]))
         count = "1 fault" if len(lines) == 1 else f"{len(lines)} faults"
         head = f"{self.label} has {count}; rows are counted from 1, the header not counted."
         raise InvalidTable("\n".join((head, *lines)), lines)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fdtr.errors import UnreadableFile
 from fdtr.trajectories.table_faults import first_few
 
+MANIFEST = "partition.json"
+"""The file by which a partition is known (`fdtr.trajectories.partition`)."""
+
 PARQUET_SUFFIXES = (".parquet", ".pq")
-BLANKS = ("", "NA", "N/A", "#N/A", "NaN", "nan", "NULL", "null", "None")  # a missing number, written as text
+_NO_CSV = "{label} is not a CSV table in UTF-8. Export it again as CSV, UTF-8."
 
 
 @dataclass(frozen=True)
@@ -96,37 +97,6 @@ class Columns:
         return len(next(iter(self.arrow.values()))) if self.arrow else 0
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Texts:
-    """A text column: `labels[codes[i]]` is row i; a code of -1 is an empty cell."""
-
-    codes: NDArray[np.intp]
-    labels: Any
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Numbers:
-    """A number column: NaN where missing; `text` marks the rows that hold something else, if any do.
-
-    `low` and `high` are its extremes, and NaN as soon as one value is.
-    """
-
-    values: NDArray[np.float64]
-    text: NDArray[np.bool_] | None
-    low: float
-    high: float
-
-    @property
-    def gaps(self) -> NDArray[np.bool_]:
-        """Where a value is missing."""
-        gaps = np.isnan(self.values)
-        return gaps if self.text is None else gaps & ~self.text
-
-    def within(self, low: float, high: float) -> bool:
-        """Whether there is no gap and every value lies in [low, high]."""
-        return low <= self.low and self.high <= high
-
-
 def round_outward(low: float, high: float) -> tuple[float, float]:
     """The next round numbers outside [low, high], as a draft study proposes for a range.
 
@@ -140,128 +110,64 @@ def round_outward(low: float, high: float) -> tuple[float, float]:
     return math.floor(low / unit + 1e-9) * unit, math.ceil(high / unit - 1e-9) * unit
 
 
+def is_partition(path: Path) -> bool:
+    """Whether a folder is a partition."""
+    return (path / MANIFEST).is_file()
+
+
 def load(source: object, layout: TableLayout) -> Columns:
     """Read from `source` the columns that `layout` names, and no others."""
-    wanted = dict.fromkeys((*layout.text_columns, *layout.number_columns))
+    wanted = _wanted(layout)
     if not isinstance(source, str | os.PathLike):
         return _load_dataframe(source, wanted)
-    path = Path(source)
+    label, files, folder = _files_of(Path(source))
+    if files:
+        return _load_parquet(label, files, folder, wanted, layout)
+    return _load_csv(Path(source), wanted)
+
+
+def stream(source: str | os.PathLike[str], layout: TableLayout) -> Iterator[Columns]:
+    """Read a file or folder as `load` does, some rows at a time, in their order; at least one part, perhaps empty."""
+    wanted = _wanted(layout)
+    label, files, folder = _files_of(Path(source))
+    if not files:
+        yield from _stream_csv(Path(source), wanted)
+        return
+    with _reading_parquet(label):
+        data, names = _as_dataset(files, folder, wanted, layout)
+        present = _once(names, wanted)
+        yield Columns(label, names, {name: data.schema.empty_table()[name] for name in present})
+        for batch in data.to_batches(columns=present, batch_readahead=2, fragment_readahead=1):
+            yield _part(label, names, batch)
+
+
+def _wanted(layout: TableLayout) -> Collection[str]:
+    return dict.fromkeys((*layout.text_columns, *layout.number_columns))
+
+
+def _files_of(path: Path) -> tuple[str, list[Path], Path | None]:
+    """What a message calls a table, its Parquet files (none of a CSV file), and their folder."""
+    if is_partition(path):
+        raise UnreadableFile(f'Folder "{path}" is a partition of a table. Name the table itself here.')
     if path.is_dir():
-        return _load_folder(path, wanted, layout)
+        files = [file for file in path.rglob("*") if file.suffix.lower() in PARQUET_SUFFIXES and file.is_file()]
+        files = sorted(file for file in files if not file.name.startswith((".", "_")))
+        if not files:
+            raise UnreadableFile(f'Folder "{path}" holds no Parquet file. Name one, or a folder of them.')
+        return f'Folder "{path}"', files, path
     if not path.exists():
         raise UnreadableFile(f'File "{path}" does not exist. Check the path.')
     if path.suffix.lower() in PARQUET_SUFFIXES:
-        return _load_parquet(f'File "{path}"', [path], None, wanted, layout)
+        return f'File "{path}"', [path], None
     if path.suffix.lower() == ".csv":
-        return _load_csv(path, wanted)
+        return f'File "{path}"', [], None
     raise UnreadableFile(f'File "{path}" ends in neither .csv nor .parquet. Convert or rename it.')
 
 
-def numbers(column: Any) -> Numbers | None:
-    """The column as float64; None if its type, such as a date, cannot be read as numbers.
-
-    >>> import pyarrow as pa
-    >>> numbers(pa.chunked_array([["1.5", " 2", "", "high"]])).values
-    array([1.5, 2. , nan, nan])
-    """
+def _part(label: str, names: tuple[str, ...], batch: Any) -> Columns:
     import pyarrow as pa
-    from pyarrow import types
 
-    if types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    kind = column.type
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return _numbers_in_text(column.cast(pa.string()))
-    readable = (types.is_floating, types.is_integer, types.is_boolean, types.is_decimal, types.is_null)
-    if not any(is_kind(kind) for is_kind in readable):
-        return None
-    if not types.is_float64(kind):
-        column = column.cast(pa.float64(), safe=False)
-    return _with_extremes(column.to_numpy())
-
-
-def texts(column: Any) -> Texts | None:
-    """The column as codes into distinct labels, whole numbers in their decimal text; None for nested types.
-
-    >>> import pyarrow as pa
-    >>> texts(pa.chunked_array([[7.0, None, 7.0]])).labels.to_pylist()
-    ['7']
-    >>> texts(pa.chunked_array([["A", "A ", ""]])).codes
-    array([ 0,  0, -1])
-    >>> texts(pa.chunked_array([["A", "B"]]).dictionary_encode().slice(1)).labels.to_pylist()  # nobody is in A
-    ['B']
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_nested(column.type):
-        return None
-    if not pa.types.is_dictionary(column.type):
-        # In one chunk first: hashing is cheap, while unifying the dictionaries of many chunks is not.
-        column = pa.table([column], ["text"]).combine_chunks()["text"].dictionary_encode()
-    encoded = column.unify_dictionaries().combine_chunks()
-    try:
-        labels = _as_text(encoded.dictionary)
-    except pa.ArrowException:
-        return None
-    codes = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy()
-    trimmed = pc.utf8_trim_whitespace(labels)
-    if not trimmed.equals(labels):  # "A " and "A" are one
-        merged = trimmed.dictionary_encode()
-        codes = np.append(merged.indices.cast(pa.int64()).fill_null(-1).to_numpy(), -1)[codes]
-        labels = merged.dictionary
-    kept = pc.not_equal(labels, "").fill_null(False).to_numpy(zero_copy_only=False)
-    # A table that was filtered down to one hospital may still list the labels of all.
-    kept = kept & (np.bincount(codes[codes >= 0], minlength=len(labels)) > 0)
-    if not kept.all():
-        keep = np.append(kept, False)  # position -1 is the empty cell
-        codes = np.where(keep, np.cumsum(keep) - 1, -1)[codes]
-        labels = labels.filter(pa.array(kept))
-    return Texts(codes, labels)
-
-
-def _as_text(values: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_decimal(values.type) or pa.types.is_floating(values.type):
-        values = values.cast(pa.float64(), safe=False)
-        values = pc.if_else(pc.is_nan(values), None, values)
-        if pc.all(pc.and_(pc.equal(pc.floor(values), values), pc.less(pc.abs(values), 2.0**63))).as_py():
-            values = values.cast(pa.int64())
-    return values.cast(pa.string())
-
-
-def _numbers_in_text(column: Any) -> Numbers:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    column = pc.utf8_trim_whitespace(column)
-    column = pc.if_else(pc.is_in(column, value_set=pa.array(BLANKS)), None, column)
-    try:
-        return _with_extremes(column.cast(pa.float64()).to_numpy())
-    except pa.ArrowInvalid:
-        encoded = column.dictionary_encode().combine_chunks()
-    parsed = [_number_or_none(text) for text in encoded.dictionary.to_pylist()]
-    values = np.array([np.nan if number is None else number for number in parsed] + [np.nan])
-    is_text = np.array([number is None for number in parsed] + [False])
-    codes = encoded.indices.fill_null(-1).to_numpy()
-    return _with_extremes(values[codes], is_text[codes] if is_text.any() else None)
-
-
-def _with_extremes(values: NDArray[np.float64], text: NDArray[np.bool_] | None = None) -> Numbers:
-    low, high = (float(values.min()), float(values.max())) if len(values) else (np.nan, np.nan)
-    return Numbers(values, text, low, high)
-
-
-def _number_or_none(text: str) -> float | None:
-    truth = {"true": 1.0, "false": 0.0}.get(text.lower())
-    if truth is not None:
-        return truth
-    try:
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None
+    return Columns(label, names, {name: pa.chunked_array([batch[name]]) for name in batch.schema.names})
 
 
 def _once(names: Collection[str], wanted: Collection[str]) -> list[str]:
@@ -279,35 +185,59 @@ def _load_csv(path: Path, wanted: Collection[str]) -> Columns:
     if not has_rows or not present:
         return Columns(label, names, dict.fromkeys(present, pa.chunked_array([], pa.string())))
     ragged: list[int] = []
+    try:
+        table = arrow_csv.read_csv(path, **_csv_options(present, ragged))
+        if ragged:  # Arrow knows line numbers only when it reads on one thread.
+            ragged.clear()
+            arrow_csv.read_csv(path, **_csv_options(present, ragged, threads=False))
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        raise UnreadableFile(_NO_CSV.format(label=label)) from None
+    _refuse_ragged(label, names, ragged)
+    return Columns(label, names, {name: table[name] for name in present})
+
+
+def _stream_csv(path: Path, wanted: Collection[str]) -> Iterator[Columns]:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    label = f'File "{path}"'
+    names, has_rows = _csv_header(path, label)
+    present, ragged = _once(names, wanted), list[int]()
+    yield Columns(label, names, dict.fromkeys(present, pa.chunked_array([], pa.string())))
+    if not has_rows or not present:
+        return
+    try:
+        for batch in arrow_csv.open_csv(path, **_csv_options(present, ragged, threads=False)):
+            yield _part(label, names, batch)
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        raise UnreadableFile(_NO_CSV.format(label=label)) from None
+    _refuse_ragged(label, names, ragged)
+
+
+def _csv_options(present: Collection[str], ragged: list[int], *, threads: bool = True) -> dict[str, Any]:
+    """How Arrow is to read a CSV table; the numbers of lines with more or fewer fields go into `ragged`."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
 
     def skip(row: Any) -> str:
         ragged.append(row.number)
         return "skip"
 
-    def parse(threads: bool) -> Any:
-        # Everything as text: Arrow's own number parsing stops at the first bad cell and quotes it.
-        return arrow_csv.read_csv(
-            path,
-            read_options=arrow_csv.ReadOptions(use_threads=threads),
-            parse_options=arrow_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
-            convert_options=arrow_csv.ConvertOptions(
-                include_columns=present, column_types=dict.fromkeys(present, pa.string())
-            ),
-        )
+    # Everything as text: Arrow's own number parsing stops at the first bad cell and quotes it.
+    text = dict.fromkeys(present, pa.string())
+    return {
+        "read_options": arrow_csv.ReadOptions(use_threads=threads),
+        "parse_options": arrow_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
+        "convert_options": arrow_csv.ConvertOptions(include_columns=list(present), column_types=text),
+    }
 
-    try:
-        table = parse(threads=True)
-        if ragged:  # Arrow knows line numbers only when it reads on one thread.
-            ragged.clear()
-            parse(threads=False)
-    except (pa.ArrowException, OSError, UnicodeDecodeError):
-        raise UnreadableFile(f"{label} is not a CSV table in UTF-8. Export it again as CSV, UTF-8.") from None
+
+def _refuse_ragged(label: str, names: Collection[str], ragged: Sequence[int]) -> None:
     if ragged:
         raise UnreadableFile(
             f"{label}: the header has {len(names)} fields, {len(ragged)} of the other lines more or fewer "
             f"({first_few(ragged)}; the header is line 1). Quote cells that hold commas."
         )
-    return Columns(label, names, {name: table[name] for name in present})
 
 
 def _csv_header(path: Path, label: str) -> tuple[tuple[str, ...], bool]:
@@ -326,33 +256,38 @@ def _csv_header(path: Path, label: str) -> tuple[tuple[str, ...], bool]:
     return names, has_rows
 
 
-def _load_folder(path: Path, wanted: Collection[str], layout: TableLayout) -> Columns:
-    files = [file for file in path.rglob("*") if file.suffix.lower() in PARQUET_SUFFIXES and file.is_file()]
-    files = sorted(file for file in files if not file.name.startswith((".", "_")))
-    if not files:
-        raise UnreadableFile(f'Folder "{path}" holds no Parquet file. Name one, or a folder of them.')
-    return _load_parquet(f'Folder "{path}"', files, path, wanted, layout)
-
-
 def _load_parquet(
     label: str, files: list[Path], folder: Path | None, wanted: Collection[str], layout: TableLayout
 ) -> Columns:
+    with _reading_parquet(label):
+        data, names = _as_dataset(files, folder, wanted, layout)
+        table = data.to_table(columns=_once(names, wanted))
+    return Columns(label, names, {name: table[name] for name in table.column_names})
+
+
+@contextmanager
+def _reading_parquet(label: str) -> Iterator[None]:
     import pyarrow as pa
-    from pyarrow import dataset
 
     try:
-        if folder is None:
-            few_values = dataset.ParquetFileFormat(dictionary_columns=[layout.site, layout.end])
-            data = dataset.dataset(files[0], format=few_values)
-            names = tuple(data.schema.names)
-        else:
-            data, names = _folder_as_dataset(files, folder, wanted, layout.text_columns)
-        table = data.to_table(columns=_once(names, wanted))
+        yield
     except pa.ArrowTypeError:
         raise UnreadableFile(f"{label}: its files disagree on a column's type. Write them alike.") from None
     except (pa.ArrowException, OSError):
         raise UnreadableFile(f"{label} is not sound Parquet: cut short, or another kind. Export again.") from None
-    return Columns(label, names, {name: table[name] for name in table.column_names})
+
+
+def _as_dataset(
+    files: list[Path], folder: Path | None, wanted: Collection[str], layout: TableLayout
+) -> tuple[Any, tuple[str, ...]]:
+    """A file, or all files of a folder, and the names of their columns."""
+    from pyarrow import dataset
+
+    if folder is not None:
+        return _folder_as_dataset(files, folder, wanted, layout.text_columns)
+    few_values = dataset.ParquetFileFormat(dictionary_columns=[layout.site, layout.end])
+    data = dataset.dataset(files[0], format=few_values)
+    return data, tuple(data.schema.names)
 
 
 def _folder_as_dataset(

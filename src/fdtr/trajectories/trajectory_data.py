@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +38,71 @@ class Chunk:
     ended_value: Floats
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Step:
+class Step(Protocol):
     """All rows of one site at one step, to be taken in chunks."""
+
+    @property
+    def n(self) -> int:
+        """Patients at this step."""
+        ...
+
+    @property
+    def n_next(self) -> int:
+        """Patients that go on to the next step: the first of them."""
+        ...
+
+    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
+        """Chunks of `size` rows, in order; the last one may have fewer."""
+        ...
+
+
+class SiteRows(Protocol):
+    """One site's rows, in memory or on disk; patients longest first.
+
+    So the patients of step h are the first n_h, and row i of step h + 1 continues row i of step h.
+    """
+
+    @property
+    def patients(self) -> Any:
+        """Ids as Arrow text."""
+        ...
+
+    @property
+    def clusters(self) -> Any:
+        """Labels of clusters as Arrow text, or None."""
+        ...
+
+    @property
+    def clipped(self) -> tuple[int, ...]:
+        """By covariate, how many values lay outside the range."""
+        ...
+
+    @property
+    def filled(self) -> tuple[int, ...]:
+        """By covariate, how many values were missing and filled."""
+        ...
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """n_h, the patients at each step."""
+        ...
+
+    def step(self, h: int) -> Step:
+        """All rows of one step."""
+        ...
+
+    def select(self, mask: NDArray[np.bool_]) -> SiteRows:
+        """The patients that are True in the mask (n,)."""
+        ...
+
+    def recast(self, horizon: int, layout: TableLayout, onto: NDArray[np.intp]) -> SiteRows:
+        """Rows of `horizon` steps as `layout` would have read them; `onto` (A,) maps the positions of levels."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StepInMemory:
+    """All rows of one site at one step."""
 
     _whole: Chunk
 
@@ -71,11 +133,8 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _SiteRows:
-    """One site, steps one after another: `start[h]` is where step h begins; patients longest first.
-
-    So the patients of step h are the first n_h, and row i of step h + 1 continues row i of step h.
-    """
+class RowsInMemory:
+    """One site, steps one after another: `start[h]` is where step h begins; patients longest first."""
 
     states: Floats
     actions: NDArray[np.intp]
@@ -87,10 +146,16 @@ class _SiteRows:
     clipped: tuple[int, ...]
     filled: tuple[int, ...]
 
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """n_h, the patients at each step."""
+        return tuple(stop - start for start, stop in pairwise(self.start))
+
     def step(self, h: int) -> Step:
+        """Views of one step."""
         start, stop = self.start[h : h + 2]
         n_next = self.start[h + 2] - stop if h + 2 < len(self.start) else 0
-        return Step(
+        return StepInMemory(
             Chunk(
                 states=self.states[:, start:stop],
                 actions=self.actions[start:stop],
@@ -98,6 +163,37 @@ class _SiteRows:
                 next_states=self.states[:, stop : stop + n_next],
                 ended_value=self.ended_value[n_next : stop - start],
             )
+        )
+
+    def select(self, mask: NDArray[np.bool_]) -> RowsInMemory:
+        """Copies of the rows of some patients."""
+        import pyarrow as pa
+
+        by_step = [mask[:n] for n in self.counts]
+        keep, people = np.concatenate(by_step), pa.array(mask)
+        return replace(
+            self,
+            states=_frozen(np.compress(keep, self.states, axis=1)),
+            actions=_frozen(self.actions[keep]),
+            rewards=_frozen(self.rewards[keep]),
+            start=(0, *np.cumsum([part.sum() for part in by_step]).tolist()),
+            patients=self.patients.filter(people),
+            clusters=None if self.clusters is None else self.clusters.filter(people),
+            ended_value=_frozen(self.ended_value[mask]),
+        )
+
+    def recast(self, horizon: int, layout: TableLayout, onto: NDArray[np.intp]) -> RowsInMemory:
+        """Rows of the first steps, with merged actions and narrower ranges."""
+        low, high = (np.array([[getattr(c, end)] for c in layout.covariates]) for end in ("low", "high"))
+        length = np.sum(np.arange(len(self.ended_value)) < np.array(self.counts)[:, None], axis=0)
+        missing, stop = np.maximum(horizon - length, 0), self.start[horizon]
+        return replace(
+            self,
+            states=_frozen(np.clip(self.states[:, :stop], low, high)),
+            actions=_frozen(onto[self.actions[:stop]]),
+            rewards=self.rewards[:stop],
+            start=self.start[: horizon + 1],
+            ended_value=_frozen(self.ended_value * missing / np.maximum(len(self.counts) - length, 1)),
         )
 
 
@@ -113,7 +209,7 @@ class Trajectories:
     covariates: tuple[str, ...]
     n_actions: int
     meaning: tuple[Any, ...]
-    _rows: Mapping[str, _SiteRows]
+    _rows: Mapping[str, SiteRows]
 
     def __repr__(self) -> str:
         """Sizes only, never a patient's value."""
@@ -137,12 +233,12 @@ class Trajectories:
     @property
     def n_patients(self) -> int:
         """Patients at step 0, over all sites."""
-        return sum(len(rows.ended_value) for rows in self._rows.values())
+        return sum(rows.counts[0] for rows in self._rows.values())
 
     @property
     def n_rows(self) -> int:
         """Rows of the table, over all sites and steps."""
-        return sum(len(rows.actions) for rows in self._rows.values())
+        return sum(sum(rows.counts) for rows in self._rows.values())
 
     @property
     def patients(self) -> Any:
@@ -186,24 +282,10 @@ class Trajectories:
 
     def select(self, patients: NDArray[np.bool_]) -> Trajectories:
         """The only site's patients that are True in the mask, which follows the order of `.patients`."""
-        import pyarrow as pa
-
-        rows, mask = self._only, np.asarray(patients)
+        mask = np.asarray(patients)
         if mask.dtype != np.bool_ or mask.shape != (self.n_patients,):
             raise ValueError(f"The mask must be {self.n_patients} booleans, one a patient.")
-        by_step = [mask[: stop - start] for start, stop in pairwise(rows.start)]
-        keep, people = np.concatenate(by_step), pa.array(mask)
-        chosen = replace(
-            rows,
-            states=_frozen(np.compress(keep, rows.states, axis=1)),
-            actions=_frozen(rows.actions[keep]),
-            rewards=_frozen(rows.rewards[keep]),
-            start=(0, *np.cumsum([part.sum() for part in by_step]).tolist()),
-            patients=rows.patients.filter(people),
-            clusters=None if rows.clusters is None else rows.clusters.filter(people),
-            ended_value=_frozen(rows.ended_value[mask]),
-        )
-        return replace(self, _rows={self.site: chosen})
+        return replace(self, _rows={self.site: self._only.select(mask)})
 
     def recast(self, layout: TableLayout, levels: Sequence[int]) -> Trajectories:
         """The rows as `layout` would have read them: fewer steps, merged actions, narrower ranges.
@@ -211,30 +293,19 @@ class Trajectories:
         `levels` (A,) maps the positions of action levels onto those of `layout`.
         """
         onto, horizon = np.asarray(levels, np.intp), layout.horizon
-        low, high = (np.array([[getattr(c, end)] for c in layout.covariates]) for end in ("low", "high"))
-        recast = {}
-        for site, rows in self._rows.items():
-            length = np.sum(np.arange(len(rows.ended_value)) < np.diff(rows.start)[:, None], axis=0)
-            missing = np.maximum(horizon - length, 0)
-            stop = rows.start[horizon]
-            recast[site] = replace(
-                rows,
-                states=_frozen(np.clip(rows.states[:, :stop], low, high)),
-                actions=_frozen(onto[rows.actions[:stop]]),
-                rewards=rows.rewards[:stop],
-                start=rows.start[: horizon + 1],
-                ended_value=_frozen(rows.ended_value * missing / np.maximum(self.horizon - length, 1)),
-            )
+        recast = {site: rows.recast(horizon, layout, onto) for site, rows in self._rows.items()}
         return replace(self, horizon=horizon, n_actions=len(layout.action_levels), meaning=layout.meaning, _rows=recast)
 
     def action_counts(self) -> NDArray[np.int64]:
         """(H, A): how often the only site took each action at each step."""
-        rows = self._only
-        steps = [rows.actions[start:stop] for start, stop in pairwise(rows.start)]
-        return np.array([np.bincount(actions, minlength=self.n_actions) for actions in steps], np.int64)
+        counts = np.zeros((self.horizon, self.n_actions), np.int64)
+        for h, row in enumerate(counts):
+            for chunk in self._only.step(h).chunks():
+                row += np.bincount(chunk.actions, minlength=self.n_actions)
+        return counts
 
     @property
-    def _only(self) -> _SiteRows:
+    def _only(self) -> SiteRows:
         return self._rows[self.site]
 
     def _total(self, counts: list[tuple[int, ...]]) -> Mapping[str, int]:
@@ -259,10 +330,13 @@ def read(source: object, layout: TableLayout, site: str | None = None) -> Trajec
     >>> chunk.states, chunk.actions, chunk.rewards, data.clipped
     (array([[ 30., 120.]]), array([1, 0]), array([0.5, 1. ]), {'age': 1})
     """
-    return _arrange(check(load(source, layout), layout, str(site).strip() if site is not None else None), layout)
+    checked = check(load(source, layout), layout, str(site).strip() if site is not None else None)
+    names = tuple(covariate.name for covariate in layout.covariates)
+    return Trajectories(layout.horizon, names, len(layout.action_levels), layout.meaning, arrange(checked, layout))
 
 
-def _arrange(table: Checked, layout: TableLayout) -> Trajectories:
+def arrange(table: Checked, layout: TableLayout) -> dict[str, RowsInMemory]:
+    """The rows of each site by step, from a table without faults."""
     import pyarrow as pa
 
     rows, patient_site = table.rows, table.rows.patient_site
@@ -289,7 +363,7 @@ def _arrange(table: Checked, layout: TableLayout) -> Trajectories:
     ids, ended_value = rows.patient_id.take(pa.array(ranked)), table.ended_value[ranked]
     clusters = None if table.cluster is None else table.cluster.take(pa.array(ranked))
 
-    by_site: dict[str, _SiteRows] = {}
+    by_site: dict[str, RowsInMemory] = {}
     for i, name in enumerate(rows.sites):
         bounds = start[i * horizon : (i + 1) * horizon + 1]
         own, patients = slice(bounds[0], bounds[-1]), slice(first[i], first[i + 1])
@@ -297,7 +371,7 @@ def _arrange(table: Checked, layout: TableLayout) -> Trajectories:
         for covariate, column in zip(layout.covariates, states[:, own], strict=True):
             if covariate.missing == "forward":
                 _fill_forward(column, starts)
-        by_site[name] = _SiteRows(
+        by_site[name] = RowsInMemory(
             states=_frozen(states[:, own]),
             actions=_frozen(actions[own]),
             rewards=_frozen(rewards[own]),
@@ -308,8 +382,7 @@ def _arrange(table: Checked, layout: TableLayout) -> Trajectories:
             clipped=tuple(int(covariate.clipped[i]) for covariate in table.covariates),
             filled=tuple(int(covariate.filled[i]) for covariate in table.covariates),
         )
-    names = tuple(covariate.name for covariate in layout.covariates)
-    return Trajectories(horizon, names, len(layout.action_levels), layout.meaning, by_site)
+    return by_site
 
 
 def _fill_forward(values: Floats, start: tuple[int, ...]) -> None:
