@@ -57,7 +57,11 @@ def test_check_tells_everything_and_writes_nothing(place):
 def test_a_partition_stands_for_its_table(place):
     done = fdtr("table", "partition", "study.toml", "table.csv", "--out", "parts", "--json", cwd=place)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"folder": "parts", "sites": dict(sorted(SITES.items())), "rows": 3 * sum(SITES.values())}
+    assert json.loads(done.stdout) == {
+        "folder": "parts",
+        "sites": dict(sorted(SITES.items())),
+        "rows": 3 * sum(SITES.values()),
+    }
     shown = fdtr("table", "partition", "study.toml", "table.csv", "--site", "west", "--out", "west", cwd=place).stdout
     assert 'Wrote west: 220 patients of site "west", 660 rows in 3 steps.' in shown
     table, parts = (fdtr("check", "study.toml", data, "--json", cwd=place) for data in ("table.csv", "parts"))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fdtr import trajectories
 from fdtr.algebra.normal_equations import factor
+from fdtr.learners.accumulate import accumulate_each, accumulate_folds
 from fdtr.site.fitting import fit_federated, fit_local
 from fdtr.site.rows import read_trajectories
 from fdtr.summary import combine
@@ -98,3 +99,21 @@ def test_more_pessimism_never_raises_a_bound_at_the_last_step(seed, pair):
         for c in sorted(pair)
     )
     assert (more <= less + 1e-12).all()
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_the_sums_of_folds_in_one_pass_are_those_of_each_fold_by_itself(ragged):
+    study = make_study(ends={"death": 0.0, "discharge": 1.0}) if ragged else make_study()
+    rows = make_sites(study, {"a": 400}, ragged=ragged)["a"]
+    bounds = fit_local(study, rows).fit.bounds
+    folds = np.random.default_rng(0).integers(0, 4, rows.n_patients)
+    folds[folds == 2] = 1  # a fold of nobody
+    for h in range(study.horizon):
+        values = [None] if h + 1 == study.horizon else [bounds[h + 1], None]
+        together = accumulate_folds(rows.step(h), study.feature_map, values, folds)
+        for fold, sums in enumerate(together):
+            alone = accumulate_each(rows.select(folds == fold).step(h), study.feature_map, values)
+            for one, other in zip(sums, alone, strict=True):
+                assert one.n == other.n
+                for name in ("gram", "reward_moment", "value_moment", "target_square", "target_sum", "reward_square"):
+                    assert np.allclose(getattr(one, name), getattr(other, name), rtol=1e-12, atol=1e-12)

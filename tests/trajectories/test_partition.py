@@ -59,6 +59,7 @@ def require_same(found, expected):
     assert found.patients.to_pylist() == expected.patients.to_pylist()
     assert (found.clusters is None) == (expected.clusters is None)
     assert found.clusters is None or found.clusters.to_pylist() == expected.clusters.to_pylist()
+    assert [*found.units()] == [*expected.units()]
     assert (found.clipped, found.filled) == (expected.clipped, expected.filled)
     assert np.array_equal(found.action_counts(), expected.action_counts())
     for h in range(expected.horizon):

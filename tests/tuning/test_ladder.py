@@ -124,7 +124,7 @@ def test_all_of_tuning_runs_with_one_blas_thread(sites, monkeypatch):
 
         monkeypatch.setattr(room, name, watched)
 
-    for name in ("accumulate_each", "_solve_step", "_without_main"):
+    for name in ("accumulate_folds", "_solve_step", "_without_main"):
         watch(ladder, name)
     watch(usual_care, "_models_of_care")
     with threadpool_limits(limits=2, user_api="blas"):

@@ -43,7 +43,7 @@ def statistic_by_hand(rows, features, folds, bounds, weigh=weight_of_usual_care,
             chances = np.maximum(chances, 0) / np.maximum(chances, 0).sum(axis=1, keepdims=True)
             rest = target - basis @ np.linalg.solve(gram, basis[~held].T @ target[~held])
             terms[:n][held] += (weigh(fold, h, psi, chances, chunk.actions) * rest)[held]
-    units = np.array(rows.units.to_pylist())
+    units = np.array([*rows.units()])
     sums = np.array([terms[units == unit].sum() for unit in np.unique(units)])
     return sums.sum() / np.sqrt(np.sum(sums**2))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,14 @@ class NextValue(Protocol):
         ...
 
 
+class _Products(NamedTuple):
+    """Products of ψ, r and each V by action, (A, m + 1 + k, …); sums of r and each V, (1 + k,); patients by action."""
+
+    grams: Array
+    outcomes: Array
+    counts: NDArray[np.int64]
+
+
 def accumulate(step: Step, features: FeatureMap, next_value: NextValue | None) -> StepStatistics:
     """All sums of a step, in one pass. `next_value` gives V_{h+1}; None at the last step, where V is 0."""
     return accumulate_each(step, features, [next_value])[0]
@@ -70,7 +78,19 @@ def accumulate(step: Step, features: FeatureMap, next_value: NextValue | None) -
 
 def accumulate_each(step: Step, features: FeatureMap, next_values: Sequence[NextValue | None]) -> list[StepStatistics]:
     """The sums of a step for each of several V_{h+1}, in one pass. Only the sums with V differ between them."""
-    m, (grams, outcomes, counts) = features.n_functions, _sum_products(step, features, next_values)
+    (products,) = _sum_products(step, features, next_values)
+    return _statistics(features, products)
+
+
+def accumulate_folds(
+    step: Step, features: FeatureMap, next_values: Sequence[NextValue | None], folds: NDArray[np.intp]
+) -> list[list[StepStatistics]]:
+    """`accumulate_each` of every fold by itself, still in one pass; `folds` (n,) of all patients, the step's first."""
+    return [_statistics(features, products) for products in _sum_products(step, features, next_values, folds)]
+
+
+def _statistics(features: FeatureMap, products: _Products) -> list[StepStatistics]:
+    m, (grams, outcomes, counts) = features.n_functions, products
     squares = grams[:, m:, m:].sum(axis=0)
     gram = assemble_gram(features.embeddings, grams[:, :m, :m])
     reward_moment = assemble_moment(features.embeddings, grams[:, :m, m])
@@ -85,7 +105,7 @@ def accumulate_each(step: Step, features: FeatureMap, next_values: Sequence[Next
             target_sum=float(outcomes[0] + outcomes[v]),
             action_counts=counts,
         )
-        for v in range(1, 1 + len(next_values))
+        for v in range(1, len(outcomes))
     ]
 
 
@@ -130,29 +150,45 @@ def accumulate_weighted(step: Step, features: FeatureMap, outcomes: Array, weigh
 
 
 def _sum_products(
-    step: Step, features: FeatureMap, next_values: Sequence[NextValue | None]
-) -> tuple[Array, Array, NDArray[np.int64]]:
-    """Products of ψ, r and each V by action, (A, m + 1 + k, …); sums of r and each V, (1 + k,); patients by action."""
+    step: Step,
+    features: FeatureMap,
+    next_values: Sequence[NextValue | None],
+    folds: NDArray[np.intp] | None = None,
+) -> list[_Products]:
+    """The products of each fold; of all rows together without folds."""
     m, n_actions, width = features.n_functions, features.n_actions, features.n_functions + 1 + len(next_values)
+    n_folds = 1 if folds is None else int(folds.max(initial=0)) + 1
+    size = rows_in_cache(width)
 
-    def sums(chunk: Chunk) -> tuple[Array, Array, NDArray[np.int64]]:
-        rows = np.empty((width, len(chunk.rewards)))
+    def sums(part: tuple[int, Chunk]) -> _Products:
+        number, chunk = part
+        n = len(chunk.rewards)
+        rows = np.empty((width, n))
         features.psi(chunk.states, out=rows[:m])
         rows[m] = chunk.rewards
         future_values(chunk, features, next_values, out=rows[m + 1 :])
-        outcomes = rows[m:].sum(axis=1)
-        counts = np.bincount(chunk.actions, minlength=n_actions)
-        return grams_by_action(rows, chunk.actions, counts), outcomes, counts
+        if folds is None:
+            groups, outcomes = chunk.actions, rows[None, m:].sum(axis=2)
+        else:
+            here = folds[number * size : number * size + n]
+            groups = here * n_actions + chunk.actions
+            outcomes = np.stack([np.bincount(here, weights=row, minlength=n_folds) for row in rows[m:]], axis=1)
+        counts = np.bincount(groups, minlength=n_folds * n_actions)
+        return _Products(grams_by_action(rows, groups, counts), outcomes, counts)
 
-    grams, counts = np.zeros((n_actions, width, width)), np.zeros(n_actions, dtype=np.int64)
-    outcomes = np.zeros(1 + len(next_values))
+    total = _Products(
+        np.zeros((n_folds * n_actions, width, width)),
+        np.zeros((n_folds, 1 + len(next_values))),
+        np.zeros(n_folds * n_actions, dtype=np.int64),
+    )
 
-    def add(part: tuple[Array, Array, NDArray[np.int64]]) -> None:
-        for total, chunk_sum in zip((grams, outcomes, counts), part, strict=True):
-            np.add(total, chunk_sum, out=total)
+    def add(part: _Products) -> None:
+        for whole, of_chunk in zip(total, part, strict=True):
+            np.add(whole, of_chunk, out=whole)
 
-    for_chunks(sums, add, step.chunks(rows_in_cache(width)))
-    return grams, outcomes, counts
+    for_chunks(sums, add, enumerate(step.chunks(size)))
+    by_fold = zip(np.split(total.grams, n_folds), total.outcomes, np.split(total.counts, n_folds), strict=True)
+    return [_Products(*products) for products in by_fold]
 
 
 def future_values(chunk: Chunk, features: FeatureMap, next_values: Sequence[NextValue | None], out: Array) -> Array:

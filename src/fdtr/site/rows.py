@@ -96,13 +96,13 @@ def require_rows(study: Study, rows: Trajectories) -> None:
 
 def tuning_folds(study: Study, rows: Trajectories) -> Folds:
     """Fold of every patient for tuning the settings, (n,)."""
-    folds = assign_folds(rows.units.to_pylist(), study.learning.seed)
+    folds = assign_folds(rows.units(), study.learning.seed)
     return folds if rows.clusters is None else _without_gaps(rows, folds)
 
 
 def evaluation_folds(study: Study, rows: Trajectories, n_folds: int) -> Folds:
     """Fold of every patient for evaluating policies, (n,): `n_folds` of them, or fewer if there are few clusters."""
-    folds = assign_folds(rows.units.to_pylist(), study.learning.seed, n_folds, purpose=_EVALUATION)
+    folds = assign_folds(rows.units(), study.learning.seed, n_folds, purpose=_EVALUATION)
     if rows.clusters is not None:
         return _without_gaps(rows, folds)
     if len(np.unique(folds)) < n_folds:

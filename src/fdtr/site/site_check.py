@@ -254,7 +254,7 @@ def check_total(study: Study, rows: Trajectories, total: Total, own: SiteSummary
     share = "value" if learning.share == "auto" else learning.share
     weight = 1.0 if learning.sharing == "auto" else learning.sharing
     candidates = tuple(Candidate(settings.ridge, w, share) for w in (0.0, weight))
-    folds = assign_folds(rows.units.to_pylist(), learning.seed, _CHECK_FOLDS, _CHECK_PURPOSE)
+    folds = assign_folds(rows.units(), learning.seed, _CHECK_FOLDS, _CHECK_PURPOSE)
     sums = sum_folds(rows, features, folds, [local.fit_local(rows, features, settings).bounds])
     scores = score(sums, others_in(study, total, own), features.n_shared, features.main_effects, candidates)
     return compare_held_out(*scores.error)

@@ -114,6 +114,18 @@ class RowsOnDisk:
         """Labels of clusters as Arrow text, or None."""
         return self._labels(CLUSTER) if self.files.clustered else None
 
+    def unit_batches(self) -> Iterator[Any]:
+        """Labels of clusters, or else ids, a row group at a time."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path, start = self.folder / PATIENTS, 0
+        with _reading(path), pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(GROUP_ROWS, columns=[CLUSTER if self.files.clustered else PATIENT]):
+                mask, start = self.mask, start + len(batch)
+                labels = batch.column(0)
+                yield labels if mask is None else labels.filter(pa.array(mask[start - len(batch) : start]))
+
     @property
     def clipped(self) -> tuple[int, ...]:
         """By covariate, how many values lay outside the range."""

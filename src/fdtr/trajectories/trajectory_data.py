@@ -72,6 +72,10 @@ class SiteRows(Protocol):
         """Labels of clusters as Arrow text, or None."""
         ...
 
+    def unit_batches(self) -> Iterator[Any]:
+        """Labels of clusters, or else ids, as Arrow text, some at a time."""
+        ...
+
     @property
     def clipped(self) -> tuple[int, ...]:
         """By covariate, how many values lay outside the range."""
@@ -150,6 +154,10 @@ class RowsInMemory:
     def counts(self) -> tuple[int, ...]:
         """n_h, the patients at each step."""
         return tuple(stop - start for start, stop in pairwise(self.start))
+
+    def unit_batches(self) -> Iterator[Any]:
+        """Labels of clusters, or else ids, all at once."""
+        yield self.patients if self.clusters is None else self.clusters
 
     def step(self, h: int) -> Step:
         """Views of one step."""
@@ -255,10 +263,10 @@ class Trajectories:
         """Clusters of the only site; None where the table was read without clusters."""
         return None if self.clusters is None else len(self.clusters.unique())
 
-    @property
-    def units(self) -> Any:
+    def units(self) -> Iterator[str]:
         """Independent units in the order of `patients`: clusters, or patients where the table has no clusters."""
-        return self.patients if self.clusters is None else self.clusters
+        for batch in self._only.unit_batches():
+            yield from batch.to_pylist()
 
     @property
     def clipped(self) -> Mapping[str, int]:

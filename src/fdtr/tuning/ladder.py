@@ -33,7 +33,7 @@ from fdtr.algebra.pessimism import LowerBound
 from fdtr.algebra.schur import whiten
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.features import FeatureMap
-from fdtr.learners.accumulate import StepStatistics, accumulate_each
+from fdtr.learners.accumulate import StepStatistics, accumulate_folds
 from fdtr.learners.federated import Others
 from fdtr.trajectories import Trajectories
 from fdtr.tuning.usual_care import OwnPenalty, UsualCare
@@ -146,12 +146,10 @@ def sum_folds(
     rows: Trajectories, features: FeatureMap, folds: NDArray[np.intp], references: Sequence[Sequence[LowerBound]]
 ) -> FoldSums:
     """The sums of each fold that has patients, with V_ref from the bounds of each of the `references`."""
-    parts: list[list[list[StepStatistics]]] = []
     next_values = [*zip(*(bounds[1:] for bounds in references), strict=True), [None] * len(references)]
     with one_blas_thread():
-        for fold in np.unique(folds):
-            part = rows.select(folds == fold)
-            parts.append([accumulate_each(part.step(h), features, next_values[h]) for h in range(rows.horizon)])
+        steps = [accumulate_folds(rows.step(h), features, next_values[h], folds) for h in range(rows.horizon)]
+    parts: list[list[list[StepStatistics]]] = [[step[fold] for step in steps] for fold in np.unique(folds)]
     value_moment = np.array([[[one.value_moment for one in step] for step in part] for part in parts])
     return FoldSums(
         gram=np.array([[step[0].gram for step in part] for part in parts]),

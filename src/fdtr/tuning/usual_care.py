@@ -11,6 +11,7 @@ own penalty gives better advice (`OwnPenalty`).
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -182,26 +183,35 @@ def _compare_care(
     over the site's patients i, or its clusters. `weigh(fold, step, psi, propensity, actions)` gives w. It is 0 on
     average at every state if b̂ is right, and Y − m̂ is if m̂ is right; one of them is enough. None: nothing to compare.
     """
-    next_values = [*reference[1:], None]
-    terms = np.zeros(rows.n_patients)
+    next_values, horizon = [*reference[1:], None], range(rows.horizon)
+    clusters = None if rows.clusters is None else rows.clusters.dictionary_encode().indices.to_numpy()
+    by_cluster = np.zeros(0 if clusters is None else int(clusters.max(initial=-1)) + 1)
+    total = square = 0.0
     with one_blas_thread():
-        for h in range(rows.horizon):
-            models = _models_of_care(rows.step(h), features, folds, next_values[h])
-            for part in _parts(rows.step(h), features, folds, next_values[h]):
-                *by_action, mean = models[part.fold].T @ part.basis
-                propensity = np.maximum(by_action, 0.0)
-                propensity /= np.maximum(propensity.sum(axis=0), np.finfo(float).tiny)
-                weight = weigh(part.fold, h, part.psi, propensity, part.actions)
-                terms[part.patients] += weight * (part.target - mean)
-    by_unit = np.bincount(rows.units.dictionary_encode().indices.to_numpy(), weights=terms)
-    norm = float(np.linalg.norm(by_unit))
-    return float(by_unit.sum()) / norm if norm > 0 else None
+        models = [_models_of_care(rows.step(h), features, folds, next_values[h]) for h in horizon]
+        steps = [_chunks(rows.step(h), features, next_values[h]) for h in horizon]
+        for start, same_patients in zip(count(0, _size(features)), zip_longest(*steps), strict=False):
+            terms = np.zeros(_size(features))
+            for h, chunk in enumerate(same_patients):
+                for part in [] if chunk is None else _by_fold(chunk, folds[start:]):
+                    *by_action, mean = models[h][part.fold].T @ part.basis
+                    propensity = np.maximum(by_action, 0.0)
+                    propensity /= np.maximum(propensity.sum(axis=0), np.finfo(float).tiny)
+                    weight = weigh(part.fold, h, part.psi, propensity, part.actions)
+                    terms[part.patients] += weight * (part.target - mean)
+            total += float(terms.sum())
+            square += float(terms @ terms)
+            if clusters is not None:
+                here = clusters[start : start + len(terms)]
+                np.add.at(by_cluster, here, terms[: len(here)])
+    norm = float(np.sqrt(square)) if clusters is None else float(np.linalg.norm(by_cluster))
+    return total / norm if norm > 0 else None
 
 
 class _Part(NamedTuple):
     """Rows of one step and fold.
 
-    `patients` (n,) are their places at the site; `psi` is (m, n); `basis` (2m, n) is ψ and its squares; `target` is Y.
+    `patients` (n,) are their places in the chunk; `psi` is (m, n); `basis` (2m, n) is ψ and its squares; `target` is Y.
     """
 
     fold: int
@@ -212,28 +222,44 @@ class _Part(NamedTuple):
     target: Array
 
 
-def _parts(step: Step, features: FeatureMap, folds: NDArray[np.intp], next_value: LowerBound | None) -> Iterator[_Part]:
-    """The rows of a step, chunk by chunk and fold by fold; row i of a step is patient i."""
-    start = 0
-    for chunk in step.chunks(rows_in_cache(features.n_functions)):
-        psi, stop = features.psi(chunk.states), start + len(chunk.actions)
-        target = chunk.rewards + future_values(chunk, features, [next_value], np.empty((1, stop - start)))[0]
-        for fold in range(int(folds.max()) + 1):
-            own = np.flatnonzero(folds[start:stop] == fold)
-            if len(own):  # few patients leave folds empty
-                columns = np.ascontiguousarray(psi[:, own])
-                basis = np.concatenate([columns, columns**2])
-                yield _Part(fold, start + own, columns, basis, chunk.actions[own], target[own])
-        start = stop
+class _Rows(NamedTuple):
+    """A chunk of one step: ψ (m, n), actions and Y (n,)."""
+
+    psi: Array
+    actions: NDArray[np.intp]
+    target: Array
+
+
+def _size(features: FeatureMap) -> int:
+    """Rows of one chunk: the same at every step, so that chunks of several steps hold the same patients."""
+    return rows_in_cache(features.n_functions)
+
+
+def _chunks(step: Step, features: FeatureMap, next_value: LowerBound | None) -> Iterator[_Rows]:
+    """The rows of a step, chunk by chunk; row i of a step is patient i."""
+    for chunk in step.chunks(_size(features)):
+        later = future_values(chunk, features, [next_value], np.empty((1, len(chunk.actions))))[0]
+        yield _Rows(features.psi(chunk.states), chunk.actions, chunk.rewards + later)
+
+
+def _by_fold(rows: _Rows, folds: NDArray[np.intp]) -> Iterator[_Part]:
+    """A chunk fold by fold; `folds` begins with the chunk's first patient."""
+    here = folds[: len(rows.actions)]
+    for fold in np.unique(here).tolist():
+        own = np.flatnonzero(here == fold)
+        columns = np.ascontiguousarray(rows.psi[:, own])
+        basis = np.concatenate([columns, columns**2])
+        yield _Part(fold, own, columns, basis, rows.actions[own], rows.target[own])
 
 
 def _models_of_care(step: Step, features: FeatureMap, folds: NDArray[np.intp], next_value: LowerBound | None) -> Array:
     """Coefficients of b̂ and m̂ fitted to all folds but one, (folds, 2m, A + 1)."""
     m, n_actions, n_folds = 2 * features.n_functions, features.n_actions, int(folds.max()) + 1
     grams, moments = np.zeros((n_folds, m, m)), np.zeros((n_folds, m, n_actions + 1))
-    for part in _parts(step, features, folds, next_value):
-        grams[part.fold] += part.basis @ part.basis.T
-        moments[part.fold] += part.basis @ np.column_stack([np.eye(n_actions)[part.actions], part.target])
+    for start, rows in zip(count(0, _size(features)), _chunks(step, features, next_value), strict=False):
+        for part in _by_fold(rows, folds[start:]):
+            grams[part.fold] += part.basis @ part.basis.T
+            moments[part.fold] += part.basis @ np.column_stack([np.eye(n_actions)[part.actions], part.target])
     train = grams.sum(axis=0) - grams
     # A square of a column in small units is smaller still: each has a ridge of its own size.
     ridge = SHRINKAGE * np.diagonal(train, axis1=1, axis2=2)
