@@ -70,6 +70,14 @@ def test_a_partition_stands_for_its_table(place):
     for data, out in (("parts", "of-parts"), ("table.csv", "of-table")):
         done = fdtr("run", "study.toml", data, "--out", out, "--json", cwd=place)
         assert done.returncode == 0, done.stderr
+    refused(fdtr("table", "partition", "study.toml", "--out", "none", cwd=place), "--db ADDRESS with --table NAME")
+    refused(
+        fdtr(
+            "table", "partition", "study.toml", "--db", "duckdb:no.duckdb", "--table", "t", "--out", "none", cwd=place
+        ),
+        "There is no database no.duckdb",
+    )
+    assert not (place / "none").exists()
     refused(fdtr("table", "partition", "study.toml", "table.csv", "--out", "parts", cwd=place), "exists already")
     refused(fdtr("init", "parts", "--out", "draft.toml", cwd=place), "is a partition of a table. Name the table itself")
     (place / "parts/000/step-001.parquet").unlink()

@@ -90,18 +90,29 @@ def check(
 
 def partition(
     study: StudyPath,
-    data: DataPath,
     out: Annotated[Path, typer.Option(help="The folder to write, which must not exist.")],
+    data: Annotated[Path | None, typer.Argument(metavar="DATA", help="A table, where it is no table of --db.")] = None,
+    db: Annotated[
+        str | None, typer.Option("--db", help="The database: duckdb:FILE or postgresql://USER@HOST/DATABASE.")
+    ] = None,
+    table: Annotated[str | None, typer.Option("--table", help="The table or view of --db to take.")] = None,
     site: Annotated[str | None, typer.Option(help="Take this site only, or name the table's one site.")] = None,
     json: Json = False,
 ) -> None:
     """Write a table to disk step by step, checked once. Every command takes the folder in place of the table.
 
-    For tables that are too large for memory: reads and writes a part at a time. The folder holds patients' rows and
-    stays at the site; the table is not changed. With another study it has to be made anew.
+    For tables that are too large for memory, or lie in a database, which is only read, once and in the order of
+    patients. The folder holds patients' rows and stays at the site. With another study it has to be made anew.
     """
     loaded = Study.load(study)
-    rows = partition_table(loaded, data, out, site)
+    if db is not None and table is not None and data is None:
+        from fdtr.cohort.database_table import partition_database_table  # loads no driver elsewhere
+
+        rows = partition_database_table(loaded, db, table, out, site)
+    elif data is not None and db is None and table is None:
+        rows = partition_table(loaded, data, out, site)
+    else:
+        raise InvalidSettings("Name a table: either a file or folder, or --db ADDRESS with --table NAME.")
     if json:
         patients = {name: of_site.n_patients for name, of_site in rows.by_site().items()}
         show.as_json({"folder": str(out), "sites": patients, "rows": rows.n_rows})

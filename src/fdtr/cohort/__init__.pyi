@@ -1,5 +1,6 @@
 from .clif import extract_clif
 from .clif_settings import ClifSettings
+from .database_table import partition_database_table
 from .databases import open_database
 from .extraction_folder import write_extraction
 from .meds import MedsSettings, extract_meds
@@ -22,6 +23,7 @@ __all__ = [
     "extract_meds",
     "extract_mimic_iv",
     "open_database",
+    "partition_database_table",
     "read_episodes",
     "read_stays",
     "write_episodes",

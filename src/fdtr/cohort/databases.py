@@ -26,6 +26,9 @@ from fdtr.errors import (
 )
 
 HOW_TO_NAME = "Name it as duckdb:FILE or postgresql://USER@HOST/DATABASE."
+ROWS_AT_ONCE = 50_000
+"""Rows that are fetched at once."""
+
 MEMORY = "3GB"
 """The default of `open_database`."""
 
@@ -138,6 +141,9 @@ class Database(ABC):
     failures: ClassVar[Mapping[Failure, tuple[type[Exception], ...]]]
     """What errors of the driver mean; the first failure that fits counts."""
 
+    bytewise: ClassVar[str]
+    """What follows an expression in ORDER BY so that texts are ordered by their bytes, in every language."""
+
     microseconds: ClassVar[str]
     """SQL for the whole microseconds from {a} to {b}: exact, so that both engines cut windows at the same instant."""
 
@@ -164,6 +170,13 @@ class Database(ABC):
         """The rows of a SELECT."""
         with self._explained_errors(sql):
             return self._arrow(translate(sql, self.microseconds))
+
+    def batches(self, sql: str, user_name: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a SELECT from the table `user_name`, some at a time; at least one batch, perhaps empty."""
+        try:
+            yield from self._batches(translate(sql, self.microseconds))
+        except self.driver_error as error:
+            raise self._explain(error, [user_name]) from error
 
     def number(self, sql: str) -> int:
         """The single number of a SELECT, such as a count."""
@@ -208,6 +221,9 @@ class Database(ABC):
 
     @abstractmethod
     def _arrow(self, sql: str) -> pa.Table: ...
+
+    @abstractmethod
+    def _batches(self, sql: str) -> Iterator[pa.RecordBatch]: ...
 
     def _failure(self, error: Exception) -> Failure:
         return next((f for f, kinds in self.failures.items() if isinstance(error, kinds)), Failure.OTHER_FAILURE)

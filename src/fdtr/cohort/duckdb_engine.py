@@ -2,12 +2,12 @@
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
-from fdtr.cohort.databases import HOW_TO_NAME, Database, Failure, dotted, needing, quoted
+from fdtr.cohort.databases import HOW_TO_NAME, ROWS_AT_ONCE, Database, Failure, dotted, needing, quoted
 from fdtr.errors import ExtractionError, InvalidSettings, Unreachable
 
 with needing("DuckDB"):
@@ -31,6 +31,7 @@ class DuckDb(Database):
 
     driver_error = duckdb.Error
     failures = _FAILURES
+    bytewise = ""
     microseconds = "(epoch_us(CAST({b} AS TIMESTAMP)) - epoch_us(CAST({a} AS TIMESTAMP)))"
 
     def __init__(self, path: str, memory: str) -> None:
@@ -85,6 +86,11 @@ class DuckDb(Database):
 
     def _arrow(self, sql: str) -> pa.Table:
         return self._connection.sql(sql).to_arrow_table()
+
+    def _batches(self, sql: str) -> Iterator[pa.RecordBatch]:
+        reader: pa.RecordBatchReader = self._connection.sql(sql).to_arrow_reader(ROWS_AT_ONCE)
+        yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+        yield from reader
 
     def _temporary(self, name: str) -> str:
         return f"temp.{quoted(name)}"

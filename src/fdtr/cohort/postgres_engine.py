@@ -1,18 +1,26 @@
 """PostgreSQL: all statements run in one transaction, on one snapshot of the data, and it is never committed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from fdtr.cohort.databases import HOW_TO_NAME, Database, Failure, dotted, needing, permission_denied, quoted
+from fdtr.cohort.databases import (
+    HOW_TO_NAME,
+    ROWS_AT_ONCE,
+    Database,
+    Failure,
+    dotted,
+    needing,
+    permission_denied,
+    quoted,
+)
 from fdtr.errors import Unreachable
 
 with needing("psycopg"):
     import psycopg
     from psycopg import errors
 
-_ROWS = 50_000
 _FROM_SQL = {
     "bool": pa.bool_(),
     "int2": pa.int64(),
@@ -66,6 +74,7 @@ class PostgreSql(Database):
 
     driver_error = psycopg.Error
     failures = _FAILURES
+    bytewise = ' COLLATE "C"'
     microseconds = "CAST(EXTRACT(EPOCH FROM (CAST({b} AS TIMESTAMP) - CAST({a} AS TIMESTAMP))) * 1000000 AS BIGINT)"
 
     def __init__(self, address: str) -> None:
@@ -94,7 +103,7 @@ class PostgreSql(Database):
         self.run(f"CREATE TEMPORARY TABLE {quoted(name)} ({columns})")
         copying = f"COPY {self._temporary(name)} FROM STDIN"
         with self._explained_errors(copying), self._connection.cursor() as cursor, cursor.copy(copying) as copy:
-            for batch in rows.to_batches(max_chunksize=_ROWS):
+            for batch in rows.to_batches(max_chunksize=ROWS_AT_ONCE):
                 for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     copy.write_row(row)
         self.run(f"ANALYZE {self._temporary(name)}")
@@ -138,14 +147,14 @@ class PostgreSql(Database):
     def _arrow(self, sql: str) -> pa.Table:
         with self._connection.cursor(binary=True) as cursor:
             cursor.execute(sql)
-            types = cursor.adapters.types
-            kinds = [(column.name, types.get(column.type_code)) for column in cursor.description or ()]
-            schema = pa.schema([(name, _FROM_SQL.get(kind.name if kind else "", pa.string())) for name, kind in kinds])
-            batches = []
-            while rows := cursor.fetchmany(_ROWS):
-                arrays = [_array(c, f.type) for c, f in zip(zip(*rows, strict=True), schema, strict=True)]
-                batches.append(pa.record_batch(arrays, schema=schema))
-        return pa.Table.from_batches(batches, schema=schema)
+            return pa.Table.from_batches(_fetched(cursor))
+
+    def _batches(self, sql: str) -> Iterator[pa.RecordBatch]:
+        with self._connection.cursor(
+            "fdtr_rows"
+        ) as cursor:  # named: the rows stay at the server until they are fetched
+            cursor.execute(sql, binary=True)
+            yield from _fetched(cursor)
 
     def _temporary(self, name: str) -> str:
         return f"pg_temp.{quoted(name)}"
@@ -154,6 +163,17 @@ class PostgreSql(Database):
         failure = super()._failure(error)
         lost = isinstance(error, psycopg.OperationalError) and self._connection.closed
         return Failure.CONNECTION_LOST if failure is Failure.OTHER_FAILURE and lost else failure
+
+
+def _fetched(cursor: Any) -> Iterator[pa.RecordBatch]:
+    """What a cursor gives, batch by batch; the first one is empty and has the schema."""
+    types = cursor.adapters.types
+    kinds = [(column.name, types.get(column.type_code)) for column in cursor.description or ()]
+    schema = pa.schema([(name, _FROM_SQL.get(kind.name if kind else "", pa.string())) for name, kind in kinds])
+    yield pa.RecordBatch.from_pylist([], schema=schema)
+    while rows := cursor.fetchmany(ROWS_AT_ONCE):
+        arrays = [_array(c, f.type) for c, f in zip(zip(*rows, strict=True), schema, strict=True)]
+        yield pa.record_batch(arrays, schema=schema)
 
 
 def _has_password(address: str) -> bool:

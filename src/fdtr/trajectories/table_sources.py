@@ -128,6 +128,8 @@ def load(source: object, layout: TableLayout) -> Columns:
 
 def stream(source: str | os.PathLike[str], layout: TableLayout) -> Iterator[Columns]:
     """Read a file or folder as `load` does, some rows at a time, in their order; at least one part, perhaps empty."""
+    from pyarrow import dataset
+
     wanted = _wanted(layout)
     label, files, folder = _files_of(Path(source))
     if not files:
@@ -137,7 +139,11 @@ def stream(source: str | os.PathLike[str], layout: TableLayout) -> Iterator[Colu
         data, names = _as_dataset(files, folder, wanted, layout)
         present = _once(names, wanted)
         yield Columns(label, names, {name: data.schema.empty_table()[name] for name in present})
-        for batch in data.to_batches(columns=present, batch_readahead=2, fragment_readahead=1):
+        # Read ahead as usual, it would hold whole row groups of all columns several times over.
+        little = dataset.ParquetFragmentScanOptions(use_buffered_stream=True, pre_buffer=False)
+        for batch in data.to_batches(
+            columns=present, batch_readahead=1, fragment_readahead=1, fragment_scan_options=little
+        ):
             yield _part(label, names, batch)
 
 
