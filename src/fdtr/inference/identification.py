@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import fdtrc
 
 from fdtr.algebra.schur import RANK_TOLERANCE, eliminate, project
+from fdtr.algebra.threads import on_one_blas_thread
 
 Array = NDArray[np.float64]
 
@@ -31,6 +32,7 @@ class Identified:
     reason: str
 
 
+@on_one_blas_thread
 def identify(
     grams: Sequence[Array], names: Sequence[str], n_shared: int, intercepts: Sequence[int]
 ) -> list[Identified]:
@@ -85,6 +87,7 @@ class FTest:
     p_value: float
 
 
+@on_one_blas_thread
 def transition_test(gram: Array, value_moment: Array, value_square: float, n: int, n_shared: int) -> FTest:
     """Test whether the shared features predict the next value, given the site's own. Under (1) they do not.
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.normal_equations import factor, half_solve
 from fdtr.algebra.pessimism import argmax_first
+from fdtr.algebra.threads import on_one_blas_thread
 from fdtr.features import FeatureMap
 from fdtr.inference.shared_effects import sidak
 
@@ -63,6 +64,7 @@ class NearTies:
         )
 
 
+@on_one_blas_thread
 def near_ties(rows: "Trajectories", features: FeatureMap, fit: "Fit", errors: float = float(sidak(1))) -> NearTies:
     """Share of the patients of `rows` at each step for whom some action b ≠ π(x) is nearly as good as π(x).
 

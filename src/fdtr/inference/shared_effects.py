@@ -26,6 +26,7 @@ from scipy.special import chdtrc, chdtri, chndtr, ndtr, ndtri
 
 from fdtr.algebra.normal_equations import invert
 from fdtr.algebra.pessimism import NoiseUnits, log_term, penalty_scale
+from fdtr.algebra.threads import on_one_blas_thread
 from fdtr.features import FeatureMap
 from fdtr.features.bases import Linear, Polynomial
 from fdtr.summary import Sums
@@ -129,6 +130,7 @@ class SharedEffects:
         return Band(self.estimates - half, self.estimates + half)
 
 
+@on_one_blas_thread
 def infer_effects(sums: Sums) -> SharedEffects:
     """θ̂⁰ and its covariance from the total of all sites' sums, or from the sums of one site alone."""
     inverse = invert(sums.information)
@@ -194,6 +196,7 @@ class Heterogeneity:
         return Heterogeneity(self.statistic.sum(keepdims=True), self.df.sum(keepdims=True))
 
 
+@on_one_blas_thread
 def heterogeneity(sums: Sums) -> Heterogeneity:
     """Cochran's Q of every step; `sums` is the total over sites."""
     inverse = invert(sums.information)
@@ -229,6 +232,7 @@ class SharingGain:
     worth: Array
 
 
+@on_one_blas_thread
 def gain_from_sharing(own: Sums, total: Sums) -> SharingGain:
     """Compare the precision from the total with that from one site's sums `own`, which are part of the total."""
     alone, together = (infer_effects(sums).standard_errors for sums in (own, total))
@@ -237,6 +241,7 @@ def gain_from_sharing(own: Sums, total: Sums) -> SharingGain:
     return SharingGain(alone, together, patients[:, None] * ratio**2)
 
 
+@on_one_blas_thread
 def theorem3_bound(total: Sums, n_features: int, settings: "Settings") -> Array:
     """α/√(λ + smallest eigenvalue of Σ_j S_j) of each step, (H,): Theorem 3 from the total alone, for all sites.
 

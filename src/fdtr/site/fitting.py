@@ -48,6 +48,7 @@ class MessageFit:
     summarized: Callable[[], SiteSummary] = field(repr=False, compare=False)
 
     @cached_property
+    @on_one_blas_thread
     def summary(self) -> SiteSummary:
         """What the site could send, computed on first use; with differential privacy its noise is drawn once."""
         return self.summarized()
