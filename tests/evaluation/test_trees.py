@@ -82,6 +82,25 @@ def test_what_no_model_explains_is_seen(skilled):
     assert patients._evaluation(Constant(3)).unexplained > 1.645
 
 
+def test_trees_are_asked_where_products_of_covariates_find_nothing():
+    # Outcomes turn at a threshold, in both directions: no product of two covariates sees it, and T does not reject.
+    rng, n = np.random.default_rng(1), 400
+    study = Study.model_validate(
+        {
+            "name": "x", "horizon": 1, "actions": {"levels": [0, 1]},
+            "covariates": [{"name": "x", "effect": "specific", "range": [0, 1]}],
+        }
+    )  # fmt: skip
+    x, given = rng.random(n), rng.integers(0, 2, n)
+    rewards = 0.5 + 0.3 * np.sign(np.sin(6 * np.pi * x)) + 0.05 * rng.normal(size=n)
+    table = {"patient": range(n), "step": [0] * n, "action": given, "reward": rewards.clip(0, 1), "x": x}
+    rows = read_trajectories(pa.table({name: list(column) for name, column in table.items()}), study, "a")
+    patients = Evaluator(rows, study.feature_map, np.arange(n) % 5)
+    target = patients._evaluation(Constant(1))
+    assert not target.richer.rejects
+    assert target.unexplained > 1.645
+
+
 def test_one_model_for_all_steps_is_taken_where_models_of_single_steps_exaggerate():
     """Eight actions, none with a true chance below 0.08: models of single steps make up far smaller ones."""
     rng, n, horizon, n_actions = np.random.default_rng(0), 600, 5, 8

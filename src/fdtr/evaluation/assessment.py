@@ -10,9 +10,9 @@ the propensities or Q are. A target that advises some patients only has to advis
 
 |D| + s_D is the `tolerance`. It is a bias, which does not average out over sites.
 
-*not estimable*: too few patients were treated this way, held-out data reject the richer model, too
-(`fdtr.evaluation.trees`), patients treated as is usual fare better than the model says (T_b), or the Markov check finds
-that the state does not hold all that matters. There is no number.
+*not estimable*: too few patients were treated this way, patients treated as is usual fare better than the model says
+(T_b), boosted trees predict on held-out data what the model leaves, whether T rejects the linear one or not
+(`fdtr.evaluation.trees`), or the Markov check finds that the state does not hold all that matters. There is no number.
 """
 
 import math
@@ -102,10 +102,12 @@ def assess(
         return _assessed(Evidence.NONE, "wdr", first, second, level, doubt or reason)
     compared = [target for target in targets if not target.is_usual]
     misfit = max((target.richer.misfit for target in compared), default=math.nan)
-    why_not = _NO_MODEL if any(target.unexplained > CRITICAL for target in compared) else ""
+    why_not = ""
     if any(target.richer.usual_misfit > critical_usual(target.data.n_units) for target in compared):
-        why_not = why_not or _USUAL_IS_BETTER
-    if not why_not and compared and past_matters():
+        why_not = _USUAL_IS_BETTER
+    elif any(target.unexplained > CRITICAL for target in compared):
+        why_not = _NO_MODEL
+    elif compared and past_matters():
         why_not = _INCOMPLETE
     if why_not:
         none = _assessed(Evidence.NONE, "wdr", first, second, level, f"{why_not} {reason}")

@@ -202,9 +202,7 @@ class TargetEvaluation:
 
     @cached_property
     def unexplained(self) -> float:
-        """T of what the richer model leaves of the outcomes; NaN where the linear model is not rejected."""
-        if not self.richer.rejects:
-            return float("nan")
+        """T of what the richer model, or the linear one where it is no better, leaves of the outcomes."""
         return unexplained(self.richer, self.data.arrays, self.data.folds, self.data.clusters)
 
     @cached_property

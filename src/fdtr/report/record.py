@@ -89,7 +89,7 @@ class Check(Part):
 
     `patients_behind` is the number of patients whom the difference from clinicians rests on; NaN where there is none.
     `misfit` is T of the linear model, NaN where no richer one could be fitted; `usual_misfit` is T_b. `unexplained` is
-    T of what trees see beyond the richer model, NaN where that was not needed.
+    T of what trees see beyond the richer model, NaN where no model was needed.
     """
 
     method: str
