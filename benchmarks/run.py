@@ -37,7 +37,7 @@ from fdtr.disclosure.facts import measure
 from fdtr.disclosure.weighted_sums import weigh
 from fdtr.evaluation.intervals import bootstrap, weighted_means
 from fdtr.exchange.site_state.ledger import Ledger
-from fdtr.exchange.wire import message_size, total_size
+from fdtr.exchange.wire import HEADER_BYTES, MEMBER_BYTES, MOST_SITES, message_size, total_size
 from fdtr.learners.accumulate import accumulate
 from fdtr.learners.local import fit_local as fit_alone
 from fdtr.simulation import WorldSpec, make_world
@@ -409,14 +409,14 @@ print(slowest, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1
 def hostile_files() -> list[Figure]:
     """Files made to be slow or large to read: each is refused by both readers, in a process of its own."""
     study = sepsis_study(5)
-    size, total = message_size(study), total_size(study, 10_000)
+    size, total, header = message_size(study), total_size(study, MOST_SITES), HEADER_BYTES + MEMBER_BYTES * MOST_SITES
     deep = b"[" * 2**20
     files = {
         "a gigabyte": b"\0" * 8,
         "nothing but a length": (2**63).to_bytes(8, "little").ljust(size, b"\0"),
         "a nest": (2040).to_bytes(8, "little") + deep[: size - 8],
-        "a nest in a large total": (2048 + 256 * 10_000 - 8).to_bytes(8, "little") + deep.ljust(total - 8, b"["),
-        "many keys": (2048 + 256 * 10_000 - 8).to_bytes(8, "little") + _many_keys(2040 + 256 * 10_000).ljust(total - 8),
+        "a nest in a large total": (header - 8).to_bytes(8, "little") + deep.ljust(total - 8, b"["),
+        "many keys": (header - 8).to_bytes(8, "little") + _many_keys(header - 8).ljust(total - 8),
         "a pickle": b"\x80\x05".ljust(size, b"\0"),
         "a zip": b"PK\x03\x04".ljust(size, b"\0"),
     }

@@ -11,7 +11,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from math import frexp
+from math import frexp, prod
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from fdtr.summary import Grams, SiteSummary, Sums, Total
 
 HEADER_BYTES = 2048
 MEMBER_BYTES = 256
-MOST_SITES = 10_000
+MOST_SITES = 100_000
 MOST_VALUES_BYTES = 2**16
 MOST_BYTES_UNKNOWN = 2**26
 """Largest file that is looked at without its study."""
@@ -63,7 +63,7 @@ def grams_layout(horizon: int, n_features: int) -> dict[str, tuple[int, ...]]:
 
 
 def _bytes_of(layout: dict[str, tuple[int, ...]]) -> int:
-    return 8 * sum(int(np.prod(shape)) for shape in layout.values())
+    return 8 * sum(prod(shape) for shape in layout.values())
 
 
 def payload_size(study: Study) -> int:
@@ -135,7 +135,7 @@ def read_message(path: str | Path, study: Study, expected: Round | None = None) 
 
 def encode_total(total: Total, within: Round | None = None, key: Key | None = None) -> bytes:
     """What the hub sends back, as bytes."""
-    header: dict[str, Any] = {"members": [list(member) for member in total.members]}
+    header: dict[str, Any] = {"members": total.members}
     if total.resolution:
         header["resolution"] = total.resolution
     within = within or Round(total.fingerprint)
