@@ -14,8 +14,8 @@ A study may ask for the Grams themselves (`Grams`), for audits; the hub then der
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -52,12 +52,12 @@ class _Steps:
     @property
     def horizon(self) -> int:
         """H, the number of steps."""
-        return len(self._arrays()[-1])
+        return len(getattr(self, _names(type(self))[-1]))
 
     def packed(self) -> dict[str, Array]:
         """Arrays by name, symmetric matrices as their upper triangles."""
         named = zip(_names(type(self)), self._arrays(), strict=True)
-        return {name: a[:, *_triangle(a.shape[1])] if a.ndim == 3 else a for name, a in named}
+        return {name: a[:, *triangle(a.shape[1])] if a.ndim == 3 else a for name, a in named}
 
     def without(self, steps: Sequence[int]) -> Self:
         """A copy with zeros at `steps`."""
@@ -81,14 +81,14 @@ class _Steps:
             raise OtherStudy("The arrays of a message do not fit together: their shapes disagree.")
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise InvalidSums("A message holds numbers that are not finite. Ask its sender to make it again.")
-        return cls(**{name: _full(a, d) if name in matrices else a for name, a in arrays.items()})
+        return cls(**{name: full_matrices(a, d) if name in matrices else a for name, a in arrays.items()})
 
     def _arrays(self) -> list[Array]:
         return [getattr(self, name) for name in _names(type(self))]
 
 
-def _names(kind: type[_Steps]) -> list[str]:
-    return [field.name for field in fields(kind)]  # type: ignore[arg-type]  # every _Steps is a dataclass
+def _names(kind: type[_Steps]) -> tuple[str, ...]:
+    return tuple(kind.__dataclass_fields__)  # type: ignore[attr-defined]  # every _Steps is a dataclass
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -229,17 +229,17 @@ class Grams(_Steps):
 
 
 @lru_cache(maxsize=64)
-def _triangle(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def triangle(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows and columns of an upper triangle. Cached: every message needs them."""
     return np.triu_indices(d)
 
 
-def _full(triangle: Array, d: int) -> Array:
+def full_matrices(upper: Array, d: int) -> Array:
     """Symmetric matrices from their upper triangles."""
-    full = np.zeros((len(triangle), d, d))
-    rows, columns = _triangle(d)
-    full[:, rows, columns] = triangle
-    full[:, columns, rows] = triangle
+    full = np.zeros((len(upper), d, d))
+    rows, columns = triangle(d)
+    full[:, rows, columns] = upper
+    full[:, columns, rows] = upper
     return full
 
 
@@ -266,7 +266,7 @@ class SiteSummary:
         """What is sent: the Grams if there are any, else the sums."""
         return self.sums if self.grams is None else self.grams
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Identifies the summary in a total: `sent_as`, or the SHA-256 of site, study and every number that is sent.
 

@@ -35,6 +35,7 @@ _KIND = re.compile(rb'\\"kind\\":\\"([a-z]{1,20})\\"')
 _INNER = re.compile(rb'\{"__metadata__":\{"fdtr":"((?:[^"\\]++|\\")*+)"')
 _QUOTED = re.compile(rb'\\"[^"\\]*\\"')
 _LOOK = 2048
+_SPACES = b" " * 4096
 _LARGEST_INTEGER = 2**53
 """Beyond it, JSON does not give every whole number a text of its own."""
 _AGAIN = "Ask its sender for it again."
@@ -62,8 +63,9 @@ def _is_plain(value: Any) -> bool:
     if kind is dict:
         return _is_plain(list(value)) and _is_plain(list(value.values()))
     if kind is list or kind is tuple:
-        only_texts = set(map(type, value)) == {str}
-        return "".join(value).isascii() if only_texts else all(map(_is_plain, value))
+        texts = [part for part in value if type(part) is str]
+        others = value if not texts else [part for part in value if type(part) is not str]
+        return "".join(texts).isascii() and all(map(_is_plain, others))
     return value is None or kind is bool or (kind is int and abs(value) < _LARGEST_INTEGER)
 
 
@@ -215,8 +217,11 @@ def decode(content: bytes, kind: str, source: str | Path, *, header_bytes: int |
 
 def _head(
     header: Mapping[str, Any], shapes: Mapping[str, tuple[str, tuple[int, ...]]], size: int | None
-) -> tuple[bytes, bytes, bytes]:
-    """Everything before the arrays: its length, its text, and spaces up to `size` bytes or a multiple of eight."""
+) -> tuple[bytes, ...]:
+    """Everything before the arrays: its length, its text, and spaces up to `size` bytes or a multiple of eight.
+
+    In parts, because a total of many sites has megabytes of spaces.
+    """
     text = canonical_json({"__metadata__": {_KEY: canonical_json(dict(header)).decode()}})
     described = _described_arrays(tuple(shapes.items()))
     if described is None:  # an array whose name stands before the header's
@@ -226,7 +231,8 @@ def _head(
     room = (size if size is not None else -(-(8 + len(text)) // 8) * 8) - 8
     if len(text) > room:
         raise ValueError(f"The header needs {len(text) + 8} bytes and has room for {room + 8}.")
-    return room.to_bytes(8, "little"), text, b" " * (room - len(text))
+    whole, rest = divmod(room - len(text), len(_SPACES))
+    return room.to_bytes(8, "little"), text, *(_SPACES,) * whole, _SPACES[:rest]
 
 
 @lru_cache(maxsize=8)

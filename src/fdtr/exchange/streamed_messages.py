@@ -4,6 +4,7 @@ The names of the sites are looked up first, because messages are added in the or
 checks, whenever its message is taken, and nothing of it is kept but its digest: a second reading has to give the same.
 """
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -93,6 +94,7 @@ class StreamedMessages(Sequence[SiteSummary]):
 def _names_in(folder: Path) -> list[str]:
     """The names of a folder's files, without half-written ones, which begin with a dot."""
     try:
-        return [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if not entry.name.startswith(".")]
     except OSError as error:
         raise UnreadableFile(f"{folder} could not be listed: {error.strerror}.") from None

@@ -50,9 +50,10 @@ def check_sound(sums: Sums | Grams, slack: float = 0.0) -> None:
     most = _MOST_DERIVED if isinstance(sums, Grams) else _MOST
     for field in fields(sums):
         array = getattr(sums, field.name)
-        if not np.isfinite(array).all():
+        largest = np.abs(array).max(initial=0.0)  # NaN where one is
+        if not np.isfinite(largest):
             raise InvalidSums(f"{field.name} holds a number that is not finite")
-        if np.abs(array).max(initial=0.0) > most:
+        if largest > most:
             raise InvalidSums(f"{field.name} holds a number beyond any count of patients")
     if isinstance(sums, Grams):
         diagonal = np.diagonal(sums.gram, axis1=1, axis2=2)
