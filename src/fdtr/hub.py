@@ -312,7 +312,7 @@ def _refuse_copy(message: SiteSummary, senders: dict[bytes, str]) -> None:
     if not message.sums.schur.any():
         return
     content = sha256()
-    for array in message.sums.packed().values():
+    for array in vars(message.sums).values():
         content.update((array + 0.0).tobytes())  # -0.0 equals 0.0
     sender = senders.setdefault(content.digest(), message.site)
     if sender != message.site:

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from fdtr.cli.app import app
-from fdtr.errors import DamagedFile, FdtrError, ForeignFile, MissingFile, OtherStudy, UnreadableFile, WrongSite
+from fdtr.errors import (
+    DamagedFile,
+    FdtrError,
+    ForeignFile,
+    InvalidSums,
+    MissingFile,
+    OtherStudy,
+    UnreadableFile,
+    WrongSite,
+)
 from fdtr.exchange import streamed_messages
 from fdtr.exchange.envelopes import seal
 from fdtr.exchange.streamed_messages import StreamedMessages
@@ -96,6 +105,20 @@ def test_a_message_that_changes_between_two_readings_is_refused(tmp_path):
     write_message(messages["b"], tmp_path / "a.fdtr")
     with pytest.raises(DamagedFile, match="changed while messages were added"):
         received[0]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 32])
+def test_impossible_sums_are_refused_with_their_file_and_site(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr(streamed_messages, "_AT_ONCE", at_once)
+    study = small_study()
+    here = round_of(study)
+    for site, message in small_messages(study).items():
+        packed = message.summary.sums.packed()
+        packed["schur_moment"] = packed["schur_moment"] * (1e4 if site == "b" else 1)
+        content = seal(MESSAGE, SUMS_PHASE, site, {}, packed, here, None, HEADER_BYTES)
+        (tmp_path / f"{site}.fdtr").write_bytes(content)
+    with pytest.raises(InvalidSums, match=r"b\.fdtr: the sums of site 'b' cannot .*: step 0: s is larger than 400"):
+        combine_messages(study, StreamedMessages([tmp_path], study, here))
 
 
 def test_there_are_no_more_sites_than_a_total_holds(tmp_path, monkeypatch):

@@ -293,7 +293,7 @@ def project_each(schurs: Array, moments: Array, references: Array) -> ManyProjec
     scale = _scale_each(references)
     scaled = schurs * scale[:, :, None] * scale[:, None, :]
     result = ManyProjected(schurs.copy(), moments.copy(), np.zeros((n_sites, k)), np.full(n_sites, d))
-    for part, lower in _factored_parts(scaled, np.arange(n_sites)) if d else ():
+    for part, lower in factored_parts(scaled, np.arange(n_sites)) if d else ():
         targets = scale[part, :, None] * moments[part]
         if lower is not None:
             both = np.linalg.solve(lower, np.concatenate([np.broadcast_to(np.eye(d), lower.shape), targets], axis=2))
@@ -324,12 +324,21 @@ def _project_by_eigenvalues(
     result.moments[part[less]] = outward @ coordinates[less]
 
 
-def _factored_parts(matrices: Array, part: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], Array | None]]:
-    """Which matrices have a Cholesky factor, with it; those of small parts in which one has none come with None."""
+def factored_parts(matrices: Array, part: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], Array | None]]:
+    """Which matrices have a Cholesky factor, with it; those of small parts in which one has none come with None.
+
+    `matrices` (B, d, d) are symmetric, and `part` says which of them to look at.
+
+    >>> some = np.array([np.eye(2), np.zeros((2, 2)), 4 * np.eye(2)])
+    >>> [(part.tolist(), lower is not None) for part, lower in factored_parts(some, np.arange(3))]
+    [([1], False), ([0, 2], True)]
+    """
+    if not len(part):
+        return
     empty = np.diagonal(matrices[part], axis1=1, axis2=2).min(axis=1) < RANK_TOLERANCE
     if empty.any() and not empty.all():
-        yield from _factored_parts(matrices, part[empty])
-        yield from _factored_parts(matrices, part[~empty])
+        yield from factored_parts(matrices, part[empty])
+        yield from factored_parts(matrices, part[~empty])
         return
     try:
         if empty.any():
@@ -339,8 +348,8 @@ def _factored_parts(matrices: Array, part: NDArray[np.intp]) -> Iterator[tuple[N
         if empty.all() or len(part) <= _FEW:
             yield part, None
         else:
-            yield from _factored_parts(matrices, part[: len(part) // 2])
-            yield from _factored_parts(matrices, part[len(part) // 2 :])
+            yield from factored_parts(matrices, part[: len(part) // 2])
+            yield from factored_parts(matrices, part[len(part) // 2 :])
 
 
 def _scale_each(grams: Array) -> Array:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.schur import factored_parts
 from fdtr.errors import InvalidSums
 from fdtr.summary import INFORMATION_COARSENESS, VARIANCE_FLOOR, Grams, Sums
 
@@ -68,19 +69,12 @@ def check_sound(sums: Sums | Grams, slack: float = 0.0) -> None:
 def _check_positive(name: str, matrices: Array, d: int, allowed: float) -> None:
     if matrices.shape[1:] != (d, d) or not np.array_equal(matrices, matrices.transpose(0, 2, 1)):
         raise InvalidSums(f"{name} is not symmetric")
-    if _factored(matrices) is not None:  # has no negative eigenvalue, and this is far cheaper than finding them
-        return
-    values = np.linalg.eigvalsh(matrices) if d else np.zeros((len(matrices), 1))
-    low = -(EIGENVALUE_SLACK * np.maximum(1.0, values[:, -1]) + allowed)
-    _refuse_at(values[:, 0] < low, f"{name} has a negative eigenvalue, which no sum of squares has")
-
-
-def _factored(matrices: Array) -> Array | None:
-    """L with A = L Lᵀ for each of some matrices; None if one of them is not positive definite."""
-    try:
-        return np.asarray(np.linalg.cholesky(matrices))
-    except np.linalg.LinAlgError:
-        return None
+    broken = np.zeros(len(matrices), np.bool_)
+    for part, lower in factored_parts(matrices, np.arange(len(matrices))) if d else ():
+        if lower is None:  # with a factor there is no negative eigenvalue, and finding one is far more work
+            values = np.linalg.eigvalsh(matrices[part])
+            broken[part] = values[:, 0] < -(EIGENVALUE_SLACK * np.maximum(1.0, values[:, -1]) + allowed)
+    _refuse_at(broken, f"{name} has a negative eigenvalue, which no sum of squares has")
 
 
 def _refuse_at(broken: NDArray[np.bool_], words: str, **numbers: Array) -> None:
@@ -90,8 +84,11 @@ def _refuse_at(broken: NDArray[np.bool_], words: str, **numbers: Array) -> None:
         raise InvalidSums(f"step {step}: " + words.format(**{name: n[step] for name, n in numbers.items()}))
 
 
-def check_site(sums: Sums | Grams, norm_bound: float | None) -> None:
-    """Refuse sums that no patients of one site could give. `norm_bound` is B, None where there is none."""
+def check_site(sums: Sums | Grams, norm_bound: float | None, horizon: int | None = None) -> None:
+    """Refuse sums that no patients of one site could give. `norm_bound` is B, None where there is none.
+
+    Sums of several sites may be checked at once, one after another along the steps; `horizon` is then that of one.
+    """
     check_sound(sums)
     counts = [sums.n] if isinstance(sums, Grams) else [sums.n, sums.rank]
     if not all(_whole(count).all() for count in counts):
@@ -103,7 +100,7 @@ def check_site(sums: Sums | Grams, norm_bound: float | None) -> None:
     if isinstance(sums, Grams):
         _check_grams(sums, norm_bound)
     else:
-        _check_sums(sums, norm_bound)
+        _check_sums(sums, norm_bound, horizon or sums.horizon)
 
 
 def _check_grams(grams: Grams, norm_bound: float | None) -> None:
@@ -140,8 +137,8 @@ def _whole(counts: Array) -> NDArray[np.bool_]:
     return np.asarray((counts >= 0) & (counts <= _MOST_COUNTED) & (counts == np.floor(counts)))
 
 
-def _check_sums(sums: Sums, norm_bound: float | None) -> None:
-    n, left = sums.n, sums.horizon - np.arange(sums.horizon)
+def _check_sums(sums: Sums, norm_bound: float | None, horizon: int) -> None:
+    n, left = sums.n, horizon - np.arange(sums.horizon) % horizon
     _check_trace(sums.schur, "S", n, norm_bound)
     basis = _scaled_range(sums.schur, "S", _RANK_TOLERANCE)
     squares = np.zeros_like(n)
@@ -221,13 +218,19 @@ def _scaled_range(schur: Array, name: str, tolerance: float) -> _Range:
         lacking | (np.abs(correlations).max(axis=(1, 2), initial=0.0) > 1 + _RANGE_TOLERANCE),
         f"{name} has products larger than its squares allow",
     )
-    lower = _factored(correlations)
-    if lower is not None:
-        inverse = np.asarray(np.linalg.solve(lower, np.broadcast_to(np.eye(d), lower.shape)), np.float64)
-        if np.sum(inverse**2, axis=(1, 2)).max(initial=0.0) * _FAR_ABOVE * tolerance < 1:  # ‖L⁻¹‖² ≥ 1/smallest
-            return _Range(scale, inverse, lower, np.full(horizon, d))
-    values, vectors = np.linalg.eigh(correlations)
-    above = values > tolerance
-    roots: Array = np.sqrt(np.where(above, values, 1.0))
-    inward = (above / roots)[:, :, None] * vectors.transpose(0, 2, 1)
-    return _Range(scale, inward, vectors * (above * roots)[:, None, :], above.sum(axis=1))
+    basis = _Range(scale, np.zeros_like(schur), np.zeros_like(schur), np.full(horizon, d))
+    for part, lower in factored_parts(correlations, np.arange(horizon)) if d else ():
+        rest = part
+        if lower is not None:
+            inverse = np.asarray(np.linalg.solve(lower, np.broadcast_to(np.eye(d), lower.shape)), np.float64)
+            basis.inward[part], basis.outward[part] = inverse, lower
+            smallest = 1 / np.sum(inverse**2, axis=(1, 2))  # no eigenvalue is smaller
+            rest = part[smallest < _FAR_ABOVE * tolerance]
+        if len(rest):
+            values, vectors = np.linalg.eigh(correlations[rest])
+            above = values > tolerance
+            roots = np.sqrt(np.where(above, values, 1.0))
+            basis.inward[rest] = (above / roots)[:, :, None] * vectors.transpose(0, 2, 1)
+            basis.outward[rest] = vectors * (above * roots)[:, None, :]
+            basis.rank[rest] = above.sum(axis=1)
+    return basis

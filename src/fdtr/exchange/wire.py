@@ -29,7 +29,7 @@ from fdtr.exchange.validity import check_site, check_sound
 from fdtr.masking import FEWEST_BITS
 from fdtr.signing import HUB, Envelope, Key, Round, check_site_name
 from fdtr.study import Study
-from fdtr.summary import Grams, SiteSummary, Sums, Total
+from fdtr.summary import Grams, SiteSummary, Sums, Total, stack_steps
 
 HEADER_BYTES = 2048
 MEMBER_BYTES = 256
@@ -122,6 +122,30 @@ def open_message(source: Source, study: Study, expected: Round | None) -> Receiv
     words = f"a message of this study has {size:,}"
     file = container.read_exactly(source, MESSAGE, size, words, header_bytes=HEADER_BYTES)
     return _message(file, str(source), study, expected)
+
+
+def open_messages(sources: Iterable[Source], study: Study, expected: Round | None) -> list[Received[SiteSummary]]:
+    """Read some sites' messages, with the checks of `open_message`; that of their sums is made for all at once."""
+    if study.disclosure.payload == "gram" or study.disclosure.epsilon is not None:
+        return [open_message(source, study, expected) for source in sources]
+    size = message_size(study)
+    words = f"a message of this study has {size:,}"
+    names: list[str] = []
+    unchecked: list[Sums] = []
+    received = []
+    for source in sources:
+        file = container.read_exactly(source, MESSAGE, size, words, header_bytes=HEADER_BYTES)
+        names.append(str(source))
+        received.append(_message(file, names[-1], study, expected, unchecked.append))
+    try:
+        if unchecked:
+            check_site(stack_steps(unchecked), study.rules.norm_bound, study.horizon)
+    except InvalidSums:
+        for name, message, sums in zip(names, received, unchecked, strict=True):
+            with _naming(name, _whose(message.body.site)):
+                _check_possible(sums, study)
+        raise
+    return received
 
 
 def read_message(path: str | Path, study: Study, expected: Round | None = None) -> SiteSummary:
@@ -237,19 +261,31 @@ def inspect(
     return _message(file, path, None, None) if kind == MESSAGE else _total(file, path, None, None)
 
 
-def _message(file: Container, source: str | Path, study: Study | None, expected: Round | None) -> Received[SiteSummary]:
+def _message(
+    file: Container,
+    source: str | Path,
+    study: Study | None,
+    expected: Round | None,
+    check: Callable[[Sums], None] | None = None,
+) -> Received[SiteSummary]:
+    """A message from its file; `check` takes the place of the check of its sums."""
+
     def body(envelope: Envelope) -> SiteSummary:
         check_site_name(envelope.site)
-        what = f"the sums of site {envelope.site!r}"
+        what = _whose(envelope.site)
         if (study.disclosure.payload == "gram") if study else ("gram" in file.arrays):
             grams = _grams(file, source, study, what)
             # Only the study says which features are shared; without it nothing is derived.
             n_shared = study.feature_map.n_shared if study else 0
             return SiteSummary(envelope.site, envelope.fingerprint, grams.sums(n_shared), grams)
-        sums = _sums(file, source, study, what, lambda sums: _check_possible(sums, study))
+        sums = _sums(file, source, study, what, check or (lambda sums: _check_possible(sums, study)))
         return SiteSummary(envelope.site, envelope.fingerprint, sums, mean_weight=_mean_weight(study))
 
     return unseal(file, source, SUMS_PHASE, frozenset(), expected, body)
+
+
+def _whose(site: str) -> str:
+    return f"the sums of site {site!r}"
 
 
 def _mean_weight(study: Study | None) -> float:
