@@ -61,7 +61,7 @@ def assert_close(found, expected, what, tolerance=1e-10):
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * scale, err_msg=what)
 
 
-@pytest.mark.parametrize("rows_at_once", [100, 16_384])
+@pytest.mark.parametrize("rows_at_once", [100, 4096])
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("study", STUDIES)
 def test_all_is_as_one_site_after_another(study, table, rows_at_once, monkeypatch):

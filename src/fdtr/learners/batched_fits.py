@@ -22,7 +22,7 @@ from fdtr.trajectories import ManySites
 
 Array = NDArray[np.float64]
 
-ROWS_AT_ONCE = 16_384
+ROWS_AT_ONCE = 4096
 """Rows of one step in a batch, empty ones included: its arrays stay in a core's cache."""
 
 
