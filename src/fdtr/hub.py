@@ -34,9 +34,10 @@ Every site releases the values of its methods, and the hub pools them:
 3 sites: how much sites differ can hardly be estimated from fewer than 5. ...
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from hashlib import sha256
+from typing import Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,24 +46,27 @@ from fdtr.algebra.normal_equations import invert
 from fdtr.algebra.threads import on_one_blas_thread
 from fdtr.comparisons import CLINICIANS, Evidence, among_sites, in_order
 from fdtr.disclosure import SiteValues, require_sites
-from fdtr.disclosure.blocks import absent, too_few_senders
+from fdtr.disclosure.blocks import SenderGroups, absent, too_few_senders
 from fdtr.disclosure.released_values import MethodValue
 from fdtr.errors import DisclosureError, InvalidSums, OtherStudy, WrongSite
 from fdtr.inference import SiteValue, pool
 from fdtr.inference.message_checks import Suspicion, suspicions
 from fdtr.inference.pooling import Pooling
 from fdtr.study import Study
-from fdtr.summary import SiteSummary, Total, combine
+from fdtr.summary import RunningTotal, SiteSummary, Sums, Total
 
 __all__ = [
     "PooledMethod",
     "combine_messages",
     "doubtful_messages",
     "missing_columns",
+    "not_compared",
     "pool_values",
     "pooled_coefficients",
 ]
 
+MOST_COMPARED = 100
+"""Most sites that are compared with each other: the work grows with the third power of their number."""
 _MOST_NAMED = 6
 
 
@@ -72,24 +76,36 @@ def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
 
     The total is Σ_k of every array in `Sums`, over the sites in the order of their names. Where fewer sites than rule
     SITES asks for sent a shared column in a block, it is eliminated from every message first; `Total.removed` names it.
+
+    No message is kept. A list is sorted; any other sequence has to give the messages in the order of their sites' names
+    and may read each one when it is asked for, as `fdtr.exchange.StreamedMessages` does.
     """
     study.require_shared()
-    for message in messages:
+    ordered = sorted(messages, key=lambda message: message.site) if isinstance(messages, list | tuple) else messages
+    section, needed = study.disclosure, study.required_sites
+    running, groups, present = RunningTotal(), SenderGroups(needed), np.zeros(study.horizon, np.intp)
+    senders: dict[bytes, str] = {}
+    for message in ordered:
         _require_study(study, message)
         _require_payload(study, message)
-    total = combine(messages)
-    _refuse_copies(messages)
-    if study.disclosure.payload == "gram":  # a Gram passed rules under which a site may be seen by itself
+        running.add(message)
+        _refuse_copy(message, senders)
+        groups.add(message.sums)
+        present += message.sums.n > 0
+    total = running.total()
+    if section.payload == "gram":  # a Gram passed rules under which a site may be seen by itself
         return total
     if not study.rules.by_block:
-        present = np.sum([message.sums.n > 0 for message in messages], axis=0)
-        require_sites(present.tolist(), study.disclosure.min_sites, study.site_level_covariates)
+        require_sites(present.tolist(), section.min_sites, study.site_level_covariates)
         return total
-    needed = study.required_sites
-    require_sites([len(messages)], study.disclosure.min_sites, study.site_level_covariates)
-    removed = too_few_senders(study.feature_map, [message.sums for message in messages], needed)
-    rest = [replace(message, sums=message.sums.without_directions(removed)) for message in messages]
-    sums = combine(rest).sums
+    require_sites([running.count], section.min_sites, study.site_level_covariates)
+    removed = () if groups.all_know() else too_few_senders(study.feature_map, _SumsOf(ordered), needed)
+    sums = total.sums
+    if removed:
+        rest = RunningTotal()
+        for message in ordered:
+            rest.add(replace(message, sums=message.sums.without_directions(removed)))
+        sums = rest.total().sums
     if removed and not sums.schur.any():
         raise DisclosureError(
             "SITES",
@@ -97,6 +113,25 @@ def combine_messages(study: Study, messages: Sequence[SiteSummary]) -> Total:
             "Nothing was written. Wait for more sites, or share fewer covariates in the study.",
         )
     return replace(total, sums=sums, removed=absent(study.feature_map, sums))
+
+
+@dataclass(frozen=True)
+class _SumsOf(Sequence[Sums]):
+    """The sums of messages, each taken when it is asked for."""
+
+    messages: Sequence[SiteSummary]
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @overload
+    def __getitem__(self, index: int) -> Sums: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "_SumsOf": ...
+
+    def __getitem__(self, index: int | slice) -> "Sums | _SumsOf":
+        return _SumsOf(self.messages[index]) if isinstance(index, slice) else self.messages[index].sums
 
 
 def missing_columns(total: Total) -> str:
@@ -113,9 +148,26 @@ def missing_columns(total: Total) -> str:
 
 
 @on_one_blas_thread
-def doubtful_messages(messages: Sequence[SiteSummary]) -> tuple[Suspicion, ...]:
-    """Sites that differ from the others by more than these among themselves; no site is left out for it."""
+def doubtful_messages(messages: Iterable[SiteSummary]) -> tuple[Suspicion, ...]:
+    """Sites that differ from the others by more than these among themselves; no site is left out for it.
+
+    All messages are held at once, and the work grows with the third power of their number: see `not_compared`.
+    """
     return suspicions({message.site: message.sums for message in messages})
+
+
+def not_compared(n_sites: int) -> str:
+    """A sentence where there are too many messages for `doubtful_messages`; empty otherwise.
+
+    >>> not_compared(5), not_compared(500)[:55]
+    ('', 'No site was compared with the others: this is done amon')
+    """
+    if n_sites <= MOST_COMPARED:
+        return ""
+    return (
+        f"No site was compared with the others: this is done among at most {MOST_COMPARED} sites, and there are "
+        f"{n_sites:,}. Every message was checked by itself. To find sites that contradict others, combine some of them."
+    )
 
 
 @on_one_blas_thread
@@ -252,19 +304,22 @@ def _pool(method: str, over: str, by_site: BySite, sites: Sequence[str], horizon
     return PooledMethod(method, over, verdict, pooling, tuple(site for site in sites if site not in by_site))
 
 
-def _refuse_copies(messages: Sequence[SiteSummary]) -> None:
-    """Refuse one site under two names: messages with equal sums. All-zero sums are equal without being copies."""
-    senders: dict[bytes, str] = {}
-    for message in messages:
-        if not message.sums.schur.any():
-            continue
-        content = b"".join((array + 0.0).tobytes() for array in message.sums.packed().values())  # -0.0 equals 0.0
-        sender = senders.setdefault(content, message.site)
-        if sender != message.site:
-            raise WrongSite(
-                f"Sites {sender!r} and {message.site!r} sent the same sums: one site, under two names. "
-                "Nothing was written. Leave one of them out."
-            )
+def _refuse_copy(message: SiteSummary, senders: dict[bytes, str]) -> None:
+    """Refuse one site under two names: messages with equal sums. All-zero sums are equal without being copies.
+
+    `senders` are those of earlier messages, by the SHA-256 of their sums, and gets this one.
+    """
+    if not message.sums.schur.any():
+        return
+    content = sha256()
+    for array in vars(message.sums).values():
+        content.update((array + 0.0).tobytes())  # -0.0 equals 0.0
+    sender = senders.setdefault(content.digest(), message.site)
+    if sender != message.site:
+        raise WrongSite(
+            f"Sites {sender!r} and {message.site!r} sent the same sums: one site, under two names. "
+            "Nothing was written. Leave one of them out."
+        )
 
 
 def _require_study(study: Study, part: SiteSummary | SiteValues) -> None:

@@ -14,7 +14,8 @@ A study may ask for the Grams themselves (`Grams`), for audits; the hub then der
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -31,6 +32,8 @@ VARIANCE_FLOOR = 0.001
 
 INFORMATION_COARSENESS = 1024.0
 """In a secure sum W, v and u, which may be 1/`VARIANCE_FLOOR` times larger, are rounded this much more coarsely."""
+
+_MOST_NAMED = 12
 
 
 class _Steps:
@@ -49,12 +52,12 @@ class _Steps:
     @property
     def horizon(self) -> int:
         """H, the number of steps."""
-        return len(self._arrays()[-1])
+        return len(getattr(self, _names(type(self))[-1]))
 
     def packed(self) -> dict[str, Array]:
         """Arrays by name, symmetric matrices as their upper triangles."""
         named = zip(_names(type(self)), self._arrays(), strict=True)
-        return {name: a[:, *np.triu_indices(a.shape[1])] if a.ndim == 3 else a for name, a in named}
+        return {name: a[:, *triangle(a.shape[1])] if a.ndim == 3 else a for name, a in named}
 
     def without(self, steps: Sequence[int]) -> Self:
         """A copy with zeros at `steps`."""
@@ -78,14 +81,14 @@ class _Steps:
             raise OtherStudy("The arrays of a message do not fit together: their shapes disagree.")
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise InvalidSums("A message holds numbers that are not finite. Ask its sender to make it again.")
-        return cls(**{name: _full(a, d) if name in matrices else a for name, a in arrays.items()})
+        return cls(**{name: full_matrices(a, d) if name in matrices else a for name, a in arrays.items()})
 
     def _arrays(self) -> list[Array]:
         return [getattr(self, name) for name in _names(type(self))]
 
 
-def _names(kind: type[_Steps]) -> list[str]:
-    return [field.name for field in fields(kind)]  # type: ignore[arg-type]  # every _Steps is a dataclass
+def _names(kind: type[_Steps]) -> tuple[str, ...]:
+    return tuple(kind.__dataclass_fields__)  # type: ignore[attr-defined]  # every _Steps is a dataclass
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -186,12 +189,15 @@ class Sums(_Steps):
         )
 
     def _combine(self, other: Self, sign: float) -> Self:
+        self._require_shape_of(other)
+        return type(self)(*(a + sign * b for a, b in zip(self._arrays(), other._arrays(), strict=True)))
+
+    def _require_shape_of(self, other: Self) -> None:
         if (self.horizon, self.n_shared) != (other.horizon, other.n_shared):
             raise OtherStudy(
                 f"One part has {self.horizon} steps and {self.n_shared} shared features, the other {other.horizon} "
                 f"and {other.n_shared}. Only parts of the same study can be added."
             )
-        return type(self)(*(a + sign * b for a, b in zip(self._arrays(), other._arrays(), strict=True)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -222,12 +228,18 @@ class Grams(_Steps):
         return stack_steps([summarize_step(g, m, r, float(rr), int(n), n_shared) for g, m, r, rr, n in steps])
 
 
-def _full(triangle: Array, d: int) -> Array:
+@lru_cache(maxsize=64)
+def triangle(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows and columns of an upper triangle. Cached: every message needs them."""
+    return np.triu_indices(d)
+
+
+def full_matrices(upper: Array, d: int) -> Array:
     """Symmetric matrices from their upper triangles."""
-    full = np.zeros((len(triangle), d, d))
-    rows, columns = np.triu_indices(d)
-    full[:, rows, columns] = triangle
-    full[:, columns, rows] = triangle
+    full = np.zeros((len(upper), d, d))
+    rows, columns = triangle(d)
+    full[:, rows, columns] = upper
+    full[:, columns, rows] = upper
     return full
 
 
@@ -254,7 +266,7 @@ class SiteSummary:
         """What is sent: the Grams if there are any, else the sums."""
         return self.sums if self.grams is None else self.grams
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Identifies the summary in a total: `sent_as`, or the SHA-256 of site, study and every number that is sent.
 
@@ -311,7 +323,7 @@ class Total:
     mean_weight: float = field(default=1.0, compare=False)
 
     def __repr__(self) -> str:
-        return f"<Total of {', '.join(map(repr, self.sites))}: {_size(self.sums)}>"
+        return f"<Total of {_named(self.sites)}: {_size(self.sums)}>"
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -335,12 +347,9 @@ class Total:
         _same_study(self.fingerprint, more.fingerprint)
         twice = sorted(set(self.sites) & set(more.sites))
         if twice:
-            raise WrongSite(f"Site {twice[0]!r} is already in the total and cannot be added again.")
+            raise _twice(twice[0])
         if self.removed or more.removed or self.mean_weight != more.mean_weight:
-            raise OtherStudy(
-                "Sums of weighted rows and exact ones cannot be added, nor sums from which the hub removed what too "
-                "few sites sent. Add the messages as they were sent: `fdtr hub combine`."
-            )
+            raise _other_weights()
         return Total(
             self.fingerprint,
             tuple(sorted(self.members + more.members)),
@@ -354,9 +363,7 @@ class Total:
         _same_study(self.fingerprint, own.fingerprint)
         members = dict(self.members)
         if own.site not in members:
-            raise WrongSite(
-                f"The total does not contain site {own.site!r}; it holds {', '.join(map(repr, self.sites))}."
-            )
+            raise WrongSite(f"The total does not contain site {own.site!r}; it holds {_named(self.sites)}.")
         if members.pop(own.site) != own.digest:
             raise ChangedSummary(
                 f"Site {own.site!r}: the summary at hand is not the one that went into the total. The data, the "
@@ -384,13 +391,57 @@ def combine(summaries: Iterable[SiteSummary]) -> Total:
     strangers = [type(summary).__name__ for summary in added if not isinstance(summary, SiteSummary)]
     if strangers:
         raise TypeError(f"Summaries are combined, not {strangers[0]}: combine(fit.summary for fit in fits).")
-    ordered = sorted(added, key=lambda summary: summary.site)
-    if not ordered:
-        raise WrongSite("There is nothing to combine: give at least one summary.")
-    total = ordered[0].as_total()
-    for summary in ordered[1:]:
-        total = total + summary
-    return total
+    running = RunningTotal()
+    for summary in sorted(added, key=lambda summary: summary.site):
+        running.add(summary)
+    return running.total()
+
+
+class RunningTotal:
+    """A total to which summaries are added one by one, in the order of their sites' names; none of them is kept.
+
+    >>> running = RunningTotal()
+    >>> step = summarize_step(np.eye(2), np.ones(2), np.ones(2), 1.0, n=60, n_shared=1)
+    >>> for name in ("north", "south"):
+    ...     running.add(SiteSummary(name, "a study's fingerprint", step))
+    >>> running.total()
+    <Total of 'north', 'south': 120 patients, 1 steps, 1 shared features>
+    """
+
+    def __init__(self) -> None:
+        self._members: list[tuple[str, str]] = []
+        self._first: Total | None = None
+        self._sums: Sums | None = None
+
+    def add(self, summary: SiteSummary) -> None:
+        """Add the sums of the next site. Refuses a site that is in it, another study, and other weights."""
+        if self._first is None or self._sums is None:
+            self._first = replace(summary.as_total(), members=())
+            self._sums = Sums(*(array.copy() for array in summary.sums._arrays()))
+        else:
+            last = self._members[-1][0]
+            if summary.site < last:
+                raise ValueError(f"Site {summary.site!r} is added after {last!r}: sites come in the order of names.")
+            _same_study(self._first.fingerprint, summary.fingerprint)
+            if summary.site == last:
+                raise _twice(last)
+            if summary.mean_weight != self._first.mean_weight:
+                raise _other_weights()
+            self._sums._require_shape_of(summary.sums)
+            for mine, theirs in zip(self._sums._arrays(), summary.sums._arrays(), strict=True):
+                np.add(mine, theirs, out=mine)
+        self._members.append((summary.site, summary.digest))
+
+    @property
+    def count(self) -> int:
+        """How many sites were added."""
+        return len(self._members)
+
+    def total(self) -> Total:
+        """The total of all that was added; refuses one of nothing."""
+        if self._first is None or self._sums is None:
+            raise WrongSite("There is nothing to combine: give at least one summary.")
+        return replace(self._first, members=tuple(self._members), sums=self._sums)
 
 
 def summarize_step(
@@ -434,8 +485,25 @@ def stack_steps(steps: Sequence[Sums]) -> Sums:
     return Sums(*(np.concatenate(arrays) for arrays in zip(*(step._arrays() for step in steps), strict=True)))
 
 
+def _named(sites: Sequence[str]) -> str:
+    """The first sites by name, and how many more there are."""
+    more = f" and {len(sites) - _MOST_NAMED:,} more" if len(sites) > _MOST_NAMED else ""
+    return ", ".join(map(repr, sites[:_MOST_NAMED])) + more
+
+
 def _size(sums: Sums) -> str:
     return f"{int(sums.n.max(initial=0))} patients, {sums.horizon} steps, {sums.n_shared} shared features"
+
+
+def _twice(site: str) -> WrongSite:
+    return WrongSite(f"Site {site!r} is already in the total and cannot be added again.")
+
+
+def _other_weights() -> OtherStudy:
+    return OtherStudy(
+        "Sums of weighted rows and exact ones cannot be added, nor sums from which the hub removed what too few sites "
+        "sent. Add the messages as they were sent: `fdtr hub combine`."
+    )
 
 
 def _same_study(mine: str, other: str) -> None:

@@ -1,5 +1,7 @@
 """Checks of received sums: every honest message passes, whatever its patients, and wrong ones are caught."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from fdtr.errors import InvalidSums
 from fdtr.exchange.validity import check_site, check_sound
 from fdtr.site.fitting import fit_local
-from fdtr.summary import Grams, Sums
+from fdtr.summary import Grams, Sums, stack_steps
 from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick
@@ -61,6 +63,25 @@ def test_every_honest_message_passes(seed, kind, d0, d1, n, horizon):
     sums = grams.sums(d0)
     check_site(sums, bound)
     check_sound(sums)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.tuples(st.integers(0, 2**32), st.sampled_from(KINDS), st.integers(0, 300)), min_size=1, max_size=6),
+    st.integers(0, 6),
+    st.integers(1, 3),
+    st.integers(0, 5),
+)
+def test_several_messages_at_once_pass_where_each_does(drawn, d0, horizon, spoilt):
+    sites = [honest(seed, kind, d0, 3, n, horizon)[0] for seed, kind, n in drawn]
+    check_site(stack_steps(sites), None, horizon)
+    if spoilt < len(sites) and d0:
+        sums = sites[spoilt]
+        sites[spoilt] = replace(sums, schur_moment=10 * horizon * sums.schur_moment + 1e3)
+        with pytest.raises(InvalidSums):
+            check_site(sites[spoilt], None)
+        with pytest.raises(InvalidSums):
+            check_site(stack_steps(sites), None, horizon)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,5 +1,6 @@
 """Messages as files, and the copies kept at home."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -7,14 +8,16 @@ import pytest
 from safetensors.numpy import load_file
 
 from fdtr import container
-from fdtr.errors import ForeignFile, OtherStudy, UnwritableFile, WrongSite
+from fdtr.errors import DamagedFile, ForeignFile, OtherStudy, UnwritableFile, WrongSite
 from fdtr.exchange.site_state import state_folder
 from fdtr.exchange.site_state.sent_copies import find_kept, keep
 from fdtr.exchange.wire import (
+    inspect,
     message_size,
     payload_size,
     read_message,
     read_total,
+    total_size,
     write_message,
     write_total,
 )
@@ -75,6 +78,35 @@ def test_a_total_has_room_for_its_sites(study, messages, tmp_path):
     long = Total(total.fingerprint, tuple((name, "f" * 64) for name in sorted(names)), total.sums)
     write_total(long, tmp_path / "long.fdtr")
     assert read_total(tmp_path / "long.fdtr", study).sites == tuple(sorted(names))
+
+
+def test_a_total_of_very_many_sites_is_read(study, messages, tmp_path):
+    """Its header is longer than any other's: 20,000 sites have 5 MB."""
+    total = combine(m.summary for m in messages.values())
+    members = tuple((f"device,[{{{k:06}", f"{k:064x}") for k in range(20_000))
+    many = Total(total.fingerprint, members, total.sums)
+    write_total(many, tmp_path / "many.fdtr")
+    assert read_total(tmp_path / "many.fdtr", study) == many
+    assert inspect(tmp_path / "many.fdtr", None, None).body.members == members
+    assert repr(many).startswith("<Total of 'device,[{000000', ")
+    assert " and 19,988 more: 670 patients" in repr(many)
+
+
+@pytest.mark.parametrize("filling", [b'"a":0,', b"[[],[]],", b"0,", b'[\\"a\\",0],', b'"', b"\\", b"[", b"{"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_long_header_that_would_take_much_memory_is_not_parsed(study, tmp_path, filling, inside):
+    size = total_size(study, 20_000)
+    header = b'{"__metadata__":{"fdtr":"' + (b"" if inside else b'"},') + filling * (5 * 2**20 // len(filling))
+    length = 2048 + 256 * 20_000 - 8
+    content = (length.to_bytes(8, "little") + header)[: length + 8].ljust(size, b" ")
+    (tmp_path / "total.fdtr").write_bytes(content)
+    tracemalloc.start()
+    for read in (lambda path: read_total(path, study), lambda path: inspect(path, None, None)):
+        with pytest.raises((DamagedFile, ForeignFile)):
+            read(tmp_path / "total.fdtr")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6 * size
 
 
 def test_safetensors_reads_the_same(study, messages, tmp_path):

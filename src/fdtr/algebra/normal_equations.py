@@ -99,10 +99,22 @@ def factor(precision: Array) -> Array:
     try:
         return cast(Array, cholesky(precision, lower=True))
     except LinAlgError:
-        raise SingularSystem(
-            "The regression at one step is singular to working precision: the ridge is too small for these data. "
-            "Nothing was written. Raise `ridge` under [learning] in the study file (1.0 is the paper's value)."
-        ) from None
+        raise _singular() from None
+
+
+def factor_each(precisions: Array) -> Array:
+    """`factor` of several matrices at once, (B, d, d)."""
+    try:
+        return np.asarray(np.linalg.cholesky(precisions), np.float64)
+    except np.linalg.LinAlgError:
+        raise _singular() from None
+
+
+def _singular() -> SingularSystem:
+    return SingularSystem(
+        "The regression at one step is singular to working precision: the ridge is too small for these data. "
+        "Nothing was written. Raise `ridge` under [learning] in the study file (1.0 is the paper's value)."
+    )
 
 
 def solve(lower: Array, moment: Array) -> Array:

@@ -9,6 +9,7 @@ are free. The upper left block of the paper's (11) is the sum of the other sites
 depends on the others only through their S and s.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,12 @@ RANK_TOLERANCE = 1e-10
 Grams square the condition of a design, so two columns count as collinear when they differ by less than about 1e-5 of
 their length. Rounding in sums over 10⁶ rows stays below 1e-13.
 """
+
+_FAR_ABOVE = 100.0
+"""A smallest eigenvalue that is so many times the tolerance need not be found."""
+
+_FEW = 8
+"""Matrices of which one has no Cholesky factor, and that are not divided further to find it."""
 
 _TOLD, _SAME_SPAN = 1e-8, 1e-6
 """What is to be eliminated is a rounding error below these shares of a unit diagonal, and of a span's largest part."""
@@ -243,6 +250,111 @@ def leverage_map(gram: Array, n_shared: int) -> Array:
     values, vectors = eigh(schur * np.outer(scale, scale))
     nonzero = values >= RANK_TOLERANCE
     return np.asarray((vectors[:, nonzero] / np.sqrt(values[nonzero])).T @ (scale[:, None] * residual))
+
+
+@dataclass(frozen=True)
+class ManyProjected:
+    """`Projected` of several sites: `schur` (B, d0, d0), `moments` (B, d0, k), `explained` (B, k), `rank` (B,)."""
+
+    schur: Array
+    moments: Array
+    explained: Array
+    rank: NDArray[np.intp]
+
+
+def eliminate_each(grams: Array, moments: Array, n_shared: int) -> ManyProjected:
+    """`eliminate` of several sites at once; `rank` is that of Φ1. `grams` (B, d, d), `moments` (B, d, k)."""
+    own = grams[:, n_shared:, n_shared:]
+    if not own.shape[1]:
+        nothing = np.zeros((len(grams), moments.shape[2]))
+        return ManyProjected(grams, moments, nothing, np.zeros(len(grams), np.intp))
+    scale = _scale_each(own)
+    values, vectors = np.linalg.eigh(own * scale[:, :, None] * scale[:, None, :])
+    nonzero = values > RANK_TOLERANCE * np.maximum(values[:, -1:], np.finfo(float).tiny)
+    roots = np.where(nonzero, 1.0 / np.sqrt(np.where(nonzero, values, 1.0)), 0.0)
+    whitener = scale[:, :, None] * vectors * roots[:, None, :]
+    outward = whitener.transpose(0, 2, 1)
+    cross, targets = outward @ grams[:, n_shared:, :n_shared], outward @ moments[:, n_shared:]
+    schur = grams[:, :n_shared, :n_shared] - cross.transpose(0, 2, 1) @ cross
+    return ManyProjected(
+        schur=(schur + schur.transpose(0, 2, 1)) / 2,
+        moments=moments[:, :n_shared] - cross.transpose(0, 2, 1) @ targets,
+        explained=np.sum(targets**2, axis=1),
+        rank=nonzero.sum(axis=1),
+    )
+
+
+def project_each(schurs: Array, moments: Array, references: Array) -> ManyProjected:
+    """`project` of several sites at once, (B, d0, d0), (B, d0, k) and (B, d0, d0).
+
+    Where a Cholesky factor shows that every direction is known, eigenvalues are not looked for: most of the work.
+    """
+    n_sites, d, k = moments.shape
+    scale = _scale_each(references)
+    scaled = schurs * scale[:, :, None] * scale[:, None, :]
+    result = ManyProjected(schurs.copy(), moments.copy(), np.zeros((n_sites, k)), np.full(n_sites, d))
+    for part, lower in factored_parts(scaled, np.arange(n_sites)) if d else ():
+        targets = scale[part, :, None] * moments[part]
+        if lower is not None:
+            both = np.linalg.solve(lower, np.concatenate([np.broadcast_to(np.eye(d), lower.shape), targets], axis=2))
+            result.explained[part] = np.sum(both[:, :, d:] ** 2, axis=1)
+            known = np.sum(both[:, :, :d] ** 2, axis=(1, 2)) * _FAR_ABOVE * RANK_TOLERANCE < 1  # ‖L⁻¹‖² ≥ 1/smallest
+            if known.all():
+                continue
+            part, targets = part[~known], targets[~known]
+        _project_by_eigenvalues(result, part, scaled[part], targets, scale[part])
+    return result
+
+
+def _project_by_eigenvalues(
+    result: ManyProjected, part: NDArray[np.intp], scaled: Array, targets: Array, scale: Array
+) -> None:
+    """Fill in the sites `part` of `result`; `targets` are D s."""
+    values, vectors = np.linalg.eigh(scaled)
+    nonzero = values >= RANK_TOLERANCE
+    less = np.asarray(~nonzero.all(axis=1))
+    directions = vectors * nonzero[:, None, :]
+    directions[less[:, None] & (np.sum(directions**2, axis=2) < RANK_TOLERANCE)] = 0.0
+    coordinates = directions.transpose(0, 2, 1) @ targets
+    result.explained[part] = np.sum(coordinates**2 / np.where(nonzero, values, 1.0)[:, :, None], axis=1)
+    result.rank[part] = nonzero.sum(axis=1)
+    outward = directions[less] / scale[less][:, :, None]
+    schur = (outward * (values * nonzero)[less][:, None, :]) @ outward.transpose(0, 2, 1)
+    result.schur[part[less]] = (schur + schur.transpose(0, 2, 1)) / 2
+    result.moments[part[less]] = outward @ coordinates[less]
+
+
+def factored_parts(matrices: Array, part: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], Array | None]]:
+    """Which matrices have a Cholesky factor, with it; those of small parts in which one has none come with None.
+
+    `matrices` (B, d, d) are symmetric, and `part` says which of them to look at.
+
+    >>> some = np.array([np.eye(2), np.zeros((2, 2)), 4 * np.eye(2)])
+    >>> [(part.tolist(), lower is not None) for part, lower in factored_parts(some, np.arange(3))]
+    [([1], False), ([0, 2], True)]
+    """
+    if not len(part):
+        return
+    empty = np.diagonal(matrices[part], axis1=1, axis2=2).min(axis=1) < RANK_TOLERANCE
+    if empty.any() and not empty.all():
+        yield from factored_parts(matrices, part[empty])
+        yield from factored_parts(matrices, part[~empty])
+        return
+    try:
+        if empty.any():
+            raise np.linalg.LinAlgError
+        yield part, np.asarray(np.linalg.cholesky(matrices[part]), np.float64)
+    except np.linalg.LinAlgError:
+        if empty.all() or len(part) <= _FEW:
+            yield part, None
+        else:
+            yield from factored_parts(matrices, part[: len(part) // 2])
+            yield from factored_parts(matrices, part[len(part) // 2 :])
+
+
+def _scale_each(grams: Array) -> Array:
+    diagonal = np.diagonal(grams, axis1=1, axis2=2)
+    return np.asarray(1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)))
 
 
 def _symmetric(matrix: Array) -> Array:

@@ -21,17 +21,19 @@ from fdtr.cli.options import (
     spare_inputs,
 )
 from fdtr.comparisons import LEGEND
-from fdtr.errors import FdtrError
+from fdtr.errors import FdtrError, OutputExists
 from fdtr.exchange.folder import hub_steps
 from fdtr.exchange.folder.round_snapshot import read_round
 from fdtr.exchange.folder.round_status import status_of
 from fdtr.exchange.folder_layout import require_apart
-from fdtr.exchange.wire import read_message, read_values, write_total
+from fdtr.exchange.streamed_messages import StreamedMessages
+from fdtr.exchange.wire import read_values, write_total
 from fdtr.hub import (
     PooledMethod,
     combine_messages,
     doubtful_messages,
     missing_columns,
+    not_compared,
     pool_values,
     pooled_coefficients,
 )
@@ -41,10 +43,14 @@ from fdtr.signing import HUB, require_own
 from fdtr.study import Study
 from fdtr.summary import Total
 
+_MOST_LISTED = 100
+
 
 def combine(
     study: StudyPath,
-    messages: Annotated[list[Path], typer.Argument(metavar="MESSAGE", help="One file from every site.")],
+    messages: Annotated[
+        list[Path], typer.Argument(metavar="MESSAGES", help="One file from every site, or a folder that holds them.")
+    ],
     out: Annotated[Path, typer.Option(help="The total to write.")],
     key: KeyPath = None,
     round_number: RoundNumber = 1,
@@ -53,30 +59,36 @@ def combine(
     """Add the sites' messages into one total and write one file. Give it to every site.
 
     Where the study has a roster every message must be signed, and the total is signed with --key if the roster has
-    a key of the hub.
+    a key of the hub. Messages are read one by one, so that there may be very many.
     """
     spare_inputs(out, study, key, *messages)
+    if any(place.is_dir() and place.resolve() == out.resolve().parent for place in messages):
+        raise OutputExists(f"{out} is in the folder of the messages. Nothing was written. Name another with --out.")
     loaded = Study.load(study)
     this_round, signer = round_of(loaded, round_number), optional_key(key)
     require_own(signer, HUB, loaded.roster)
-    summaries = [read_message(path, loaded, this_round) for path in messages]
-    total = combine_messages(loaded, summaries)
+    received = StreamedMessages(messages, loaded, this_round)
+    total = combine_messages(loaded, received)
     write_total(total, out, this_round, signer)
-    show_total(loaded, total, doubtful_messages(summaries), out, json)
+    doubts = () if not_compared(len(received)) else doubtful_messages(received)
+    show_total(loaded, total, doubts, out, json)
 
 
 def show_total(study: Study, total: Total, doubts: Sequence[Suspicion], out: Path, machine: bool) -> None:
     """Say what `fdtr hub combine` added, and which sites contradict the others."""
     names, patients = study.feature_map.names[: study.feature_map.n_shared], int(total.sums.n.max())
     by_feature = dict(zip(names, pooled_coefficients(total).T.tolist(), strict=True))
+    unnamed = not_compared(len(total.members))
     if machine:
         sums = {"sites": total.sites, "patients": patients, "shared_coefficients": by_feature}
         removed = [{"step": part.step, "columns": part.names} for part in total.removed]
-        show.as_json({**sums, "removed": removed, "suspicions": doubts})
+        show.as_json({**sums, "removed": removed, "suspicions": doubts, "compared": not unnamed})
         return
-    show.line(f"Added the sums of {len(total.sites)} sites: {', '.join(total.sites)}; {patients:,} patients.")
+    more = f" and {len(total.sites) - _MOST_LISTED:,} more" if len(total.sites) > _MOST_LISTED else ""
+    listed = ", ".join(total.sites[:_MOST_LISTED]) + more
+    show.line(f"Added the sums of {len(total.sites):,} sites: {listed}; {patients:,} patients.")
     show.coefficients_table("Shared coefficients of the totals, S⁺s", by_feature)
-    for note in (missing_columns(total), *(doubt.sentence for doubt in doubts)):
+    for note in (missing_columns(total), unnamed, *(doubt.sentence for doubt in doubts)):
         if note:
             show.note(note)
     show.line(f"Wrote {out}. Give it to every site.")

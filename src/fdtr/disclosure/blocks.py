@@ -10,10 +10,9 @@ taking it out of S treats its effect as the site's own.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import combinations
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +27,7 @@ Array = NDArray[np.float64]
 _TOLERANCE = 1e-9
 _ALONE = 1e-6
 """Sites tell a direction alone if all others hold no more than this share of its information."""
+_MOST_DIRECTIONS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,43 +151,123 @@ def all_units(features: FeatureMap) -> tuple[Unit, ...]:
     return (*design.units, *design.references)
 
 
+class SenderGroups:
+    """Whether a shared column might be told by fewer than `needed` sites, from one pass over their messages.
+
+    The sites are dealt out to `needed` groups, and S is added up by group. Fewer sites than that miss a group. If every
+    group alone knows of every direction, no such few sites tell one alone, and `too_few_senders` finds nothing.
+    """
+
+    def __init__(self, needed: int) -> None:
+        self._needed = needed
+        self._groups: list[Array] = []
+        self._count = 0
+
+    def add(self, sums: Sums) -> None:
+        """Add the S of another site to its group."""
+        if self._count < self._needed:
+            self._groups.append(sums.schur.copy())
+        else:
+            self._groups[self._count % self._needed] += sums.schur
+        self._count += 1
+
+    def all_know(self) -> bool:
+        """Whether every group knows of every direction."""
+        for group_schurs in zip(*self._groups, strict=True):
+            whitener = whiten(np.sum(group_schurs, axis=0)).matrix
+            parts = [whitener.T @ schur @ whitener for schur in group_schurs]
+            if any(len(part) and np.linalg.eigvalsh(part)[0] <= 2 * _ALONE for part in parts):
+                return False
+        return len(self._groups) == self._needed
+
+
 def too_few_senders(features: FeatureMap, messages: Sequence[Sums], needed: int) -> tuple[Removed, ...]:
     """Directions that fewer than `needed` sites sent at a step: a total would show those few by themselves.
 
     These are directions of single columns, and of combinations: where two columns are equal at all sites but one, the
     difference is that site's alone. Eliminating one may leave nothing of another at a site, so that all are looked at
-    again.
+    again. `messages` are gone through several times, and none is kept.
     """
-    removed = []
-    for step in range(messages[0].horizon):
-        rest = [message.at(step) for message in messages]
-        out = np.zeros((features.n_shared, 0))
-        while (few := _told_by_few([sums.schur[0] for sums in rest], needed)).shape[1]:
-            out = np.hstack([out, few]) if out.shape[1] < features.n_shared else np.eye(features.n_shared)
-            gone = Removed(0, (), tuple(map(tuple, out.tolist())))
-            rest = [message.at(step).without_directions([gone]) for message in messages]
-        if out.shape[1]:
-            removed.append(Removed(step, (), tuple(map(tuple, out.tolist()))))
-    return tuple(removed)
+    out = {step: np.zeros((features.n_shared, 0)) for step in range(messages[0].horizon)}
+    steps = list(out)
+    while steps:
+        found = _told_by_few(messages, {step: out[step] for step in steps}, needed)
+        steps = [step for step, few in found.items() if few.shape[1]]
+        for step in steps:
+            few = _spanned(np.hstack([out[step], found[step]]))
+            out[step] = few if out[step].shape[1] < features.n_shared else np.eye(features.n_shared)
+    return tuple(_gone(step, directions) for step, directions in out.items() if directions.shape[1])
 
 
-def _told_by_few(schurs: Sequence[Array], needed: int) -> Array:
-    """Directions V (d0, k) in which fewer than `needed` of the matrices S_j, and at least one, are not zero.
+def _gone(step: int, directions: Array) -> Removed:
+    return Removed(step, (), tuple(map(tuple, directions.tolist())))
 
-    With W such that Wᵀ(Σ_j S_j)W = I and B_j = WᵀS_jW, a set F of sites tells a direction alone where Σ_{j∈F} B_j has
-    the eigenvalue 1. The largest eigenvalues of the B_j say which sets need to be looked at.
+
+def _spanned(directions: Array) -> Array:
+    """Directions (d0, k), or fewer that span the same where there are very many."""
+    if directions.shape[1] <= _MOST_DIRECTIONS:
+        return directions
+    lengths = np.linalg.norm(directions, axis=0)
+    basis, spread, _ = np.linalg.svd(directions / lengths, full_matrices=False)
+    return np.asarray(basis[:, spread > _ALONE * spread[0]])
+
+
+def _told_by_few(messages: Sequence[Sums], out: dict[int, Array], needed: int) -> dict[int, Array]:
+    """Directions V (d0, k) in which fewer than `needed` of the S_j, and at least one, are not zero, for each step.
+
+    `out` are those that every message is without, by step. With W such that Wᵀ(Σ_j S_j)W = I and B_j = WᵀS_jW, a set F
+    of sites tells a direction alone where Σ_{j∈F} B_j has the eigenvalue 1. The largest eigenvalues of the B_j say
+    which sets need to be looked at.
     """
-    whitener = whiten(np.sum(schurs, axis=0)).matrix
-    parts = [whitener.T @ schur @ whitener for schur in schurs]
-    largest = np.array([np.linalg.eigvalsh(part)[-1] if len(part) else 0.0 for part in parts])
+
+    def schur(message: Sums, step: int) -> Array:
+        if not out[step].shape[1]:
+            return np.asarray(message.schur[step])
+        return np.asarray(message.at(step).without_directions([_gone(0, out[step])]).schur[0])
+
+    sums = {step: np.zeros_like(messages[0].schur[step]) for step in out}
+    for message in messages:
+        for step, total in sums.items():
+            total += schur(message, step)
+    whiteners = {step: whiten(total).matrix for step, total in sums.items()}
+    largest = {step: np.zeros(len(messages)) for step in out}
+    for j, message in enumerate(messages):
+        for step, whitener in whiteners.items():
+            if whitener.shape[1]:
+                largest[step][j] = np.linalg.eigvalsh(whitener.T @ schur(message, step) @ whitener)[-1]
+
+    @lru_cache(maxsize=256)
+    def part(step: int, j: int) -> Array:
+        return np.asarray(whiteners[step].T @ schur(messages[j], step) @ whiteners[step])
+
+    return {step: _directions(largest[step], whiteners[step], partial(part, step), needed) for step in out}
+
+
+def _directions(largest: Array, whitener: Array, part: Callable[[int], Array], needed: int) -> Array:
+    """The directions of one step that a set of fewer than `needed` sites tells alone; `part` gives B_j of a site."""
     alone = 1.0 - _ALONE
+    directions = [np.zeros((len(whitener), 0))]
     candidates = np.flatnonzero(largest >= alone - np.sort(largest)[::-1][: needed - 2].sum())
-    directions = [np.zeros((len(schurs[0]), 0))]
-    for few in combinations(candidates.tolist(), min(needed - 1, len(candidates))):
-        if few and largest[list(few)].sum() >= alone:
-            values, vectors = np.linalg.eigh(np.sum([parts[j] for j in few], axis=0))
+    heaviest_first = candidates[np.argsort(-largest[candidates])].tolist()
+    for few in sorted(_sets_of(heaviest_first, largest, min(needed - 1, len(candidates)), alone - _ALONE)):
+        if largest[list(few)].sum() >= alone:
+            values, vectors = np.linalg.eigh(np.sum([part(j) for j in few], axis=0))
             directions.append(whitener @ vectors[:, values >= alone])
     return np.hstack(directions)
+
+
+def _sets_of(order: Sequence[int], weights: Array, size: int, least: float) -> Iterator[tuple[int, ...]]:
+    """Every set of `size` of the members `order`, heaviest first, whose weights add up to at least `least`."""
+    if size < 1:
+        return
+    for place, member in enumerate(order):
+        if size * weights[member] < least or len(order) - place < size:  # those that follow are not heavier
+            return
+        if size == 1:
+            yield (member,)
+            continue
+        for rest in _sets_of(order[place + 1 :], weights, size - 1, least - weights[member]):
+            yield tuple(sorted((member, *rest)))
 
 
 def absent(features: FeatureMap, total: Sums) -> tuple[Removed, ...]:

@@ -14,6 +14,7 @@ from .release import (
 )
 from .site_state import use_state_folder
 from .site_state.joined_folders import JoinedFolder, find_joined
+from .streamed_messages import StreamedMessages
 from .wire import read_message, read_total, read_values, write_total
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "ReleasedMessage",
     "RoundStatus",
     "StepsTaken",
+    "StreamedMessages",
     "find_joined",
     "join",
     "new_round",

@@ -24,8 +24,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 
+from fdtr.algebra.schur import factored_parts
 from fdtr.errors import InvalidSums
 from fdtr.summary import INFORMATION_COARSENESS, VARIANCE_FLOOR, Grams, Sums
 
@@ -37,6 +37,7 @@ _GRAM_RANK_TOLERANCE = 1e-10  # the same for a Gram, which the site did not redu
 _ROUNDING_TOLERANCE = 1e-9  # relative rounding of numbers that were added up
 _RANGE_TOLERANCE = 1e-8  # length of a moment outside the range, relative to the largest length it may have
 _SQUARE_TOLERANCE = 1e-4  # relative rounding of sums of squares, which divide by small eigenvalues
+_FAR_ABOVE = 100.0  # a smallest eigenvalue that is so many times a tolerance need not be found
 _MOST_COUNTED = 2.0**53
 _MOST, _LEAST = 1e100, 1e-100  # far beyond any study; inside, nothing below overflows
 _MOST_DERIVED = 1e30  # the same for Grams: what is derived from them scales and inverts their squares
@@ -50,9 +51,10 @@ def check_sound(sums: Sums | Grams, slack: float = 0.0) -> None:
     most = _MOST_DERIVED if isinstance(sums, Grams) else _MOST
     for field in fields(sums):
         array = getattr(sums, field.name)
-        if not np.isfinite(array).all():
+        largest = np.abs(array).max(initial=0.0)  # NaN where one is
+        if not np.isfinite(largest):
             raise InvalidSums(f"{field.name} holds a number that is not finite")
-        if np.abs(array).max(initial=0.0) > most:
+        if largest > most:
             raise InvalidSums(f"{field.name} holds a number beyond any count of patients")
     if isinstance(sums, Grams):
         diagonal = np.diagonal(sums.gram, axis1=1, axis2=2)
@@ -67,120 +69,168 @@ def check_sound(sums: Sums | Grams, slack: float = 0.0) -> None:
 def _check_positive(name: str, matrices: Array, d: int, allowed: float) -> None:
     if matrices.shape[1:] != (d, d) or not np.array_equal(matrices, matrices.transpose(0, 2, 1)):
         raise InvalidSums(f"{name} is not symmetric")
-    values = np.linalg.eigvalsh(matrices) if d else np.zeros((len(matrices), 1))
-    low = -(EIGENVALUE_SLACK * np.maximum(1.0, values[:, -1]) + allowed)
-    if (values[:, 0] < low).any():
-        step = int(np.argmax(values[:, 0] < low))
-        raise InvalidSums(f"step {step}: {name} has a negative eigenvalue, which no sum of squares has")
+    broken = np.zeros(len(matrices), np.bool_)
+    for part, lower in factored_parts(matrices, np.arange(len(matrices))) if d else ():
+        if lower is None:  # with a factor there is no negative eigenvalue, and finding one is far more work
+            values = np.linalg.eigvalsh(matrices[part])
+            broken[part] = values[:, 0] < -(EIGENVALUE_SLACK * np.maximum(1.0, values[:, -1]) + allowed)
+    _refuse_at(broken, f"{name} has a negative eigenvalue, which no sum of squares has")
 
 
-def check_site(sums: Sums | Grams, norm_bound: float | None) -> None:
-    """Refuse sums that no patients of one site could give. `norm_bound` is B, None where there is none."""
+def _refuse_at(broken: NDArray[np.bool_], words: str, **numbers: Array) -> None:
+    """Refuse the first step at which a check is `broken`, (H,); `words` may name `numbers` (H,) of that step."""
+    if broken.any():
+        step = int(np.argmax(broken))
+        raise InvalidSums(f"step {step}: " + words.format(**{name: n[step] for name, n in numbers.items()}))
+
+
+def check_site(sums: Sums | Grams, norm_bound: float | None, horizon: int | None = None) -> None:
+    """Refuse sums that no patients of one site could give. `norm_bound` is B, None where there is none.
+
+    Sums of several sites may be checked at once, one after another along the steps; `horizon` is then that of one.
+    """
     check_sound(sums)
     counts = [sums.n] if isinstance(sums, Grams) else [sums.n, sums.rank]
     if not all(_whole(count).all() for count in counts):
         raise InvalidSums("a count is not a whole number from 0")
-    for step in range(sums.horizon):
-        try:
-            if isinstance(sums, Grams):
-                _check_gram_step(sums, step, norm_bound)
-            else:
-                _check_step(sums, step, norm_bound)
-        except InvalidSums as error:
-            raise type(error)(f"step {step}: {error}") from None
+    nobody = sums.n == 0
+    if nobody.any():
+        some = [getattr(sums, field.name).reshape(sums.horizon, -1).any(axis=1) for field in fields(sums)]
+        _refuse_at(nobody & np.any(some, axis=0), "there are sums over no patients")
+    if isinstance(sums, Grams):
+        _check_grams(sums, norm_bound)
+    else:
+        _check_sums(sums, norm_bound, horizon or sums.horizon)
 
 
-def _check_gram_step(grams: Grams, step: int, norm_bound: float | None) -> None:
-    gram, n, square = grams.gram[step], int(grams.n[step]), float(grams.reward_square[step])
-    moment, reward = grams.moment[step], grams.reward_moment[step]
-    if n == 0 and any(getattr(grams, field.name)[step].any() for field in fields(grams)):
-        raise InvalidSums("there are sums over no patients")
-    if norm_bound is not None and np.trace(gram) > n * norm_bound**2 * (1 + _ROUNDING_TOLERANCE):
-        raise InvalidSums(f"ΦᵀΦ is larger than {n} patients with features of norm {norm_bound:g} can make it")
-    if not 0 <= square <= n * (1 + _ROUNDING_TOLERANCE):
-        raise InvalidSums(f"rᵀr is not one of {n} patients with rewards from 0 to 1")
-    basis = _scaled_range(gram, "ΦᵀΦ", _GRAM_RANK_TOLERANCE)
-    for name, target, most in (("ΦᵀY", moment, n * (grams.horizon - step) ** 2), ("Φᵀr", reward, square)):
+def _check_grams(grams: Grams, norm_bound: float | None) -> None:
+    n, square, d = grams.n, grams.reward_square, grams.n_features
+    _check_trace(grams.gram, "ΦᵀΦ", n, norm_bound)
+    _refuse_at(
+        ~((square >= 0) & (square <= n * (1 + _ROUNDING_TOLERANCE))),
+        "rᵀr is not one of {n:.0f} patients with rewards from 0 to 1", n=n,
+    )  # fmt: skip
+    basis = _scaled_range(grams.gram, "ΦᵀΦ", _GRAM_RANK_TOLERANCE)
+    left = grams.horizon - np.arange(grams.horizon)
+    for name, target, most in (("ΦᵀY", grams.moment, n * left**2), ("Φᵀr", grams.reward_moment, square)):
         inside = basis.coordinates(target)
-        if np.sum(inside**2) > most * (1 + _SQUARE_TOLERANCE) + _ROUNDING_TOLERANCE * n:
-            raise InvalidSums(f"{name} is larger than {n} patients with targets inside their bounds can make it")
-        faint = len(target) - len(inside)
-        held_by_faint = np.sqrt(faint * _GRAM_RANK_TOLERANCE * most)
-        if basis.outside(target, inside) > held_by_faint + _RANGE_TOLERANCE * np.sqrt(max(n, 1) * len(target)):
-            raise InvalidSums(f"{name} has a part in a direction about which ΦᵀΦ knows nothing")
+        _refuse_at(
+            np.sum(inside**2, axis=1) > most * (1 + _SQUARE_TOLERANCE) + _ROUNDING_TOLERANCE * n,
+            f"{name} is larger than {{n:.0f}} patients with targets inside their bounds can make it", n=n,
+        )  # fmt: skip
+        held_by_faint = np.sqrt((d - basis.rank) * _GRAM_RANK_TOLERANCE * most)
+        _refuse_at(
+            basis.outside(target, inside) > held_by_faint + _RANGE_TOLERANCE * np.sqrt(np.maximum(n, 1) * d),
+            f"{name} has a part in a direction about which ΦᵀΦ knows nothing",
+        )
+
+
+def _check_trace(matrices: Array, name: str, n: Array, norm_bound: float | None) -> None:
+    if norm_bound is not None:
+        _refuse_at(
+            np.trace(matrices, axis1=1, axis2=2) > n * norm_bound**2 * (1 + _ROUNDING_TOLERANCE),
+            f"{name} is larger than {{n:.0f}} patients with features of norm {norm_bound:g} can make it", n=n,
+        )  # fmt: skip
 
 
 def _whole(counts: Array) -> NDArray[np.bool_]:
     return np.asarray((counts >= 0) & (counts <= _MOST_COUNTED) & (counts == np.floor(counts)))
 
 
-def _check_step(sums: Sums, step: int, norm_bound: float | None) -> None:
-    schur, n, left = sums.schur[step], int(sums.n[step]), sums.horizon - step
-    if n == 0 and any(getattr(sums, field.name)[step].any() for field in fields(sums)):
-        raise InvalidSums("there are sums over no patients")
-    if norm_bound is not None and np.trace(schur) > n * norm_bound**2 * (1 + _ROUNDING_TOLERANCE):
-        raise InvalidSums(f"S is larger than {n} patients with features of norm {norm_bound:g} can make it")
-    basis = _scaled_range(schur, "S", _RANK_TOLERANCE)
-    square = 0.0
-    for name, moment, most in (("s", sums.schur_moment[step], n * left**2), ("s_r", sums.schur_reward[step], n)):
+def _check_sums(sums: Sums, norm_bound: float | None, horizon: int) -> None:
+    n, left = sums.n, horizon - np.arange(sums.horizon) % horizon
+    _check_trace(sums.schur, "S", n, norm_bound)
+    basis = _scaled_range(sums.schur, "S", _RANK_TOLERANCE)
+    squares = np.zeros_like(n)
+    for name, moment, most in (("s", sums.schur_moment, n * left**2), ("s_r", sums.schur_reward, n)):
         inside = basis.coordinates(moment)
-        if basis.outside(moment, inside) > _RANGE_TOLERANCE * np.sqrt(max(most, 1) * max(len(moment), 1)):
-            raise InvalidSums(f"{name} has a part in a direction about which S knows nothing")
-        square = float(np.sum(inside**2))
-        if square > most * (1 + _SQUARE_TOLERANCE):
-            raise InvalidSums(f"{name} is larger than {n} patients with targets inside their bounds can make it")
-    _check_information(sums, step, square, len(basis.values))
+        _refuse_at(
+            basis.outside(moment, inside) > _RANGE_TOLERANCE * np.sqrt(np.maximum(most, 1) * max(sums.n_shared, 1)),
+            f"{name} has a part in a direction about which S knows nothing",
+        )
+        squares = np.sum(inside**2, axis=1)
+        _refuse_at(
+            squares > most * (1 + _SQUARE_TOLERANCE),
+            f"{name} is larger than {{n:.0f}} patients with targets inside their bounds can make it", n=n,
+        )  # fmt: skip
+    _check_information(sums, squares, basis.rank)
 
 
-def _check_information(sums: Sums, step: int, reward_square: float, rank: int) -> None:
-    """Refuse W, v, u and g that are not those of S; `reward_square` is s_rᵀS⁺s_r and `rank` that of S."""
-    schur, reward, information = sums.schur[step], sums.schur_reward[step], sums.information[step]
-    diagonal = np.diagonal(schur)
+def _check_information(sums: Sums, reward_square: Array, rank: NDArray[np.intp]) -> None:
+    """Refuse W, v, u and g that are not those of S; `reward_square` (H,) is s_rᵀS⁺s_r and `rank` (H,) that of S."""
+    diagonal = np.diagonal(sums.schur, axis1=1, axis2=2)
     some = diagonal > _LEAST
-    weight = float(np.mean(np.diagonal(information)[some] / diagonal[some])) if some.any() else 0.0
-    if not 0 <= weight <= (1 + _ROUNDING_TOLERANCE) / VARIANCE_FLOOR:
-        raise InvalidSums(f"W is more than {1 / VARIANCE_FLOOR:g} times S")
-    entry = np.sqrt(np.outer(diagonal.clip(0), diagonal.clip(0)))
-    if (np.abs(information - weight * schur) > _ROUNDING_TOLERANCE * weight * entry).any():
-        raise InvalidSums("W is no multiple of S")
-    difference = np.abs(sums.information_moment[step] - weight * reward)
-    if (difference > _ROUNDING_TOLERANCE * weight * np.abs(reward)).any():
-        raise InvalidSums("v is not that multiple of s_r that W is of S")
-    most = _SQUARE_TOLERANCE * weight * max(int(sums.n[step]), 1)
-    if abs(float(sums.information_square[step]) - weight * reward_square) > most:
-        raise InvalidSums("u is not what W and v make it")
-    if sums.rank[step] != (rank if weight > 0 else 0):
-        raise InvalidSums("g is not the number of directions that W knows about")
+    ratios = np.divide(
+        np.diagonal(sums.information, axis1=1, axis2=2), diagonal, out=np.zeros_like(diagonal), where=some
+    )
+    weight = ratios.sum(axis=1) / np.maximum(some.sum(axis=1), 1)
+    _refuse_at(
+        ~((weight >= 0) & (weight <= (1 + _ROUNDING_TOLERANCE) / VARIANCE_FLOOR)),
+        f"W is more than {1 / VARIANCE_FLOOR:g} times S",
+    )
+    root, by_step = np.sqrt(diagonal.clip(0)), weight[:, None]
+    apart = np.abs(sums.information - by_step[:, :, None] * sums.schur)
+    allowed = (_ROUNDING_TOLERANCE * by_step * root)[:, :, None] * root[:, None, :]
+    _refuse_at((apart > allowed).any(axis=(1, 2)), "W is no multiple of S")
+    reward = by_step * sums.schur_reward
+    difference = np.abs(sums.information_moment - reward)
+    _refuse_at(
+        (difference > _ROUNDING_TOLERANCE * np.abs(reward)).any(axis=1),
+        "v is not that multiple of s_r that W is of S",
+    )
+    most = _SQUARE_TOLERANCE * weight * np.maximum(sums.n, 1)
+    _refuse_at(np.abs(sums.information_square - weight * reward_square) > most, "u is not what W and v make it")
+    _refuse_at(sums.rank != np.where(weight > 0, rank, 0), "g is not the number of directions that W knows about")
 
 
 @dataclass(frozen=True)
 class _Range:
-    """The range of S: `vectors` (d0, r) and `values` (r,) are those of D S D, D = diag(S)^-½ being `scale`."""
+    """The range of S at every step, from D S D with D = diag(S)^-½ (`scale`, (H, d0)), and its `rank` (H,).
+
+    With D S D = A Aᵀ, A (d0, d0) of that rank, `inward` (H, d0, d0) is A⁺ and `outward` is A.
+    """
 
     scale: Array
-    vectors: Array
-    values: Array
+    inward: Array
+    outward: Array
+    rank: NDArray[np.intp]
 
-    def coordinates(self, moment: Array) -> Array:
-        """Λ^-½ Uᵀ D s, whose squares add up to sᵀS⁺s."""
-        return np.asarray(self.vectors.T @ (self.scale * moment) / np.sqrt(self.values))
+    def coordinates(self, moments: Array) -> Array:
+        """A⁺ D s, (H, d0), whose squares add up to sᵀS⁺s."""
+        return np.asarray(np.matmul(self.inward, (self.scale * moments)[:, :, None])[:, :, 0])
 
-    def outside(self, moment: Array, coordinates: Array) -> float:
-        """How long the part of D s outside the range is; features that S lacks count as they are."""
-        scaled = np.where(self.scale > 0, self.scale, 1.0) * moment
-        return float(np.linalg.norm(scaled - self.vectors @ (coordinates * np.sqrt(self.values))))
+    def outside(self, moments: Array, coordinates: Array) -> Array:
+        """How long the part of D s outside the range is, (H,); features that S lacks count as they are."""
+        scaled = np.where(self.scale > 0, self.scale, 1.0) * moments
+        inside = np.matmul(self.outward, coordinates[:, :, None])[:, :, 0]
+        return np.asarray(np.linalg.norm(scaled - inside, axis=1))
 
 
 def _scaled_range(schur: Array, name: str, tolerance: float) -> _Range:
-    diagonal = np.diagonal(schur)
+    horizon, d = schur.shape[:2]
+    diagonal = np.diagonal(schur, axis1=1, axis2=2)
     some = diagonal > _LEAST
-    scale = np.zeros(len(schur))
+    scale = np.zeros_like(diagonal)
     scale[some] = 1 / np.sqrt(diagonal[some])
-    if not len(schur):
-        return _Range(scale, np.zeros((0, 0)), np.zeros(0))
-    correlations = schur * np.outer(scale, scale)
-    if schur[~some].any() or np.abs(correlations).max() > 1 + _RANGE_TOLERANCE:
-        raise InvalidSums(f"{name} has products larger than its squares allow")
-    values, vectors = eigh(correlations)
-    above = values > tolerance
-    return _Range(scale, vectors[:, above], values[above])
+    correlations = schur * scale[:, :, None] * scale[:, None, :]
+    lacking = np.zeros(horizon, np.bool_) if some.all() else ((schur != 0) & ~some[:, :, None]).any(axis=(1, 2))
+    _refuse_at(
+        lacking | (np.abs(correlations).max(axis=(1, 2), initial=0.0) > 1 + _RANGE_TOLERANCE),
+        f"{name} has products larger than its squares allow",
+    )
+    basis = _Range(scale, np.zeros_like(schur), np.zeros_like(schur), np.full(horizon, d))
+    for part, lower in factored_parts(correlations, np.arange(horizon)) if d else ():
+        rest = part
+        if lower is not None:
+            inverse = np.asarray(np.linalg.solve(lower, np.broadcast_to(np.eye(d), lower.shape)), np.float64)
+            basis.inward[part], basis.outward[part] = inverse, lower
+            smallest = 1 / np.sum(inverse**2, axis=(1, 2))  # no eigenvalue is smaller
+            rest = part[smallest < _FAR_ABOVE * tolerance]
+        if len(rest):
+            values, vectors = np.linalg.eigh(correlations[rest])
+            above = values > tolerance
+            roots = np.sqrt(np.where(above, values, 1.0))
+            basis.inward[rest] = (above / roots)[:, :, None] * vectors.transpose(0, 2, 1)
+            basis.outward[rest] = vectors * (above * roots)[:, None, :]
+            basis.rank[rest] = above.sum(axis=1)
+    return basis

@@ -11,7 +11,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from math import frexp
+from math import frexp, prod
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,11 @@ from fdtr.exchange.validity import check_site, check_sound
 from fdtr.masking import FEWEST_BITS
 from fdtr.signing import HUB, Envelope, Key, Round, check_site_name
 from fdtr.study import Study
-from fdtr.summary import Grams, SiteSummary, Sums, Total
+from fdtr.summary import Grams, SiteSummary, Sums, Total, stack_steps
 
 HEADER_BYTES = 2048
 MEMBER_BYTES = 256
-MOST_SITES = 10_000
+MOST_SITES = 100_000
 MOST_VALUES_BYTES = 2**16
 MOST_BYTES_UNKNOWN = 2**26
 """Largest file that is looked at without its study."""
@@ -63,7 +63,7 @@ def grams_layout(horizon: int, n_features: int) -> dict[str, tuple[int, ...]]:
 
 
 def _bytes_of(layout: dict[str, tuple[int, ...]]) -> int:
-    return 8 * sum(int(np.prod(shape)) for shape in layout.values())
+    return 8 * sum(prod(shape) for shape in layout.values())
 
 
 def payload_size(study: Study) -> int:
@@ -124,6 +124,30 @@ def open_message(source: Source, study: Study, expected: Round | None) -> Receiv
     return _message(file, str(source), study, expected)
 
 
+def open_messages(sources: Iterable[Source], study: Study, expected: Round | None) -> list[Received[SiteSummary]]:
+    """Read some sites' messages, with the checks of `open_message`; that of their sums is made for all at once."""
+    if study.disclosure.payload == "gram" or study.disclosure.epsilon is not None:
+        return [open_message(source, study, expected) for source in sources]
+    size = message_size(study)
+    words = f"a message of this study has {size:,}"
+    names: list[str] = []
+    unchecked: list[Sums] = []
+    received = []
+    for source in sources:
+        file = container.read_exactly(source, MESSAGE, size, words, header_bytes=HEADER_BYTES)
+        names.append(str(source))
+        received.append(_message(file, names[-1], study, expected, unchecked.append))
+    try:
+        if unchecked:
+            check_site(stack_steps(unchecked), study.rules.norm_bound, study.horizon)
+    except InvalidSums:
+        for name, message, sums in zip(names, received, unchecked, strict=True):
+            with _naming(name, _whose(message.body.site)):
+                _check_possible(sums, study)
+        raise
+    return received
+
+
 def read_message(path: str | Path, study: Study, expected: Round | None = None) -> SiteSummary:
     """Read a site's message; refuses sums that no patients of the study could give.
 
@@ -135,7 +159,7 @@ def read_message(path: str | Path, study: Study, expected: Round | None = None) 
 
 def encode_total(total: Total, within: Round | None = None, key: Key | None = None) -> bytes:
     """What the hub sends back, as bytes."""
-    header: dict[str, Any] = {"members": [list(member) for member in total.members]}
+    header: dict[str, Any] = {"members": total.members}
     if total.resolution:
         header["resolution"] = total.resolution
     within = within or Round(total.fingerprint)
@@ -237,19 +261,31 @@ def inspect(
     return _message(file, path, None, None) if kind == MESSAGE else _total(file, path, None, None)
 
 
-def _message(file: Container, source: str | Path, study: Study | None, expected: Round | None) -> Received[SiteSummary]:
+def _message(
+    file: Container,
+    source: str | Path,
+    study: Study | None,
+    expected: Round | None,
+    check: Callable[[Sums], None] | None = None,
+) -> Received[SiteSummary]:
+    """A message from its file; `check` takes the place of the check of its sums."""
+
     def body(envelope: Envelope) -> SiteSummary:
         check_site_name(envelope.site)
-        what = f"the sums of site {envelope.site!r}"
+        what = _whose(envelope.site)
         if (study.disclosure.payload == "gram") if study else ("gram" in file.arrays):
             grams = _grams(file, source, study, what)
             # Only the study says which features are shared; without it nothing is derived.
             n_shared = study.feature_map.n_shared if study else 0
             return SiteSummary(envelope.site, envelope.fingerprint, grams.sums(n_shared), grams)
-        sums = _sums(file, source, study, what, lambda sums: _check_possible(sums, study))
+        sums = _sums(file, source, study, what, check or (lambda sums: _check_possible(sums, study)))
         return SiteSummary(envelope.site, envelope.fingerprint, sums, mean_weight=_mean_weight(study))
 
     return unseal(file, source, SUMS_PHASE, frozenset(), expected, body)
+
+
+def _whose(site: str) -> str:
+    return f"the sums of site {site!r}"
 
 
 def _mean_weight(study: Study | None) -> float:

@@ -1,4 +1,5 @@
 from .fitting import fit_q_learning, others_in
+from .many_sites import ManyLocalFits, ManyPolicies, fit_many, fit_many_federated
 from .rows import partition_table
 from .settings_choice import message_settings, score_together
 from .site_check import SiteCheck
@@ -7,11 +8,15 @@ from .site_message import count_message, summarize
 from .site_table_one import summarize_table
 
 __all__ = [
+    "ManyLocalFits",
+    "ManyPolicies",
     "SiteCheck",
     "SiteEvaluation",
     "Voters",
     "count_message",
     "evaluate_site",
+    "fit_many",
+    "fit_many_federated",
     "fit_q_learning",
     "message_settings",
     "others_in",

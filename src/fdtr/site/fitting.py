@@ -266,14 +266,14 @@ def as_policy(study: Study, site: str, method: str, fit: Fit, chosen: Candidate,
         scale=tuple(penalty.scale for penalty in fit.penalties),
         offset=fit.penalties[0].offset,
         settings={
-            "pessimism": _as_written(settings.pessimism),
+            "pessimism": as_written(settings.pessimism),
             **vars(chosen),
             **({"penalty": "own"} if settings.own_penalty else {}),
         },
     )
 
 
-def _as_written(pessimism: float | NoiseUnits) -> float | dict[str, float]:
+def as_written(pessimism: float | NoiseUnits) -> float | dict[str, float]:
     """Pessimism as a study file writes it: c, or { noise = κ }."""
     return {"noise": pessimism.noise} if isinstance(pessimism, NoiseUnits) else pessimism
 

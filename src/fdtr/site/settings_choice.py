@@ -64,14 +64,14 @@ def _reference_weights(study: Study, rows: Trajectories, candidates: Sequence[Ca
 
 def message_settings(study: Study) -> Settings:
     """Settings of the fit behind a message: the study's numbers or fixed ones, so that all sites' targets are alike."""
-    ridge, pessimism = study.learning.ridge, _fixed_pessimism(study)
+    ridge, pessimism = study.learning.ridge, fixed_pessimism(study)
     in_use = MESSAGE_PESSIMISM if pessimism is None or isinstance(pessimism, NoiseUnits) else pessimism
     return settings_of(study, MESSAGE_RIDGE if ridge == "auto" else ridge, in_use)
 
 
 def settings_for(study: Study, choice: Choice) -> Settings:
     """Settings of a policy, with what the site's own folds chose."""
-    pessimism = choice.usual_care.pessimism if choice.usual_care else _fixed_pessimism(study)
+    pessimism = choice.usual_care.pessimism if choice.usual_care else fixed_pessimism(study)
     if pessimism is None:
         raise ValueError("The study leaves pessimism open, and the choice does not say how usual care did.")
     own_penalty = choice.own_penalty is not None and choice.own_penalty.taken
@@ -83,7 +83,7 @@ def settings_of(study: Study, ridge: float, pessimism: float | NoiseUnits) -> Se
     return Settings(pessimism, ridge, study.learning.failure_probability, study.learning.misspecification)
 
 
-def _fixed_pessimism(study: Study) -> float | NoiseUnits | None:
+def fixed_pessimism(study: Study) -> float | NoiseUnits | None:
     """The study's pessimism; None where it says "auto"."""
     written = study.learning.pessimism
     if written == "auto":

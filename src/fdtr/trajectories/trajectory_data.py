@@ -99,6 +99,10 @@ class SiteRows(Protocol):
         """The patients that are True in the mask (n,)."""
         ...
 
+    def in_memory(self) -> RowsInMemory:
+        """All rows, as arrays."""
+        ...
+
     def recast(self, horizon: int, layout: TableLayout, onto: NDArray[np.intp]) -> SiteRows:
         """Rows of `horizon` steps as `layout` would have read them; `onto` (A,) maps the positions of levels."""
         ...
@@ -190,6 +194,10 @@ class RowsInMemory:
             ended_value=_frozen(self.ended_value[mask]),
         )
 
+    def in_memory(self) -> RowsInMemory:
+        """These rows."""
+        return self
+
     def recast(self, horizon: int, layout: TableLayout, onto: NDArray[np.intp]) -> RowsInMemory:
         """Rows of the first steps, with merged actions and narrower ranges."""
         low, high = (np.array([[getattr(c, end)] for c in layout.covariates]) for end in ("low", "high"))
@@ -203,6 +211,26 @@ class RowsInMemory:
             start=self.start[: horizon + 1],
             ended_value=_frozen(self.ended_value * missing / np.maximum(len(self.counts) - length, 1)),
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ManySites:
+    """The rows of several sites one after another, for fits of many small sites at once.
+
+    Row `start`[b, h] begins step h of site b, `start`[b, H] ends the site; within a site rows are those of a `Chunk`.
+    `ended_value` has an entry for each patient, site after site, in the order of the site's first step.
+    """
+
+    states: Floats
+    actions: NDArray[np.intp]
+    rewards: Floats
+    ended_value: Floats
+    start: NDArray[np.intp]
+
+    @property
+    def n(self) -> NDArray[np.intp]:
+        """Patients of each site at each step, (B, H)."""
+        return np.diff(self.start, axis=1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -287,6 +315,24 @@ class Trajectories:
     def by_site(self) -> dict[str, Trajectories]:
         """Each site on its own, sorted by name; views, not copies."""
         return {name: replace(self, _rows={name: rows}) for name, rows in self._rows.items()}
+
+    @property
+    def n_by_site(self) -> NDArray[np.intp]:
+        """Patients of each site at step 0, (K,), in the order of `sites`."""
+        return np.array([rows.counts[0] for rows in self._rows.values()], np.intp)
+
+    def of_sites(self, sites: Sequence[str]) -> ManySites:
+        """The rows of some sites together, in this order."""
+        chosen = [self._rows[site].in_memory() for site in sites]
+        start = np.array([rows.start for rows in chosen], np.intp)
+        before = np.concatenate(([0], np.cumsum(start[:-1, -1])))
+        return ManySites(
+            states=np.concatenate([rows.states for rows in chosen], axis=1),
+            actions=np.concatenate([rows.actions for rows in chosen]),
+            rewards=np.concatenate([rows.rewards for rows in chosen]),
+            ended_value=np.concatenate([rows.ended_value for rows in chosen]),
+            start=start + before[:, None],
+        )
 
     def select(self, patients: NDArray[np.bool_]) -> Trajectories:
         """The only site's patients that are True in the mask, which follows the order of `.patients`."""

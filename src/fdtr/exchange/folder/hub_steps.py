@@ -29,7 +29,7 @@ from fdtr.exchange.folder_layout import (
 )
 from fdtr.exchange.site_state.joined_folders import hub_lock
 from fdtr.exchange.wire import encode_total
-from fdtr.hub import doubtful_messages, missing_columns
+from fdtr.hub import doubtful_messages, missing_columns, not_compared
 from fdtr.masking import FEWEST_HONEST, list_survivors
 from fdtr.signing import HUB, Key, check_site_name, numbered_round, require_own
 from fdtr.study import Study, read_study_bytes
@@ -138,8 +138,9 @@ def _advance_open(snapshot: RoundSnapshot, key: Key | None, close: bool, without
         return Step(waits="Messages: none is there yet.")
     total = snapshot.add_up(tuple(snapshot.sums))
     post(snapshot.path(TOTAL, HUB), encode_total(total, snapshot.within, key))
-    doubts = [doubt.sentence for doubt in doubtful_messages(list(snapshot.sums.values()))]
-    notes = tuple(note for note in (missing_columns(total), *doubts) if note)
+    unnamed = not_compared(len(snapshot.sums))
+    doubts = [] if unnamed else [doubt.sentence for doubt in doubtful_messages(snapshot.sums.values())]
+    notes = tuple(note for note in (missing_columns(total), unnamed, *doubts) if note)
     return Step(f"Added the messages of {names(total.sites)} and posted the total.", notes=notes)
 
 
