@@ -14,7 +14,7 @@ from fdtr.learners import batched_fits
 from fdtr.simulation import NO_DISCLOSURE_RULES
 from fdtr.site.fitting import fit_federated, fit_local
 from fdtr.site.many_sites import fit_many, fit_many_federated
-from fdtr.site.rows import read_trajectories
+from fdtr.site.rows import partition_table, read_trajectories
 from fdtr.summary import combine
 from random_tables import make_study, make_table
 
@@ -38,17 +38,16 @@ STUDIES = {
 TABLES = {
     "plain": {},
     "some actions": {"actions": {"site-00": [0], "site-03": [0, 1], "site-09": [1]}},
-    "duplicates": {"duplicate": ("u", "v")},
+    "duplicates": {},
     "constant": {"constant_within_site": ("u",)},
 }
 
 
 def study_and_data(study, table):
     study = make_study(disclosure=NO_DISCLOSURE_RULES, **STUDIES[study])
-    table = TABLES[table]
-    if "duplicate" in table and "v" not in [covariate.name for covariate in study.covariates]:
-        pytest.skip("the study has no such column")
-    made = make_table(study, SIZES, seed=3, ragged=bool(study.ends), **table)
+    first, second = (covariate.name for covariate in study.covariates[:2])
+    duplicate = (first, second) if table == "duplicates" else None
+    made = make_table(study, SIZES, seed=3, ragged=bool(study.ends), duplicate=duplicate, **TABLES[table])
     for covariate in study.covariates:
         if covariate.basis.kind == "categorical":
             place, values = made.column_names.index(covariate.name), np.array(made[covariate.name])
@@ -157,3 +156,12 @@ def test_sites_of_like_size_are_fitted_together(monkeypatch):
     monkeypatch.setattr(batched_fits, "ROWS_AT_ONCE", 100)
     parts = batched_fits.batches(np.array([10, 500, 20, 30, 40, 10]))
     assert [part.tolist() for part in parts] == [[0, 2, 5], [3, 4], [1]]
+
+
+def test_a_partition_may_hold_the_sites(tmp_path):
+    study, data = study_and_data("ends", "plain")
+    table = make_table(study, SIZES, seed=3, ragged=True)
+    ordered = read_trajectories(table.sort_by("patient"), study)
+    from_disk = fit_many(study, partition_table(study, table, tmp_path / "rows"))
+    assert data.sites == from_disk.sites
+    assert np.array_equal(fit_many(study, ordered).theta, from_disk.theta)
