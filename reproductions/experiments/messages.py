@@ -44,20 +44,22 @@ def sent_together(study: Study, sites: Mapping[str, Trajectories]) -> dict[str, 
     counts = {}
     for site, rows in sites.items():
         try:
-            counts[site] = count_message(study, rows)
+            counts[site] = count_message(study, rows, n_sites=len(sites))
         except DisclosureError:
             continue
     if len(counts) < study.required_sites:
         return {}
     common = study.combine_counts(list(counts.values()))
-    return _released(study, {site: sites[site] for site in counts}, common)
+    return _released(study, {site: sites[site] for site in counts}, common, len(sites))
 
 
-def _released(study: Study, sites: Mapping[str, Trajectories], common: Any) -> dict[str, SiteSummary]:
+def _released(
+    study: Study, sites: Mapping[str, Trajectories], common: Any, n_sites: int | None = None
+) -> dict[str, SiteSummary]:
     messages = {}
     for site, rows in sites.items():
         try:
-            messages[site] = summarize(study, rows, common=common).summary
+            messages[site] = summarize(study, rows, common=common, n_sites=n_sites).summary
         except DisclosureError:
             continue
     return messages

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from fdtr.disclosure import weighted_sums
 from fdtr.disclosure.relative_spread import own_share, strengths
 from fdtr.disclosure.rule_once import drawn
 from fdtr.disclosure.variance_moments import is_one_sites, least_left, times_the_rest
@@ -113,6 +114,20 @@ def test_the_residual_variance_of_a_site_whose_rows_count_less_is_its_own():
         variances.append(sums.schur[0].max() / sums.information[0].max())
     assert scales(study, tables[0], common)[0] < 0.7
     assert variances[0] == pytest.approx(variances[1], rel=0.2)  # LEVERAGE moves outcomes that are far out
+
+
+def test_outcomes_are_judged_as_if_the_others_rows_counted_as_little(monkeypatch):
+    """A site whose rows count less is no better hidden by others whose rows may do so as well."""
+    study, plans = study_of(max_membership=0.55, min_sites=9), []
+    tables = [around_half(study, 0.25 if k else 0.35, seed=k) for k in range(9)]
+    _, common = together(study, tables)
+    original = weighted_sums.judge_step
+    monkeypatch.setattr(weighted_sums, "judge_step", lambda plan: plans.append(plan) or original(plan))
+    summarize(study, tables[0], common=common)
+    [plan] = plans
+    assert plan.scale < 0.8
+    for shown in (plan.shown_by_number, plan.shown_among_few):
+        np.testing.assert_array_equal(shown, own_share(plan, common))
 
 
 def test_a_column_that_only_one_site_varies_in_changes_nothing_beside_it():

@@ -99,7 +99,7 @@ def test_a_secure_sum_is_judged_on_the_total_of_all_sites():
     assert not checks["tiny"].steps_sent  # too few patients at every action: it receives only
     common = agree_on_repairs(study, sites, {site: fit_message(study, rows) for site, rows in sites.items()})
     for site in "abcd":
-        assert checks[site].kept == summarize(study, sites[site], common=common).kept
+        assert checks[site].kept == summarize(study, sites[site], common=common, n_sites=5).kept
         assert checks[site].steps_sent == [0]
     # Two sites are too few for any total, so that all is taken out.
     pair = check_sites(study, {site: sites[site] for site in "ab"})
@@ -149,7 +149,7 @@ def test_a_step_that_the_totals_withhold_is_not_laid_to_a_rule_that_would_shrink
     assert "LEVERAGE" not in short
     assert "Zeros that are sent" not in short  # nothing is
     assert text in report
-    message = summarize(study, rows.by_site()["a"], common=agreed_by(study, rows.by_site()))
+    message = summarize(study, rows.by_site()["a"], common=agreed_by(study, rows.by_site()), n_sites=3)
     assert message.withheld == [0, 1]
     shown = [line for line in describe_message(study, message) if "Withheld" in line]
     assert len(shown) == 2

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from fdtr.errors import DamagedFile, InvalidStudy, OtherStudy, UnreadableFile
+from fdtr.signing import HUB, Key
 from fdtr.study import Study
 from random_tables import make_study
 
@@ -149,6 +150,21 @@ def test_a_study_that_expects_colluding_sites_is_another_one():
     plain, none, one = (make_study(disclosure=asked | more) for more in ({}, {"colluding": 0}, {"colluding": 1}))
     assert plain.fingerprint == none.fingerprint != one.fingerprint
     assert Study.model_validate(one.public).disclosure.colluding == 1
+
+
+@pytest.mark.parametrize(("n_sites", "colluding", "left"), [(0, 0, 2), (3, 0, 2), (5, 0, 2), (6, 0, 3), (9, 0, 5),
+                                                            (9, 1, 4), (4, 1, 2), (100, 0, 65)])  # fmt: skip
+def test_a_site_reckons_with_two_thirds_of_the_sites_and_no_fewer_than_a_sum_needs(n_sites, colluding, left):
+    rules = {"secure_sum": True, "max_patients": 900, "colluding": colluding}
+    study = make_study(disclosure=rules)
+    assert study.rules.sites_left == study.rules.fewest_left == 2
+    assert study.rules_among(n_sites).sites_left == left
+    assert study.rules_among(n_sites).fewest_left == 2
+    if n_sites:
+        signed = make_study(disclosure=rules, roster={f"site-{k}": Key.new().public for k in range(n_sites)})
+        assert signed.rules == signed.rules_among(7) == study.rules_among(n_sites)
+        with_hub = Study.model_validate({**signed.model_dump(), "roster": {**signed.roster, HUB: Key.new().public}})
+        assert with_hub.rules == signed.rules  # the hub sends nothing
 
 
 def test_sites_that_cut_doses_otherwise_are_in_another_study():

@@ -9,6 +9,8 @@ which is n/N of e where all vary alike, as rule NUMBERS takes it to be. If it is
 to more than NUMBERS allows, all rows of the site count λ times as much at a step, and r becomes λ² r. Steps that tell
 most become smaller first, and none by more than makes its patients as well hidden as others', or by more than
 LEAST_SCALE, as others rely on them: what would need more is taken out by all sites (`common_repairs`).
+
+Outcomes are no reason for it. Each of several sites would take the others' rows to count in full.
 """
 
 from collections.abc import Sequence
@@ -33,7 +35,6 @@ _MAKES = 1 / 16
 """A patient makes a variance who adds this share of what the patient adds who adds most."""
 
 _BISECTIONS = 60
-_LESS = 0.84  # four times make a half
 _ROUNDING = 1e-9
 
 
@@ -111,8 +112,7 @@ def vary_as_others(plans: Sequence[StepPlan], own: SiteCounts, common: CommonRep
             plan.scale = sqrt(max(float((part / ((1.0 - part) * ratio[over])).min()), LEAST_SCALE**2))
             verdicts.append(_told_apart(plan, blocks))
         plan.shown = _shown(ratio * plan.scale**2)
-        with np.errstate(divide="ignore"):
-            plan.shown_by_number = _shown(share / (1.0 - share) * plan.scale**2)
+        plan.shown_by_number = plan.shown_among_few = share  # whatever its scale: the others' may be as small
     return verdicts
 
 
@@ -172,33 +172,11 @@ def own_share(plan: StepPlan, together: CommonRepairs) -> Array:
     return shares
 
 
-def share_among_alike(plan: StepPlan, most: int) -> Array:
-    """`own_share` of each row, (n,), if as few others as a secure sum may have are left, all like this site."""
+def share_among_alike(plan: StepPlan, most: int, n_sites: int) -> Array:
+    """`own_share` of each row, (n,), if `n_sites` are left, all like this one."""
     shares = np.ones(len(plan.weights))
     for block in plan.blocks:
         patients = [plan.patients(action) for action in (plan.kept_actions if block is None else [block])]
-        others = (plan.rules.fewest_left - 1) * sum(min(n, most) for n in patients)
+        others = (n_sites - 1) * sum(min(n, most) for n in patients)
         shares[plan.rows_of(block)] = sum(patients) / max(sum(patients) + others, 1)
     return shares
-
-
-def count_less(plans: Sequence[StepPlan]) -> bool:
-    """Let all rows of every step count a little less, down to `LEAST_SCALE`; whether any could."""
-    changed = False
-    for plan in plans:
-        scale = max(plan.scale * _LESS, LEAST_SCALE)
-        if plan.blocks and scale < plan.scale:
-            less = (scale / plan.scale) ** 2
-            with np.errstate(divide="ignore"):
-                by_rows, by_number = (
-                    _shown(shown / (1.0 - np.asarray(shown)) * less) for shown in (plan.shown, plan.shown_by_number)
-                )
-            plan.scale, plan.shown, plan.shown_by_number, changed = scale, by_rows, by_number, True
-    return changed
-
-
-def all_count_less(plan: StepPlan) -> Verdict:
-    """What a site is told whose rows all count less at a step, so that the others hide its patients' outcomes."""
-    measured, required = "the total would show patients by their outcomes", "outcomes that the others hide"
-    advice = f"All rows of the step count {plan.scale:.0%} as much."
-    return Verdict("SITES", plan.number, False, measured, required, "warn", advice)

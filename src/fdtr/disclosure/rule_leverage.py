@@ -11,12 +11,15 @@ typical patient. Of rows among enough others alike n_a h²/2 counts 1/`min_cell`
 Weights are held first, and depend on no outcome, because S would show whose it is: rows may tell all but a tenth of
 what is allowed. Outcomes may tell the rest. They are moved nearer to what covariates explain, within the bounds of
 `limited_outcomes`. Where that does not suffice, the last function goes out of the block that tells most of these
-patients, and weights and outcomes begin anew.
+patients, and weights and outcomes begin anew. σ̂² tells the same with fewer functions: it is what these tell alone that
+decides, as long as it is for some patient as much as is told too much, and all that a block tells otherwise.
 
 In a secure sum a row's leverage in its site's own sums is at least that in the total, and is held before counts are
 opened. Evidence is held afterwards: beside N patients of all sites in a block it is n_a/N of that in the site's own
 sums, and more where the site's columns vary more than the others' (`relative_spread`). What outcomes tell is held
-before as well, as if the others were few and alike, because afterwards no function can be taken out.
+before as well, because afterwards no function can be taken out. Others are supposed to be alike then: two thirds of
+those who are known to take part, and for moving outcomes as few as may be. Moving costs little, and lets more patients
+stand out, for which NONZERO asks.
 """
 
 from collections.abc import Sequence
@@ -138,17 +141,27 @@ def _hold_outcomes(plans: Sequence[StepPlan], start: Sequence[Array], largest: f
             plan.send_outcomes(outcomes)
     of_rows = _told_by_rows(plans, (1.0 - _FOR_OUTCOMES) * largest)[1]
     most = np.maximum(largest - of_rows, _FOR_OUTCOMES * largest)
-    for passed in range(_MOVING_STEPS + 1):
-        by_kind: list[Array] = []
-        for_chunks(lambda plan: _of_outcomes(plan) * plan.shown_by_number, by_kind.append, plans)  # steps side by side
-        by_step = [part.sum(axis=0) for part in by_kind]
-        totals = np.maximum(_added(by_step), 0.0)
+    _move_outcomes(plans, most, of_rows, largest)
+    by_kind = _told_by_outcomes(plans, [plan.shown_by_number for plan in plans])
+    totals = _over_steps(by_kind)
+    over = totals > most * (1 + _ROUNDING)
+    if not over.any():
+        return None
+    of_functions = [np.maximum(part[1], 0.0) for part in by_kind]  # σ̂² tells the same with fewer functions
+    suffices = over & (_added(of_functions) >= totals - most)
+    by_step = of_functions if suffices.any() else [part.sum(axis=0) for part in by_kind]
+    return _tells_most(plans, by_step, over, float((totals + of_rows)[over].max()))
+
+
+def _move_outcomes(plans: Sequence[StepPlan], most: Array, of_rows: Array, largest: float) -> None:
+    """Move outcomes until nobody's tell more than `most` (n,) among few sites, or none can be moved any more."""
+    for _ in range(_MOVING_STEPS):
+        by_kind = _told_by_outcomes(plans, [plan.shown_among_few for plan in plans])
+        by_step, totals = [part.sum(axis=0) for part in by_kind], _over_steps(by_kind)
         over = totals > most * (1 + _ROUNDING)
         if not over.any():
-            return None
+            return
         worst = float((totals + of_rows)[over].max())
-        if passed == _MOVING_STEPS:
-            break
         share = np.sqrt(most / np.where(over, totals, most)) * (1 - _MARGIN)
         much = np.where(over, _MUCH * np.maximum(_largest(by_step), _ROUNDING), inf)
         moved = False
@@ -158,10 +171,19 @@ def _hold_outcomes(plans: Sequence[StepPlan], start: Sequence[Array], largest: f
                 _note_evidence(plan, worst, largest)
                 moved |= move_to_fitted(plan, np.where(part >= much[:n], part, 0.0), share[:n])
         if not moved:
-            break
-    of_functions = [np.maximum(part[1], 0.0) for part in by_kind]  # σ̂² tells the same with fewer functions
-    some = any(part[over[: len(part)]].any() for part in of_functions)
-    return _tells_most(plans, of_functions if some else by_step, over, worst)
+            return
+
+
+def _told_by_outcomes(plans: Sequence[StepPlan], shown: Sequence[Array | float]) -> list[Array]:
+    """What outcomes tell at every step of a sum that shows a share of it, (2, n) each."""
+    by_kind: list[Array] = []
+    for_chunks(_of_outcomes, by_kind.append, plans)  # steps side by side
+    return [part * share for part, share in zip(by_kind, shown, strict=True)]
+
+
+def _over_steps(by_kind: Sequence[Array]) -> Array:
+    """What outcomes tell over all steps of each patient, (n,)."""
+    return np.maximum(_added([part.sum(axis=0) for part in by_kind]), 0.0)
 
 
 def _tells_most(plans: Sequence[StepPlan], by_step: Sequence[Array], over: NDArray[np.bool_], worst: float) -> _Told:

@@ -44,7 +44,8 @@ class Rules:
     `norm_bound` is the largest ‖φ‖ allowed, None if the study states none; `max_patients` may be None; `noised`
     requires the noise of differential privacy. Weights of rows lie in [1 − `jitter`, 1]. `max_membership` is the
     largest AUC of rule NUMBERS. `alone` says that the hub reads this site's sums, so that it sees what is left out;
-    otherwise `fewest_left` sites, of those that a secure sum asks for, are left when some subtract their parts.
+    otherwise `fewest_left` sites, of those that a secure sum asks for, are left when some subtract their parts, and
+    `sites_left` of those that are known to take part.
     """
 
     payload: Payload
@@ -61,6 +62,7 @@ class Rules:
     max_membership: float = 1.0
     alone: bool = True
     fewest_left: int = 2
+    sites_left: int = 2
 
     @property
     def weighted(self) -> bool:

@@ -49,8 +49,8 @@ class StepPlan:
     differ (`limited_outcomes`). `broken` says how a rule was broken, `repairs` what it took out, and `withheld_by`
     which one took out the rest of the step. Sums leave times `scale`; `shown`, of each row (n,), is the share of its
     evidence in the site's own sums that a secure sum shows; `shown_by_number`, by which outcomes are judged, what it
-    would be if all sites varied alike. `remembered` is what was computed for the present rows, weights, functions and
-    outcomes.
+    would be if all sites varied alike, and `shown_among_few`, for which they are moved, the same among fewer sites.
+    `remembered` is what was computed for the present rows, weights, functions and outcomes.
     """
 
     number: int
@@ -72,6 +72,7 @@ class StepPlan:
     scale: float = 1.0
     shown: Array | float = 1.0
     shown_by_number: Array | float = 1.0
+    shown_among_few: Array | float = 1.0
     absorbed: list[Unit] = field(default_factory=list)
     standing_out: NDArray[np.bool_] | None = None
     differences: Array | None = None

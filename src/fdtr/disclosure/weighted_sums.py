@@ -46,7 +46,7 @@ from fdtr.disclosure.rare_outcomes import (
     repair_outcomes,
     standing_out,
 )
-from fdtr.disclosure.relative_spread import all_count_less, count_less, share_among_alike, spread_of, vary_as_others
+from fdtr.disclosure.relative_spread import share_among_alike, spread_of, vary_as_others
 from fdtr.disclosure.rule_leverage import MOST_SHRUNK_TOGETHER, repair_leverage
 from fdtr.disclosure.rules import Rules, Shortfall, Verdict, grouped, largest_share, membership
 from fdtr.disclosure.step_verdicts import judge_step
@@ -219,7 +219,10 @@ def _repair_with_others(plans: Sequence[StepPlan], rules: Rules, common: CommonR
 
     A row's leverage in the site's own sums is at least that in the total. Once all have agreed on what is taken out,
     the site makes only weights smaller and moves outcomes within their bounds: the others rely on its counts. So
-    what outcomes tell is judged before as well, as if as few others as there may be were like this site.
+    what outcomes tell is judged before as well: functions are taken out as if the other sites that are known to take
+    part were like this one, and outcomes moved as if they were as few as there may be, because moved ones let more
+    patients stand out. Whoever sends nothing hides nobody: the totals then say what is left, and a site refuses its
+    part where that shows too much.
     """
     for plan in plans:
         plan.require_patients(rules.min_action)
@@ -227,7 +230,8 @@ def _repair_with_others(plans: Sequence[StepPlan], rules: Rules, common: CommonR
     limit_outcomes(plans)
     layout, largest = CountLayout(plans[0].features, rules, len(plans)), largest_share(rules.max_membership)
     for plan in plans:
-        plan.shown = plan.shown_by_number = share_among_alike(plan, layout.most_patients)
+        plan.shown = plan.shown_by_number = share_among_alike(plan, layout.most_patients, rules.sites_left)
+        plan.shown_among_few = share_among_alike(plan, layout.most_patients, rules.fewest_left)
     repair_leverage(plans, BEFORE_COUNTS * largest, MOST_SHRUNK_TOGETHER, rows_later=True)
     if any(plan.limited.any() for plan in plans):
         count_standing_out(plans)
@@ -241,20 +245,12 @@ def _repair_with_others(plans: Sequence[StepPlan], rules: Rules, common: CommonR
         plan.apply(common)
     varied = vary_as_others(plans, own, common)
     told = repair_leverage(plans, largest, most_shrunk=1.0)
-    scales = [plan.scale for plan in plans]
-    while _tells_too_much(told, rules) and count_less(plans):
-        told = repair_leverage(plans, largest, most_shrunk=1.0)
-    varied += [all_count_less(plan) for plan, before in zip(plans, scales, strict=True) if plan.scale < before]
     return [*judge_totals(plans[0].features, common), *varied, *_judge_part(told, rules)]
-
-
-def _tells_too_much(told: float, rules: Rules) -> bool:
-    return membership(told) > rules.max_membership + MORE_BY_OUTCOMES
 
 
 def _judge_part(told: float, rules: Rules) -> list[Verdict]:
     """Refuse a part of a secure sum that would show somebody by an outcome; `told` is the most evidence."""
-    if not _tells_too_much(told, rules):
+    if membership(told) <= rules.max_membership + MORE_BY_OUTCOMES:
         return []
     measured = (
         "this site's part of the secure sum would show patients with a rare outcome, with an AUC of up to "

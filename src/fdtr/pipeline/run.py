@@ -66,6 +66,7 @@ def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: P
     }
     steps.begin(ALLOWED, len(sites) * _WORK[ALLOWED])
     common = agree_on_repairs(study, sites, local)
+    taking_part = None if common is None else len(sites)
     allowed = {ALLOWED: _as_disclosure_allows(study, sites, local, common)} if study.disclosure.epsilon is None else {}
     steps.begin("baselines", len(sites) * _WORK["baselines"])
     baselines = _baselines(study, sites, local)
@@ -73,7 +74,7 @@ def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: P
     for site, rows in _each(sites, steps, "checks"):
         fit, own = federated[site], local[site]
         verified[site] = verify(study, rows, fit)
-        checks[site] = check(study, rows, own, common=common)
+        checks[site] = check(study, rows, own, n_sites=taking_part, common=common)
         site_records[site] = site_record(
             fit,
             checks[site],
@@ -114,7 +115,8 @@ def _as_disclosure_allows(
     try:
         for site, rows in sites.items():
             with suppress(DisclosureError):
-                messages[site] = summarize(study, rows, fitted=local[site], common=common).summary
+                message = summarize(study, rows, fitted=local[site], common=common, n_sites=len(sites))
+                messages[site] = message.summary
         total = _added(study, list(messages.values()), judged_on_counts=common is not None)
     except (DisclosureError, InvalidStudy, WrongSite):  # too few sites, or no shared effect
         return {site: fit.policy for site, fit in local.items()}

@@ -147,13 +147,14 @@ def check(
 
     `fitted` is the fit behind the site's message, if there is one already. In a secure sum `common` is what all sites
     take out, as `agree_on_repairs` finds where all sites are at hand; without it only the site's own repairs are made.
+    `n_sites` take part in it: those of a roster, if there is one, and otherwise by default as few as the study allows.
     The cost of differential privacy is that at `n_sites` like this one, by default the study's `min_sites`.
     `help(fdtr)` has an example.
     """
     features, rules = study.feature_map, study.rules
     fitted = fitted or fit_message(study, rows)
     sums = fitted.fit.statistics
-    weighted = weigh_message(study, rows, fitted, ledger, common, make=False) if rules.by_block else None
+    weighted = weigh_message(study, rows, fitted, ledger, common, n_sites, make=False) if rules.by_block else None
     verdicts = list(weighted.verdicts) if weighted else judge(measure(rows, features, fitted.fit, rules), rules)
     return SiteCheck(
         site=rows.site,
@@ -189,8 +190,9 @@ def check_sites(
     fitted = {site: fit_message(study, rows) for site, rows in sites.items()}
     common = agree_on_repairs(study, sites, fitted, n_sites)
     alike = n_sites if common is not None and len(sites) == 1 else None
+    taking_part = n_sites if common is None else alike or len(sites)
     return [
-        replace(check(study, rows, fitted[site], ledger, n_sites, common), n_alike=alike)
+        replace(check(study, rows, fitted[site], ledger, taking_part, common), n_alike=alike)
         for site, rows in sites.items()
     ]
 
@@ -202,15 +204,16 @@ def agree_on_repairs(
     """What all sites of a table would take out of a secure sum; None where none opens counts, or one site is alone.
 
     One site alone stands for `n_alike`, if that is given. A site whose message is refused does not count: it may only
-    receive.
+    receive. But the others are judged as sites among all of them, as it would be on the roster.
     """
     times = n_alike or 1 if len(sites) == 1 else 1
-    if not study.counts_first or len(sites) * times < 2 or not study.feature_map.n_shared:
+    n_sites = len(sites) * times
+    if not study.counts_first or n_sites < 2 or not study.feature_map.n_shared:
         return None
     counts: list[SiteCounts] = []
     for site, rows in sites.items():
         with suppress(DisclosureError):
-            counts.append(count_message(study, rows, fitted=fitted[site]))
+            counts.append(count_message(study, rows, fitted=fitted[site], n_sites=n_sites))
     if counts:
         return study.combine_counts(counts * times)
     nobody = Shortfall("SITES", 0, study.required_sites, study.required_sites)

@@ -43,6 +43,7 @@ def summarize(
     fitted: MessageFit | None = None,
     common: CommonRepairs | None = None,
     *,
+    n_sites: int | None = None,
     counting: bool = False,
 ) -> Message:
     """Make one site's message and check it by the disclosure rules; a refusal gives every reason.
@@ -51,15 +52,16 @@ def summarize(
     message and records it; here nothing but the secret is made. `fitted` is the fit behind the message, if there is
     one already. With differential privacy another fit would draw other noise and spend ε again, which the ledger
     refuses for the same patients. In a secure sum `common` is what all sites take out, as their counts say; with
-    `counting` it is not known yet, and the ledger judges the patients alone.
+    `counting` it is not known yet, and the ledger judges the patients alone. `n_sites` take part, as where these were
+    counted; a roster says so itself.
     """
     study.require_shared()
     fitted = fitted or fit_message(study, rows)
     once = partial(_judge_patients if counting else _judge_once, study, rows, ledger) if ledger else None
     if study.rules.weighted and ledger and ledger.draws([], 1, make=False) is None:
-        summarize(study, rows, fitted=fitted, common=common)  # a refusal leaves no secret behind
+        summarize(study, rows, fitted=fitted, common=common, n_sites=n_sites)  # a refusal leaves no secret behind
     if study.rules.by_block:
-        weighted = weigh_message(study, rows, fitted, ledger, common, make=True)
+        weighted = weigh_message(study, rows, fitted, ledger, common, n_sites, make=True)
         return release_weighted(fitted.summary, weighted, study.rules, once, counted=common is not None)
     facts, summary = measure(rows, study.feature_map, fitted.fit, study.rules), fitted.summary
     if study.rules.weighted:
@@ -77,22 +79,31 @@ def weigh_message(
     fitted: MessageFit,
     ledger: EarlierReleases | None,
     common: CommonRepairs | None = None,
+    n_sites: int | None = None,
     *,
     make: bool,
 ) -> WeightedSums:
     """The weighted sums of a message, repaired. Weights come from the ledger's secret, which `make` lets be made.
 
     Without a secret they come from the study's seed, which everybody knows: for looking at what would be sent.
+    `n_sites` as in `summarize`.
     """
     draws = _draws(study, rows, ledger, make=make)
-    return weigh(rows, study.feature_map, fitted.fit, study.rules, draws, common)
+    return weigh(rows, study.feature_map, fitted.fit, study.rules_among(n_sites), draws, common)
 
 
 def count_message(
-    study: Study, rows: Trajectories, ledger: EarlierReleases | None = None, fitted: MessageFit | None = None
+    study: Study,
+    rows: Trajectories,
+    ledger: EarlierReleases | None = None,
+    fitted: MessageFit | None = None,
+    n_sites: int | None = None,
 ) -> SiteCounts:
-    """What a site counts before a secure sum, after its own repairs; refuses where these leave nothing."""
-    return counts_of(summarize(study, rows, ledger, fitted, counting=True))
+    """What a site counts before a secure sum of `n_sites`, after its own repairs; refuses where these leave nothing.
+
+    Without that number it is judged as in the smallest sum that the study allows; a roster says the number itself.
+    """
+    return counts_of(summarize(study, rows, ledger, fitted, n_sites=n_sites, counting=True))
 
 
 def counts_of(message: Message) -> SiteCounts:

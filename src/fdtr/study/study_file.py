@@ -274,7 +274,17 @@ class Study(Section):
     @cached_property
     def rules(self) -> Rules:
         """The disclosure rules with this study's thresholds; unit scaling bounds ‖φ‖ by 1."""
-        section = self.disclosure
+        return self.rules_among()
+
+    def rules_among(self, n_sites: int | None = None) -> Rules:
+        """The rules where `n_sites` take part in a secure sum: those of the roster, whatever is given, if there is one.
+
+        Before counts are opened a site reckons with two thirds of them, and with as few as may be where nobody knows
+        how many there are: some only receive or drop out, some are small, and counts are rounded down.
+        """
+        section, on_roster = self.disclosure, len(self.roster) - (HUB in self.roster)
+        subtracting = 1 + section.colluding
+        reckoned_with = max(2 * (on_roster or n_sites or 0) // 3, self.fewest_in_sum)
         unit_bound = 1.0 if self.features.scale == "unit" else None
         return Rules(
             payload=section.payload,
@@ -290,13 +300,19 @@ class Study(Section):
             jitter=section.jitter,
             max_membership=section.max_membership,
             alone=not section.secure_sum,
-            fewest_left=max(self.required_sites - 1 - section.colluding, FEWEST_HONEST - 1),
+            fewest_left=self.fewest_in_sum - subtracting,
+            sites_left=reckoned_with - subtracting,
         )
 
     @property
     def required_sites(self) -> int:
         """How many sites rule SITES asks for in a total, and in each column of it."""
         return required_sites(self.disclosure.min_sites, self.site_level_covariates)
+
+    @property
+    def fewest_in_sum(self) -> int:
+        """How many sites a secure sum needs: what rule SITES asks for, and three that do not collude."""
+        return max(self.required_sites, FEWEST_HONEST + self.disclosure.colluding)
 
     @property
     def site_level_covariates(self) -> int:
@@ -310,9 +326,8 @@ class Study(Section):
 
     def common_repairs(self, opened: NDArray[np.uint64], n_sites: int) -> CommonRepairs:
         """What all sites take out of a secure sum, from the opened total of the counts of `n_sites` sites."""
-        colluding = self.disclosure.colluding
-        fewest = max(self.required_sites, FEWEST_HONEST + colluding)
-        return agree(self.count_layout, self.count_layout.decode(opened, n_sites), fewest, colluding)
+        counts = self.count_layout.decode(opened, n_sites)
+        return agree(self.count_layout, counts, self.fewest_in_sum, self.disclosure.colluding)
 
     def combine_counts(self, counts: Sequence[SiteCounts]) -> CommonRepairs:
         """What all sites would take out of a secure sum, where the counts of all are at hand, as in `fdtr run`."""

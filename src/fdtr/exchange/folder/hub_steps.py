@@ -30,7 +30,7 @@ from fdtr.exchange.folder_layout import (
 from fdtr.exchange.site_state.joined_folders import hub_lock
 from fdtr.exchange.wire import encode_total
 from fdtr.hub import doubtful_messages, missing_columns, not_compared
-from fdtr.masking import FEWEST_HONEST, list_survivors
+from fdtr.masking import list_survivors
 from fdtr.signing import HUB, Key, check_site_name, numbered_round, require_own
 from fdtr.study import Study, read_study_bytes
 
@@ -145,7 +145,7 @@ def _advance_open(snapshot: RoundSnapshot, key: Key | None, close: bool, without
 
 
 def _advance_masked(snapshot: RoundSnapshot, key: Key | None, close: bool, without: Collection[str]) -> Step:
-    fewest = max(snapshot.study.required_sites, FEWEST_HONEST + snapshot.study.disclosure.colluding)
+    fewest = snapshot.study.fewest_in_sum
     if len(snapshot.sites) < fewest:
         raise TooFewSurvivors(
             f"{names(snapshot.receivers)} only receive, and {len(snapshot.sites)} sites are left to send; a secure sum "
