@@ -34,6 +34,7 @@ from fdtr.algebra.pessimism import LowerBound, Penalty, penalty_roots
 from fdtr.algebra.threads import one_blas_thread, thread_count
 from fdtr.disclosure import Release, judge
 from fdtr.disclosure.facts import measure
+from fdtr.disclosure.rule_once import Draws
 from fdtr.disclosure.weighted_sums import weigh
 from fdtr.evaluation.intervals import bootstrap, weighted_means
 from fdtr.exchange.envelopes import seal
@@ -368,7 +369,7 @@ def disclosure_rules() -> list[Figure]:
     alone, judged = paired(
         lambda: fit_alone(rows, features, settings), lambda: judge(measure(rows, features, fit, asked), asked), 25
     )
-    draws = np.random.default_rng(1).random((5, 30_000))
+    draws = Draws(np.random.default_rng(1).random((5, 30_000)))
     fitted, weighed = paired(
         lambda: fit_alone(rows, features, settings), lambda: weigh(rows, features, fit, asked, draws), 25
     )

@@ -60,7 +60,7 @@ def scales(study, table, common):
 def ratios(study, table, own, common):
     """r of each block, before anything is taken out."""
     draws = drawn(b"key", table.patients.to_pylist(), 1)
-    plan = StepPlan.of(table, study.feature_map, fit_message(study, table).fit, 0, study.rules, 1 - 0.3 * draws[0])
+    plan = StepPlan.of(table, study.feature_map, fit_message(study, table).fit, 0, study.rules, 1 - 0.3 * draws.at(0))
     return {action: r for action, (r, _) in strengths(study.count_layout, own, common, plan).items()}
 
 

@@ -15,7 +15,7 @@ from scipy.stats import chi2
 
 from fdtr.disclosure import weighted_sums
 from fdtr.disclosure.blocks import Design, directions_of
-from fdtr.disclosure.rule_once import drawn
+from fdtr.disclosure.rule_once import Draws, drawn
 from fdtr.disclosure.weighted_sums import weigh, weigh_alone
 from fdtr.errors import DisclosureError
 from fdtr.hub import combine_messages
@@ -852,11 +852,11 @@ def test_weights_are_not_solved_for_across_steps():
     rewards = rng.random((horizon, n))
     rows = rows_of(study, states, actions, rewards)
     order = [int(name[1:]) for name in rows.patients.to_pylist()]
-    per_step = drawn(b"key", rows.patients.to_pylist(), horizon)
+    per_step = drawn(b"key", rows.patients.to_pylist(), horizon).numbers
     fit = fit_message(study, rows).fit
     worst = []
     for draws in (np.tile(per_step[:1], (horizon, 1)), per_step):
-        sums = weigh_alone(rows, study.feature_map, fit, study.rules, draws)
+        sums = weigh_alone(rows, study.feature_map, fit, study.rules, Draws(draws))
         schurs = []
         for h in range(horizon):
             schurs.append({})
@@ -990,7 +990,7 @@ def test_heterogeneity_keeps_its_level_under_weights():
             rewards = np.clip(0.4 + 0.03 * k + effect + rng.normal(0, 0.06 + 0.03 * k, n), 0, 1)[None]
             rows = rows_of(study, states, actions, rewards)
             fitted = fit_message(study, rows)
-            sums = weigh(rows, study.feature_map, fitted.fit, study.rules, rng.random((1, n))).sums
+            sums = weigh(rows, study.feature_map, fitted.fit, study.rules, Draws(rng.random((1, n)))).sums
             parts[True].append(sums)
             exact, where = fitted.summary.sums, sums.information[0].argmax()
             place = np.unravel_index(where, sums.information[0].shape)

@@ -12,7 +12,7 @@ from fdtr.algebra.schur import eliminate, present
 from fdtr.disclosure.blocks import Design, describe, directions_of, is_uneven
 from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.disclosure.masked_counts import SiteCounts
-from fdtr.disclosure.rule_once import drawn
+from fdtr.disclosure.rule_once import Draws, drawn
 from fdtr.disclosure.rules import largest_share, membership
 from fdtr.disclosure.weighted_sums import weigh, weigh_alone
 from fdtr.errors import NotRepeatable
@@ -67,7 +67,7 @@ def dense(study, rows, h=0):
 def test_weighted_sums_are_those_of_weighted_rows():
     study, rows = one_step(400)
     weighted, (phi, chunk) = weighed(study, rows), dense(study, rows)
-    weights = 1 - 0.3 * drawn(b"key", rows.patients.to_pylist(), 1)[0]
+    weights = 1 - 0.3 * drawn(b"key", rows.patients.to_pylist(), 1).at(0)
     root, d0 = np.sqrt(weights)[:, None], study.feature_map.n_shared
     own, shared, reward = root * phi[:, d0:], root * phi[:, :d0], root[:, 0] * chunk.rewards
     left = shared - own @ np.linalg.lstsq(own, shared, rcond=None)[0]
@@ -84,7 +84,7 @@ def test_weighted_sums_are_those_of_weighted_rows():
 def test_without_jitter_and_repairs_they_are_the_exact_ones():
     study, rows = one_step(900)
     weighted = weigh_alone(rows, study.feature_map, fit_message(study, rows).fit, replace(study.rules, jitter=0.0),
-                           np.ones((1, 900)))  # fmt: skip
+                           Draws(np.ones((1, 900))))  # fmt: skip
     exact = fit_message(study, rows).summary.sums
     assert weighted.close_to(exact, 1e-12)
     message = summarize(make_study(horizon=1, covariates=SHARED, disclosure={"jitter": 0}), rows)
@@ -95,13 +95,13 @@ def test_without_jitter_and_repairs_they_are_the_exact_ones():
 def test_a_weight_belongs_to_a_patient_and_a_step_whatever_else_is_sent(tmp_path):
     ledger = Ledger(tmp_path)
     assert ledger.draws(["p1"], 1, make=False) is None
-    first, second = (ledger.draws(ids, 6, make=True) for ids in (["p1", "p2"], ["p2", "p1", "p3"]))
+    first, second = (ledger.draws(ids, 6, make=True).numbers for ids in (["p1", "p2"], ["p2", "p1", "p3"]))
     assert first.tolist() == second[:, [1, 0]].tolist()
-    assert ledger.draws(["p1"], 9, make=False)[:6, 0].tolist() == first[:, 0].tolist()  # in a longer study too
+    assert ledger.draws(["p1"], 9, make=False).numbers[:6, 0].tolist() == first[:, 0].tolist()  # in a longer study too
     assert len({*first.ravel()}) == 12
-    assert ledger.draws([" p1 "], 1, make=False)[0, 0] == first[0, 0]  # in the spelling of the ledger
-    assert Ledger(tmp_path / "other").draws(["p1"], 1, make=True)[0, 0] != first[0, 0]
-    many = ledger.draws([str(i) for i in range(1000)], 4, make=False)
+    assert ledger.draws([" p1 "], 1, make=False).at(0)[0] == first[0, 0]  # in the spelling of the ledger
+    assert Ledger(tmp_path / "other").draws(["p1"], 1, make=True).at(0)[0] != first[0, 0]
+    many = ledger.draws([str(i) for i in range(1000)], 4, make=False).numbers
     assert many.min() >= 0
     assert many.max() < 1
     assert abs(many.mean() - 0.5) < 4 * np.sqrt(1 / 12 / 4000)

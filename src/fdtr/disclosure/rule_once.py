@@ -49,8 +49,19 @@ def plain_id(patient: str) -> bytes:
     return unicodedata.normalize("NFC", patient).strip().encode()
 
 
-def drawn(secret: bytes, patients: Sequence[str], horizon: int) -> NDArray[np.float64]:
-    """A number in [0, 1) for each step and id, (H, n), that nobody can compute without the secret.
+@dataclass(frozen=True, eq=False, repr=False)
+class Draws:
+    """A number in [0, 1) for each step and patient: `numbers` (H, n)."""
+
+    numbers: NDArray[np.float64]
+
+    def at(self, step: int, patients: slice = slice(None)) -> NDArray[np.float64]:
+        """The numbers of some patients at a step, (c,)."""
+        return self.numbers[step, patients]
+
+
+def drawn(secret: bytes, patients: Sequence[str], horizon: int) -> Draws:
+    """A number in [0, 1) for each step and id that nobody can compute without the secret.
 
     One number a patient for all steps could be solved for: with known covariates every step adds equations.
     """
@@ -59,7 +70,7 @@ def drawn(secret: bytes, patients: Sequence[str], horizon: int) -> NDArray[np.fl
     blocks = [b"weight %d " % block for block in range(-(-horizon // per_digest))]
     digests = b"".join(hmac.digest(secret, block + patient, "sha256") for patient in ids for block in blocks)
     numbers = (np.frombuffer(digests, ">u8") >> np.uint64(11)) / 2.0**53
-    return np.ascontiguousarray(numbers.reshape(len(ids), per_digest * len(blocks))[:, :horizon].T)
+    return Draws(np.ascontiguousarray(numbers.reshape(len(ids), per_digest * len(blocks))[:, :horizon].T))
 
 
 @dataclass(frozen=True, repr=False)
@@ -161,8 +172,8 @@ class EarlierReleases(Protocol):
         """The latest message by which a site released these very patients for this study; None where none did."""
         ...
 
-    def draws(self, patients: Sequence[str], horizon: int, *, make: bool) -> NDArray[np.float64] | None:
-        """A number in [0, 1) for each step and id, (H, n), the same in every release; None where there is no secret."""
+    def draws(self, patients: Sequence[str], horizon: int, *, make: bool) -> Draws | None:
+        """A number in [0, 1) for each step and id, the same in every release; None where there is no secret."""
         ...
 
 

@@ -48,6 +48,7 @@ from fdtr.disclosure.rare_outcomes import (
 )
 from fdtr.disclosure.relative_spread import share_among_alike, spread_of, vary_as_others
 from fdtr.disclosure.rule_leverage import MOST_SHRUNK_TOGETHER, repair_leverage
+from fdtr.disclosure.rule_once import Draws
 from fdtr.disclosure.rules import Rules, Shortfall, Verdict, grouped, largest_share, membership
 from fdtr.disclosure.step_verdicts import judge_step
 from fdtr.disclosure.weighted_step import WHOLE_STEP, StepPlan
@@ -76,10 +77,10 @@ def weigh(
     features: FeatureMap,
     fit: Fit,
     rules: Rules,
-    draws: Array,
+    draws: Draws,
     common: CommonRepairs | None = None,
 ) -> WeightedSums:
-    """The weighted sums of the local fit `fit` of `rows`, repaired; `draws` (H, n) in [0, 1) make the weights.
+    """The weighted sums of the local fit `fit` of `rows`, repaired; `draws` make the weights.
 
     Where no repair helps, a step is withheld, and its sums are zeros. In a secure sum `common` is what all sites take
     out; without it only the site's own repairs are made, and what is left is counted.
@@ -182,9 +183,9 @@ def _less(counts: Counts, light: Counts) -> Counts:
     return less
 
 
-def _planned(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Array) -> list[StepPlan]:
+def _planned(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Draws) -> list[StepPlan]:
     def plan_of(h: int) -> StepPlan:
-        plan = StepPlan.of(rows, features, fit, h, rules, 1.0 - rules.jitter * draws[h])
+        plan = StepPlan.of(rows, features, fit, h, rules, 1.0 - rules.jitter * draws.at(h))
         standing_out(plan)
         return plan
 
@@ -279,15 +280,15 @@ def _take_out_constant(plan: StepPlan) -> None:
             plan.take_out(unit.action, unit.functions, "SITES")
 
 
-def weigh_alone(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Array) -> Sums:
+def weigh_alone(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Draws) -> Sums:
     """Weighted sums without repairs, with true counts of patients."""
-    weights, d0, everybody = 1.0 - rules.jitter * draws, features.n_shared, range(features.n_actions)
+    d0, everybody = features.n_shared, range(features.n_actions)
     steps, following = [rows.step(h) for h in range(rows.horizon)], [*fit.bounds[1:], None]
     with one_blas_thread():
-        products = [
-            accumulate_weighted(step, features, measure_outcomes(step, features, value), of_step[: step.n])
-            for step, value, of_step in zip(steps, following, weights, strict=True)
-        ]
+        products = []
+        for h, (step, value) in enumerate(zip(steps, following, strict=True)):
+            weights = 1.0 - rules.jitter * draws.at(h, slice(step.n))
+            products.append(accumulate_weighted(step, features, measure_outcomes(step, features, value), weights))
     pairs = zip(products, steps, strict=True)
     return stack_steps([summarize_step(*sums.assembled(everybody), step.n, d0) for sums, step in pairs])
 

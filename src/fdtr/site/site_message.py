@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fdtr import container
 from fdtr.algebra.threads import on_one_blas_thread
@@ -24,6 +23,7 @@ from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.disclosure.facts import measure
 from fdtr.disclosure.masked_counts import SiteCounts
 from fdtr.disclosure.message import WeightedSums
+from fdtr.disclosure.rule_once import Draws
 from fdtr.disclosure.weighted_sums import weigh, weigh_alone
 from fdtr.errors import DisclosureError
 from fdtr.site.fitting import MessageFit, fit_message
@@ -113,7 +113,7 @@ def counts_of(message: Message) -> SiteCounts:
     return message.counts
 
 
-def _draws(study: Study, rows: Trajectories, ledger: EarlierReleases | None, *, make: bool) -> NDArray[np.float64]:
+def _draws(study: Study, rows: Trajectories, ledger: EarlierReleases | None, *, make: bool) -> Draws:
     ids = rows.patients.to_pylist()
     draws = ledger.draws(ids, rows.horizon, make=make) if ledger else None
     return drawn(f"seed {study.learning.seed}".encode(), ids, rows.horizon) if draws is None else draws

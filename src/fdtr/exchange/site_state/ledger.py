@@ -20,13 +20,13 @@ from itertools import repeat
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fdtr.container import flush_folder, write_through
 from fdtr.disclosure.message import refusal
 from fdtr.disclosure.rule_once import (
     VALUES,
     WIDTH,
+    Draws,
     Earlier,
     Patients,
     Release,
@@ -131,8 +131,8 @@ class Ledger:
             ).fetchone()
             return None if row is None else str(row[0])
 
-    def draws(self, patients: Sequence[str], horizon: int, *, make: bool) -> NDArray[np.float64] | None:
-        """A number in [0, 1) for each step and id, (H, n), from an HMAC under the ledger's secret: the weights of rows.
+    def draws(self, patients: Sequence[str], horizon: int, *, make: bool) -> Draws | None:
+        """A number in [0, 1) for each step and id, from an HMAC under the ledger's secret: the weights of rows.
 
         Where there is no ledger, it is made if `make` says so; else the answer is None.
         """
