@@ -1,11 +1,13 @@
 """Verdicts: what is verified, what rests on a model, and what has no number."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from fdtr import fit_local, read_trajectories, verify
-from fdtr.evaluation import Behaviour, Constant, Evaluator, known_propensities
+from fdtr.evaluation import Behaviour, Constant, Evaluator, Evidence, known_propensities
 from fdtr.evaluation.importance import doubly_robust, weigh, weighted_doubly_robust
 from fdtr.evaluation.subgroups import Group
 from fdtr.evaluation.targets import Advised, Deterministic
@@ -245,6 +247,21 @@ def test_no_value_lies_outside_its_range_or_its_interval(linear):
             assert 0 <= estimate.low <= estimate.value <= estimate.high <= study.horizon
         found = patients.assess(target)
         assert np.isnan(found.value) or 0 <= found.low <= found.value <= found.high <= study.horizon
+
+
+def test_a_reason_comes_with_its_few_words(linear):
+    """The first screen shows the few words alone."""
+    _, study, fit, verified, patients = linear
+    nobody = replace(verified, threshold=np.inf)
+    rare = replace(verified, threshold=np.quantile(verified.contrast(patients.data.arrays.states[0], 0).worth, 0.999))
+    targets = [fit.policy, verified, nobody, rare, Behaviour(), *map(Constant, range(len(study.actions.levels)))]
+    found = [patients.assess(target, over) for target in targets for over in (None, Behaviour()) if target != over]
+    for each in found:
+        assert bool(each.reason) == bool(each.brief) == (each.verdict != Evidence.VERIFIED)
+        assert len(each.brief.split()) <= 12
+        assert not any(character.isdigit() for character in each.brief)
+    assert patients.assess(nobody, Behaviour()).brief == "nobody could be advised"
+    assert {each.verdict for each in found} >= {Evidence.VERIFIED, Evidence.NONE}
 
 
 def test_gains_in_groups_are_those_of_their_patients(linear):

@@ -8,16 +8,13 @@ from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fdtr.comparisons import Evidence
-from fdtr.evaluation import assessment as assessment_module
-from fdtr.evaluation.diagnostics import Overlap, doubt_mean, doubt_size, doubt_support
 from fdtr.report import forest
-from fdtr.report.findings import PART, Findings, Row, Shown, first_screen, gain_decimals, meaning, short_reason
+from fdtr.report.findings import PART, Findings, Row, Shown, first_screen, gain_decimals, meaning
 from fdtr.report.record import Assessment, MeanOverSites, Span
 from random_tables import make_study
 
@@ -43,6 +40,7 @@ def assessed(site: str, method: str, over: str = "Clinicians", **changes: Any) -
         "n_advised": 80,
         "n": 100,
         "reason": "",
+        "brief": "",
     }
     return Assessment(site=site, method=method, over=over, **(standard | changes))
 
@@ -131,16 +129,11 @@ def test_better_is_said_only_of_an_interval_above_0(low: float, width: float) ->
     assert (" is not shown to be better than clinicians" in first) == (low <= 0 <= high)
 
 
-USUAL_IS_BETTER = "Held-out patients who got what is usual here fared better than the model says, and so on."
-
-
 def test_where_no_part_is_verified_the_reason_is_the_sites_own():
-    few = NOTHING | {
-        "reason": "At step 2 the weights of 9 patients are worth no more than 4.2 equal ones; 10 is least."
-    }
-    usual = NOTHING | {"reason": USUAL_IS_BETTER}
-    nobody = NOTHING | {"n_advised": 0, "reason": "It advises 0 patients, in 0.0% of all decisions"}
     better = "patients treated as usual fared better than the model says"
+    few = NOTHING | {"brief": "too few were treated this way"}
+    usual = NOTHING | {"brief": better}
+    nobody = NOTHING | {"brief": "nobody could be advised"}
     none = "No part of FDTR's policy is verified"
     for sites, sentence in (
         ({"a": few, "b": few}, f"{none} at any of the 2 sites: too few were treated this way."),
@@ -155,37 +148,8 @@ def test_where_no_part_is_verified_the_reason_is_the_sites_own():
         assert said(found)[0] == sentence
         assert "better than clinicians" not in " ".join(said(found))
         assert [row.part.why for row in first_screen(found)][: len(sites)] == [
-            short_reason(a) for a in found.assessments if a.method == PART
+            a.brief for a in found.assessments if a.method == PART
         ]
-
-
-def test_every_reason_has_its_own_few_words():
-    """The sentences are those that the evaluation gives; a new one has to be known here."""
-    overlap = {
-        name: np.zeros(1) for name in ("rare_share", "never_share", "unused_share", "low_propensity", "agreement")
-    }
-    sentences = {
-        doubt_size(np.array([4.2]), 1000): "too few were treated this way",
-        doubt_support(Overlap(**overlap | {"unused_share": np.ones(1)})): "nobody here was treated this way",
-        doubt_support(Overlap(**overlap | {"never_share": np.ones(1)})): "clinicians hardly ever treat this way",
-        doubt_mean(np.full(1, 0.2), np.zeros(1), np.zeros(1)): "some patients are never treated this way",
-        "The difference rests on 1.2 patients who might have been treated so; 2 are the least.": (
-            "the difference rests on too few patients"
-        ),
-        assessment_module._ALIKE: "it decides as clinicians do",
-        assessment_module._NO_MODEL: "held-out patients contradict the models",
-        assessment_module._INCOMPLETE: "part of the patients' state is unseen",
-        assessment_module._USUAL_IS_BETTER: "patients treated as usual fared better than the model says",
-    }
-    assert "" not in sentences
-    for sentence, words in sentences.items():
-        for reason in (
-            sentence,
-            f"{sentence} At step 2 the weights of 9 patients are worth no more than 4 equal ones.",
-        ):
-            if reason == sentence or sentence.startswith("Held-out"):
-                assert short_reason(assessed("a", "FDTR", **NOTHING | {"reason": reason})) == words
-    assert short_reason(assessed("a", PART, **NOTHING | {"n_advised": 0})) == "nobody could be advised"
 
 
 PARTS: dict[str, dict[str, Any]] = {
@@ -199,7 +163,7 @@ FULLS: dict[str, dict[str, Any]] = {
     "verified": {"verdict": "verified", "estimator": "wdr"},
     "model": {},
     "widened": {"estimator": "richer"},
-    "none": NOTHING | {"reason": USUAL_IS_BETTER},
+    "none": NOTHING | {"brief": "held-out patients contradict the models"},
 }
 
 

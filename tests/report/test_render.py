@@ -391,6 +391,7 @@ def contradicted(found: Record) -> Record:
     nothing = {
         "verdict": Evidence.NONE,
         "reason": reason,
+        "brief": "held-out patients contradict the models",
         "misfit": 4.0,
         **dict.fromkeys(("value", "low", "high"), math.nan),
     }

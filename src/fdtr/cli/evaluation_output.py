@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fdtr.cli import show
-from fdtr.comparisons import CLINICIANS, FDTR, GAINS, LEGEND, VERIFIED
+from fdtr.comparisons import CLINICIANS, GAINS, LEGEND
 from fdtr.container import write_atomically
 from fdtr.disclosure import ValueMessage
 from fdtr.inference.near_ties import near_ties
@@ -82,8 +82,7 @@ def show_evaluation(study: Study, evaluation: SiteEvaluation) -> None:
 
 def _subgroups(study: Study, evaluation: SiteEvaluation) -> list[Subgroup]:
     """The verified gain in each declared group, as every output shows it."""
-    whole = evaluation.assess(VERIFIED[FDTR], CLINICIANS)
-    return subgroup_records(evaluation.site, gains_by_group(study, evaluation), whole)
+    return subgroup_records(evaluation.site, gains_by_group(study, evaluation))
 
 
 def show_released_values(message: ValueMessage) -> None:

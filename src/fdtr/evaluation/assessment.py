@@ -24,19 +24,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.comparisons import Evidence
+from fdtr.evaluation.estimate import Doubt
 from fdtr.evaluation.importance import effective_sample_size
 from fdtr.evaluation.intervals import LEVEL, Range, Statistic, influence_interval
 from fdtr.evaluation.richer_q import CRITICAL
 from fdtr.evaluation.target_evaluation import TargetEvaluation
 from fdtr.evaluation.verification import LEAST_ADVISED, LEAST_PATIENTS
 
-_NO_MODEL = "Held-out patients contradict the linear model and the richer one, and weights are no way out."
-
-_USUAL_IS_BETTER = (
-    "Held-out patients who got what is usual here fared better than the model says, and weights are no way out."
+_NO_MODEL = Doubt(
+    "Held-out patients contradict the linear model and the richer one, and weights are no way out.",
+    "held-out patients contradict the models",
 )
 
-_ALIKE = "Both treat all patients alike."
+_USUAL_IS_BETTER = Doubt(
+    "Held-out patients who got what is usual here fared better than the model says, and weights are no way out.",
+    "patients treated as usual fared better than the model says",
+)
+
+_NOBODY = "nobody could be advised"
+_ALIKE = Doubt("Both treat all patients alike.", "it decides as clinicians do")
 
 ENOUGH_UNITS = 1000
 """From so many patients on T_b is tested at the usual level."""
@@ -47,9 +53,10 @@ LEAST_VERIFIED = 2
 _Estimator = Literal["wdr", "fqe", "richer"]
 
 
-_INCOMPLETE = (
+_INCOMPLETE = Doubt(
     "The previous step still helps to predict held-out outcomes: the state does not hold all that matters, and weights "
-    "are no way out."
+    "are no way out.",
+    "part of the patients' state is unseen",
 )
 
 
@@ -61,7 +68,8 @@ class Assessment:
     wider; `misfit` is T, NaN where no model is judged. `advised_share` is the share of decisions that the target makes,
     `n_advised` counts the patients for whom it makes any. For a gain, the two targets decide differently for
     `n_differing` patients, and alike for `n_unchanged`. `effective_sample_size` is what weights are worth at the worst
-    step, those of a gain among the former. `reason` says why a verdict is not better; it is empty if it is verified.
+    step, those of a gain among the former. `reason` says why a verdict is not better, `brief` in a few words; both are
+    empty if it is verified.
     """
 
     verdict: Evidence
@@ -78,6 +86,7 @@ class Assessment:
     n_unchanged: int
     effective_sample_size: float
     reason: str
+    brief: str
 
 
 def assess(
@@ -92,17 +101,19 @@ def assess(
     """
     targets = [first] if second is None else [first, second]
     doubts = [_too_little_advice(target) or target.doubt("wdr") for target in targets]
-    reason = next(filter(None, doubts), "") or _too_few_behind(first, second)
+    reason = next(filter(None, doubts), None) or _too_few_behind(first, second)
     if second is not None and not first.decides_unlike(second).any():
-        return _assessed(Evidence.NONE, "wdr", first, second, level, _ALIKE)
+        nobody = first.reached is not None and not first.weights.advised.any()
+        alike = Doubt(_ALIKE, _NOBODY) if nobody else _ALIKE
+        return _assessed(Evidence.NONE, "wdr", first, second, level, alike)
     if not reason:
-        return _assessed(Evidence.VERIFIED, "wdr", first, second, level, "")
-    doubt = next(filter(None, (target.doubt("fqe") for target in targets)), "")
+        return _assessed(Evidence.VERIFIED, "wdr", first, second, level, Doubt())
+    doubt = next(filter(None, (target.doubt("fqe") for target in targets)), None)
     if doubt or any(target.reached is not None for target in targets):
         return _assessed(Evidence.NONE, "wdr", first, second, level, doubt or reason)
     compared = [target for target in targets if not target.is_usual]
     misfit = max((target.richer.misfit for target in compared), default=math.nan)
-    why_not = ""
+    why_not = Doubt()
     if any(target.richer.usual_misfit > critical_usual(target.data.n_units) for target in compared):
         why_not = _USUAL_IS_BETTER
     elif any(target.unexplained > CRITICAL for target in compared):
@@ -110,7 +121,8 @@ def assess(
     elif compared and past_matters():
         why_not = _INCOMPLETE
     if why_not:
-        none = _assessed(Evidence.NONE, "wdr", first, second, level, f"{why_not} {reason}")
+        both = Doubt(f"{why_not} {reason}", why_not.brief)
+        none = _assessed(Evidence.NONE, "wdr", first, second, level, both)
         return replace(none, misfit=misfit)
     estimator: _Estimator = "richer" if any(target.richer.rejects for target in compared) else "fqe"
     return replace(_assessed(Evidence.MODEL, estimator, first, second, level, reason), misfit=misfit)
@@ -128,24 +140,26 @@ def critical_usual(n: int) -> float:
     return CRITICAL * math.sqrt(min(1.0, n / ENOUGH_UNITS))
 
 
-def _too_little_advice(target: TargetEvaluation) -> str:
+def _too_little_advice(target: TargetEvaluation) -> Doubt:
     """Why a target that advises some patients only has no verified part; empty where it has."""
     n = int(target.weights.advised.sum())
     if target.reached is None or (target.advised_share >= LEAST_ADVISED and n >= LEAST_PATIENTS):
-        return ""
-    return (
+        return Doubt()
+    return Doubt(
         f"It advises {n} patients, in {target.advised_share:.1%} of all decisions: fewer than {LEAST_PATIENTS}, or "
-        f"than {LEAST_ADVISED:.0%}, are no verified part."
+        f"than {LEAST_ADVISED:.0%}, are no verified part.",
+        "too few could be advised" if n else _NOBODY,
     )
 
 
-def _too_few_behind(first: TargetEvaluation, second: TargetEvaluation | None) -> str:
+def _too_few_behind(first: TargetEvaluation, second: TargetEvaluation | None) -> Doubt:
     """Why the error of a value by weights is not known; empty where it is."""
     behind = first.patients_behind(second)
     if behind >= LEAST_VERIFIED:
-        return ""
+        return Doubt()
     what = "The difference from clinicians" if second is None or second.is_usual else "The difference"
-    return f"{what} rests on {behind:.1f} patients who might have been treated so; {LEAST_VERIFIED} are the least."
+    sentence = f"{what} rests on {behind:.1f} patients who might have been treated so; {LEAST_VERIFIED} are the least."
+    return Doubt(sentence, "the difference rests on too few patients")
 
 
 def _assessed(
@@ -154,7 +168,7 @@ def _assessed(
     first: TargetEvaluation,
     second: TargetEvaluation | None,
     level: float,
-    reason: str,
+    reason: Doubt,
 ) -> Assessment:
     horizon = first.data.arrays.horizon
     possible = Range(0.0, horizon) if second is None else Range(-horizon, horizon)
@@ -168,7 +182,8 @@ def _assessed(
         error = interval.standard_error
         ends = possible.clip(interval.low - tolerance, interval.high + tolerance, error)
         if not possible.low <= statistic.value <= possible.high and ends.low == ends.high:
-            outside = f"The whole interval lies outside [{possible.low:g}, {possible.high:g}], where every value is."
+            where = f"[{possible.low:g}, {possible.high:g}]"
+            outside = Doubt(f"The whole interval lies outside {where}, where every value is.", "it is out of range")
             return _assessed(Evidence.NONE, estimator, first, second, level, outside)
         value, low, high = min(max(statistic.value, possible.low), possible.high), ends.low, ends.high
     return Assessment(
@@ -185,7 +200,8 @@ def _assessed(
         n_differing=int(differs.sum()),
         n_unchanged=int((~differs).sum()),
         effective_sample_size=min(_size(target, estimator, differs) for target in compared or [first]),
-        reason=reason,
+        reason=str(reason),
+        brief=reason.brief,
     )
 
 

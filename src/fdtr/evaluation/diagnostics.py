@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.evaluation.estimate import name_steps
+from fdtr.evaluation.estimate import Doubt, name_steps
 from fdtr.evaluation.importance import Weights
 from fdtr.evaluation.step_arrays import StepArrays, at_actions
 
@@ -69,8 +69,8 @@ class Diagnostics:
     present: NDArray[np.intp]
     weights: Weights
     overlap: Overlap
-    doubt: str
-    support_doubt: str
+    doubt: Doubt
+    support_doubt: Doubt
 
 
 def diagnose(arrays: StepArrays, weights: Weights, target: Sequence[Array], behaviour: Sequence[Array]) -> Diagnostics:
@@ -118,7 +118,7 @@ def overlap_of(arrays: StepArrays, target: Sequence[Array], behaviour: Sequence[
     return Overlap(rare, never, unused, low, agreement)
 
 
-def doubt_size(effective_sample_size: Array, n: int) -> str:
+def doubt_size(effective_sample_size: Array, n: int) -> Doubt:
     """Not believable where the effective sample size of some step is below 10 or below 1% of the patients.
 
     The weights of all patients count, so a step that few patients reach does not make a value doubtful by itself.
@@ -129,13 +129,13 @@ def doubt_size(effective_sample_size: Array, n: int) -> str:
     floor = max(FEWEST, LEAST_SHARE * n)
     low = np.flatnonzero(effective_sample_size < floor)
     if not len(low):
-        return ""
+        return Doubt()
     worst = effective_sample_size.min()
     what = f"the weights of {n} patients are worth no more than {worst:.1f} equal ones; {floor:.0f} is the least"
-    return f"At {name_steps(low.tolist())} {what}."
+    return Doubt(f"At {name_steps(low.tolist())} {what}.", "too few were treated this way")
 
 
-def doubt_mean(mean: Array, error: Array, clipped_share: Array) -> str:
+def doubt_mean(mean: Array, error: Array, clipped_share: Array) -> Doubt:
     """Not believable where the weights of a step average clearly less than 1; `error` is that of the `mean`, (H,) each.
 
     Then clinicians never treat some patients as the target would, and the value describes the others alone. Steps with
@@ -143,14 +143,15 @@ def doubt_mean(mean: Array, error: Array, clipped_share: Array) -> str:
     """
     lost = np.flatnonzero((mean + LOST_ERRORS * error < 1) & (mean < 1 - LEAST_LOST) & (clipped_share == 0))
     if not len(lost):
-        return ""
-    return (
+        return Doubt()
+    return Doubt(
         f"At {name_steps(lost.tolist())} the weights average {mean[lost].min():.2f} and not 1: clinicians never treat "
-        "some patients as the target would, and the value speaks of the others alone."
+        "some patients as the target would, and the value speaks of the others alone.",
+        "some patients are never treated this way",
     )
 
 
-def doubt_support(overlap: Overlap) -> str:
+def doubt_support(overlap: Overlap) -> Doubt:
     """Not believable by any estimator where the target recommends what clinicians at this site do not do."""
     unused, never = (
         np.flatnonzero(np.nan_to_num(share) > most)
@@ -158,12 +159,14 @@ def doubt_support(overlap: Overlap) -> str:
     )
     if len(unused):
         most = np.nanmax(overlap.unused_share)
-        return f"At {name_steps(unused.tolist())} it asks for actions that nobody here got, for {most:.0%}."
+        what = f"it asks for actions that nobody here got, for {most:.0%}"
+        return Doubt(f"At {name_steps(unused.tolist())} {what}.", "nobody here was treated this way")
     if len(never):
         most = np.nanmax(overlap.never_share)
         what = f"it asks for what clinicians practically never do (a chance below {NEVER:g}), for up to {most:.0%}"
-        return f"At {name_steps(never.tolist())} {what}: nothing there to compare with."
-    return ""
+        sentence = f"At {name_steps(never.tolist())} {what}: nothing there to compare with."
+        return Doubt(sentence, "clinicians hardly ever treat this way")
+    return Doubt()
 
 
 def _quantile(values: Array, weights: Array, level: float) -> float:

@@ -40,6 +40,19 @@ class CautionKind(StrEnum):
     UNDEFINED_DRAWS = "undefined-draws"
 
 
+class Doubt(str):
+    """Why a value is not believable, as a sentence, and in a few words, `brief`; empty where nothing is in doubt."""
+
+    __slots__ = ("brief",)
+    brief: str
+
+    def __new__(cls, sentence: str = "", brief: str = "") -> "Doubt":
+        """A sentence and its few words."""
+        doubt = super().__new__(cls, sentence)
+        doubt.brief = brief
+        return doubt
+
+
 @dataclass(frozen=True)
 class Caution:
     """A warning beside an estimate: `kind` for machines, `sentence` for people. It is never about one patient."""

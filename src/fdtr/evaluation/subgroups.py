@@ -31,7 +31,10 @@ class Group:
 
 @dataclass(frozen=True)
 class GroupGain:
-    """The gain in one group of `n` patients, and its `p_value`; NaN where there is no estimate, for a `reason`."""
+    """The gain in one group of `n` patients, and its `p_value`; NaN where there is no estimate, for a `reason`.
+
+    It holds no number of the group's patients.
+    """
 
     covariate: str
     label: str
@@ -53,14 +56,15 @@ def gains_in_groups(
     gains = []
     for group in groups:
         n, n_advised = int(group.members.sum()), int((group.members & target.weights.advised).sum())
-        reason = "" if whole.verdict == Evidence.VERIFIED else whole.reason
+        reason = "" if whole.verdict == Evidence.VERIFIED else "The gain of all patients together is not verified."
         if not reason and n < min_patients:
             reason = f"It has fewer than {min_patients} patients."
         if not reason and n_advised < LEAST_PATIENTS:
             reason = f"Fewer than {LEAST_PATIENTS} of its patients are advised."
         if not reason:
             weights = target.weights.ratios[:, group.members & target.weights.advised]
-            reason = doubt_size(effective_sample_size(weights), n_advised)
+            few = doubt_size(effective_sample_size(weights), n_advised)
+            reason = "Too few of its patients were treated as advised." if few else ""
         value = low = high = p = math.nan
         if not reason:
             own = None if clusters is None else np.unique(clusters[group.members], return_inverse=True)[1]

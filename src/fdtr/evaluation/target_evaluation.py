@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.evaluation import fitted_q, importance
 from fdtr.evaluation.diagnostics import NEVER, RARE, Diagnostics, diagnose, doubt_size
-from fdtr.evaluation.estimate import Caution, CautionKind, Estimator, name_steps
+from fdtr.evaluation.estimate import Caution, CautionKind, Doubt, Estimator, name_steps
 from fdtr.evaluation.fitted_q import FittedQ, HeldOutQ, OutcomeSums, QOfAll, TransitionSums
 from fdtr.evaluation.importance import Weights
 from fdtr.evaluation.intervals import Statistic, mean_of
@@ -252,7 +252,7 @@ class TargetEvaluation:
         by_model = estimator == "fqe" and not self.is_usual
         return self.fitted.effective_sample_size if by_model else self.weights.effective_sample_size
 
-    def doubt(self, estimator: Estimator) -> str:
+    def doubt(self, estimator: Estimator) -> Doubt:
         """That those weights carry too little information, or that clinicians do not do what the target recommends."""
         if estimator != "fqe":
             return self.diagnostics.doubt

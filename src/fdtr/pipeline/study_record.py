@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr import __version__
-from fdtr.comparisons import CLINICIANS, FDTR, GAINS, VERIFIED, Evidence
+from fdtr.comparisons import FDTR, GAINS, VERIFIED, Evidence
 from fdtr.disclosure import Verdict
 from fdtr.evaluation import Estimate, Estimator
 from fdtr.evaluation.assessment import Assessment
@@ -117,11 +117,7 @@ def study_record(
         ],
         assessments=[part for site, of_site in values.items() for part in assessment_records(site, of_site)],
         means=_means(values, study.horizon),
-        subgroups=[
-            group
-            for site, of_site in values.items()
-            for group in subgroup_records(site, of_site.subgroups, of_site.assessments[VERIFIED[FDTR], CLINICIANS])
-        ],
+        subgroups=[group for site, of_site in values.items() for group in subgroup_records(site, of_site.subgroups)],
         shared_effects=_shared_effects(study, total, names),
         heterogeneity=_differences(total) if names else [],
         gains=_gains(total, local, names),
@@ -248,11 +244,8 @@ def assessment_records(site: str, estimates: SiteEstimates) -> list[record.Asses
     ]
 
 
-def subgroup_records(site: str, gains: Sequence[GroupGain], whole: Assessment) -> list[record.Subgroup]:
-    """The verified gain in each declared group of one site; of a group that is withheld, no number at all.
-
-    `whole` is the gain of all patients of the site.
-    """
+def subgroup_records(site: str, gains: Sequence[GroupGain]) -> list[record.Subgroup]:
+    """The verified gain in each declared group of one site; of a group that is withheld, no number at all."""
     return [
         record.Subgroup.of(
             gain,
@@ -260,17 +253,9 @@ def subgroup_records(site: str, gains: Sequence[GroupGain], whole: Assessment) -
             method=VERIFIED[FDTR],
             group=gain.covariate,
             n=None if gain.reason else gain.n,
-            reason=_why_withheld(gain, whole),
         )
         for gain in gains
     ]
-
-
-def _why_withheld(gain: GroupGain, whole: Assessment) -> str:
-    """Why there is no gain of one group, without the numbers of its patients."""
-    if gain.reason and gain.reason == whole.reason:
-        return "The gain of all patients together is not verified."
-    return "Too few of its patients were treated as advised." if gain.reason.startswith("At ") else gain.reason
 
 
 def _means(values: Mapping[str, SiteEstimates], horizon: int) -> list[record.MeanOverSites]:

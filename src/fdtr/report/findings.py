@@ -165,7 +165,7 @@ def _at_site(assessment: Assessment | None) -> Shown:
     if assessment is None:
         return Shown(why="it was not valued")
     if assessment.verdict == Evidence.NONE:
-        return Shown(why=short_reason(assessment))
+        return Shown(why=assessment.brief)
     return Shown(
         assessment.verdict,
         assessment.value,
@@ -181,36 +181,13 @@ def _over_sites(findings: Findings, method: str, over: str = "", sites: Sequence
     mean = findings.mean(method, over, sites)
     if mean is None:
         compared = [part for part in findings.assessments if (part.method, part.over) == (method, over)]
-        return Shown(why=" or ".join(distinct(map(short_reason, compared))) or "it was not valued")
+        return Shown(why=" or ".join(distinct(part.brief for part in compared)) or "it was not valued")
     parts = [assessed for site in mean.sites if (assessed := findings.assessment(site, method, over))]
     if len(mean.sites) == 1:
         return Shown(sites=mean.sites, why=f"at {mean.sites[0]} alone, which is no mean")
     share = sum(assessed.advised_share for assessed in parts) / len(parts) if parts else math.nan
     widened = [assessed.site for assessed in parts if assessed.estimator == "richer"]
     return Shown(mean.verdict, mean.plain.value, mean.plain.low, mean.plain.high, share, mean.sites, widened)
-
-
-_REASONS = {
-    "who got what is usual": "patients treated as usual fared better than the model says",
-    "previous step still helps": "part of the patients' state is unseen",
-    "contradict the linear model": "held-out patients contradict the models",
-    "nobody here got": "nobody here was treated this way",
-    "practically never": "clinicians hardly ever treat this way",
-    "weights average": "some patients are never treated this way",
-    "equal ones": "too few were treated this way",
-    "no verified part": "too few could be advised",
-    "might have been treated so": "the difference rests on too few patients",
-    "all patients alike": "it decides as clinicians do",
-}
-"""A few words for each kind of reason, by words that stand in its sentence alone; the first that fits counts."""
-
-
-def short_reason(assessment: Assessment) -> str:
-    """Why there is no number, or no better verdict, in a few words; the whole sentence is in `reason`."""
-    if assessment.over and assessment.method in VERIFIED.values() and assessment.n_advised == 0:
-        return "nobody could be advised"
-    fitting = (words for mark, words in _REASONS.items() if mark in assessment.reason)
-    return next(fitting, "see why below, under gains")
 
 
 def gain_decimals(rows: Sequence[Row]) -> int:

@@ -242,7 +242,7 @@ class Assessment(Part):
     A value that is not estimable has no number. `tolerance` is the estimated error of the model, by which the interval
     of every model-based value is wider. `estimator` is "richer" where T, the `misfit`, rejects the linear model; T is
     exactly 0 where no richer model could be fitted. `advised_share` is the share of decisions that the method makes,
-    `n_advised` the patients for whom it makes any.
+    `n_advised` the patients for whom it makes any. `brief` says the `reason` in a few words.
     """
 
     site: str
@@ -260,6 +260,7 @@ class Assessment(Part):
     n_advised: int
     n: int
     reason: str
+    brief: str
 
 
 class MeanOverSites(Part):
