@@ -11,6 +11,7 @@ from fdtr.evaluation import Behaviour, Constant, Evaluator, Evidence, known_prop
 from fdtr.evaluation.importance import doubly_robust, weigh, weighted_doubly_robust
 from fdtr.evaluation.subgroups import Group
 from fdtr.evaluation.targets import Advised, Deterministic
+from fdtr.inference import SiteValue, pool
 from fdtr.simulation import DiscreteSpec, WorldSpec, make_discrete_world, make_world
 from fdtr.study import Study
 from random_tables import make_sites, make_study
@@ -247,6 +248,17 @@ def test_no_value_lies_outside_its_range_or_its_interval(linear):
             assert 0 <= estimate.low <= estimate.value <= estimate.high <= study.horizon
         found = patients.assess(target)
         assert np.isnan(found.value) or 0 <= found.low <= found.value <= found.high <= study.horizon
+
+
+def test_the_mean_of_one_site_has_the_sites_own_interval(linear):
+    """Whoever pools knows how many patients a site has, and not how many clusters or degrees of freedom."""
+    _, study, fit, verified, patients = linear
+    clustered = Evaluator(patients.rows, study.feature_map, np.arange(1000) % 5, clusters=np.arange(1000) % 40)
+    for target, over in ((verified, Behaviour()), (fit.policy, None), (Behaviour(), None)):
+        found = clustered.assess(target, over)
+        value = SiteValue("a", found.value, found.standard_error, n=1000, tolerance=found.tolerance)
+        pooled = pool([value], (-3.0, 3.0)).plain
+        assert (pooled.low, pooled.high) == pytest.approx((found.low, found.high), rel=1e-9)
 
 
 def test_a_reason_comes_with_its_few_words(linear):

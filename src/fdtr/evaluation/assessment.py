@@ -64,12 +64,13 @@ _INCOMPLETE = Doubt(
 class Assessment:
     """A value on [0, H], or a gain on [−H, H], with its `verdict`; NaN where nothing can be estimated.
 
-    `estimator` is "wdr", "fqe", or "richer". `tolerance` is the estimated error of a model, by which the interval is
-    wider; `misfit` is T, NaN where no model is judged. `advised_share` is the share of decisions that the target makes,
-    `n_advised` counts the patients for whom it makes any. For a gain, the two targets decide differently for
-    `n_differing` patients, and alike for `n_unchanged`. `effective_sample_size` is what weights are worth at the worst
-    step, those of a gain among the former. `reason` says why a verdict is not better, `brief` in a few words; both are
-    empty if it is verified.
+    `standard_error` is for Student's t on the number of patients less 1, as a mean over sites takes it, whatever the
+    degrees of freedom of the interval. `estimator` is "wdr", "fqe", or "richer". `tolerance` is the estimated error of
+    a model, by which the interval is wider; `misfit` is T, NaN where no model is judged. `advised_share` is the share
+    of decisions that the target makes, `n_advised` counts the patients for whom it makes any. For a gain, the two
+    targets decide differently for `n_differing` patients, and alike for `n_unchanged`. `effective_sample_size` is what
+    weights are worth at the worst step, those of a gain among the former. `reason` says why a verdict is not better,
+    `brief` in a few words; both are empty if it is verified.
     """
 
     verdict: Evidence
@@ -178,7 +179,7 @@ def _assessed(
     if verdict != Evidence.NONE:
         tolerance = _tolerance(first, second) if verdict == Evidence.MODEL else 0.0
         statistic = _difference(estimator, first, second).clustered(first.data.clusters)
-        interval = influence_interval(statistic, Range(-math.inf, math.inf), level)
+        interval = influence_interval(statistic, Range(-math.inf, math.inf), level, first.data.arrays.n - 1)
         error = interval.standard_error
         ends = possible.clip(interval.low - tolerance, interval.high + tolerance, error)
         if not possible.low <= statistic.value <= possible.high and ends.low == ends.high:

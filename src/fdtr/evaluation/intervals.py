@@ -227,11 +227,13 @@ class Range:
         return Interval(low, high, error)
 
 
-def influence_interval(statistic: Statistic, feasible: Range, level: float = LEVEL) -> Interval:
+def influence_interval(
+    statistic: Statistic, feasible: Range, level: float = LEVEL, supposed: float | None = None
+) -> Interval:
     """V̂ ± t · its standard error, with Student's t on n − 1 degrees of freedom; n counts independent units.
 
     Where V̂ has fewer degrees of freedom, the standard error that is returned is larger by the ratio of both t, so that
-    whoever pools it with n − 1 degrees, or a normal distribution, has the right interval.
+    whoever pools it with n − 1 degrees, or with those `supposed`, has the right interval.
 
     >>> influence_interval(mean_of(np.array([1.0, 2.0, 3.0])), Range(0.0, 4.0), level=0.5)
     Interval(low=1.5285..., high=2.4714..., standard_error=0.5773...)
@@ -239,7 +241,8 @@ def influence_interval(statistic: Statistic, feasible: Range, level: float = LEV
     n, error = statistic.n, statistic.standard_error
     if n < 2:
         return feasible.clip(math.nan, math.nan, error)
-    usual, wide = (float(stdtrit(df, (1 + level) / 2)) for df in (n - 1, statistic.degrees_of_freedom))
+    degrees = (supposed or n - 1, statistic.degrees_of_freedom)
+    usual, wide = (float(stdtrit(df, (1 + level) / 2)) for df in degrees)
     half = wide * error
     return feasible.clip(statistic.value - half, statistic.value + half, error * wide / usual)
 
