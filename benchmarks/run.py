@@ -195,8 +195,8 @@ def growth(write: bool) -> list[Figure]:
     d, share = scaling.spline_fraction(machine.gemm_all)
     limits = (
         f"{machine.memory / 1e9:.1f} GB/s read from memory by one thread, {machine.gemm_one / 1e9:.0f} and "
-        f"{machine.gemm_all / 1e9:.0f} GFLOP/s by one and all, {machine.parquet / 1e9:.1f} GB/s of columns from Parquet "
-        f"and {machine.database / 1e9:.1f} GB/s from DuckDB by one"
+        f"{machine.gemm_all / 1e9:.0f} GFLOP/s by one and all, {machine.parquet / 1e9:.1f} GB/s of columns from "
+        f"Parquet and {machine.database / 1e9:.1f} GB/s from DuckDB by one"
     )
     return [
         Figure("This machine", limits, "–", True),
@@ -209,7 +209,10 @@ def growth(write: bool) -> list[Figure]:
             f"Local pass, d = {d} (splines), 2 d² n products beside the machine's peak",
             f"{share:.0%}", "at least 80%", share >= 0.8,
         ),
-        Figure("Local pass, 800,000 patients, two threads beside one", f"{speedup:.2f}×", "at least 1.7×", speedup >= 1.7),
+        Figure(
+            "Local pass, 800,000 patients, two threads beside one",
+            f"{speedup:.2f}×", "at least 1.7×", speedup >= 1.7,
+        ),
     ]  # fmt: skip
 
 
