@@ -139,6 +139,19 @@ def test_the_threshold_leaves_weights_that_are_worth_enough(study, rows, verifie
     assert fewer.threshold > verified.threshold
 
 
+def test_errors_that_are_not_computed_decide_nothing(rows, verified):
+    first = step_arrays(rows).states[0]
+    stricter = replace(verified, threshold=float(np.median(verified.contrast(first, 0).worth)))
+    for h, states in enumerate(step_arrays(rows).states):
+        some, every = stricter.contrast(states, h), stricter.contrast(states, h, everywhere=True)
+        assert np.isfinite(every.error).all()
+        known = np.isfinite(some.error)
+        assert 0 < known.sum() < len(known)
+        np.testing.assert_allclose(some.error[known], every.error[known], rtol=1e-12)
+        assert (stricter.speaks_at(some) == stricter.speaks_at(every)).all()
+        assert 0 < stricter.speaks_at(some).sum() <= known.sum()
+
+
 def test_a_site_without_enough_weight_verifies_nothing(study, rows):
     asks = {"min_effective_sample_size": 399.0}
     much = study.model_copy(update={"disclosure": study.disclosure.model_copy(update=asks)})

@@ -36,8 +36,8 @@ _NEARLY_SURE = 1e-6
 class Contrast:
     """How a policy compares with clinicians in n states: the positions of its actions `best` (n,) among the levels.
 
-    `advantage` (n,) is Q̂(π) less Q̂ of what clinicians do, `error` (n,) its standard error, `chance` (n,) that of
-    clinicians doing the same.
+    `advantage` (n,) is Q̂(π) less Q̂ of what clinicians do, `error` (n,) its standard error, infinite where it does not
+    matter, `chance` (n,) that of clinicians doing the same.
     """
 
     best: NDArray[np.intp]
@@ -125,8 +125,11 @@ class VerifiedPolicy:
             raise ValueError("a policy without a precision cannot be verified: its estimates have no standard error")
         return tuple(map(factor, self.policy.precision))
 
-    def contrast(self, states: Array, step: int) -> Contrast:
-        """How the policy compares with clinicians in `states` (q, n), in raw units within their ranges."""
+    def contrast(self, states: Array, step: int, *, everywhere: bool = False) -> Contrast:
+        """How the policy compares with clinicians in `states` (q, n), in raw units within their ranges.
+
+        Errors cost most, and are computed where nothing else rules advice out; in all states if `everywhere`.
+        """
         features, rule = self.policy.features, self.policy.rule(step)
         psi = features.psi(states)
         best = argmax_first(rule.bounds(psi), self.policy.by_code)
@@ -135,8 +138,12 @@ class VerifiedPolicy:
         everyone = np.arange(len(best))
         weights[best, everyone] += 1.0
         delta = mixed_features(features.embeddings, psi, weights)
-        error = self.noise[step] * np.linalg.norm(half_solve(self._lower[step], delta), axis=0)
-        return Contrast(best, np.asarray(self.policy.theta[step] @ delta), error, care[best, everyone])
+        advantage, chance = np.asarray(self.policy.theta[step] @ delta), care[best, everyone]
+        contrast = Contrast(best, advantage, np.full(len(best), inf), chance)
+        undecided = everywhere | (advantage > 0) & (chance >= self.least_chance) & (contrast.worth >= self.threshold)
+        halves = half_solve(self._lower[step], delta[:, undecided])
+        contrast.error[undecided] = self.noise[step] * np.linalg.norm(halves, axis=0)
+        return contrast
 
     def speaks_at(self, contrast: Contrast) -> NDArray[np.bool_]:
         """Where it advises, (n,)."""
@@ -171,7 +178,7 @@ class VerifiedPolicy:
     def explain(self, state: Any, step: int) -> Advice:
         """For one state: whether it advises, and why."""
         explanation = self.policy.explain(state, step)
-        contrast = self.contrast(state_blocks(state, self.policy.features).read(0), step)
+        contrast = self.contrast(state_blocks(state, self.policy.features).read(0), step, everywhere=True)
         return Advice(
             explanation=explanation,
             advised=bool(self.speaks_at(contrast)[0]),
