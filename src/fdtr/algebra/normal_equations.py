@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve, cholesky, eigh, qr, solve_triangular
 from scipy.linalg.lapack import dpotri
 
+from fdtr.algebra.namespaces import Runs, add_gram, is_numpy, namespace_of, zeros
 from fdtr.algebra.schur import RANK_TOLERANCE, column_scale
 from fdtr.errors import SingularSystem
 
 Array = NDArray[np.float64]
 
 
-def grams_by_action(rows: Array, actions: NDArray[np.intp], counts: NDArray[np.intp]) -> Array:
+def grams_by_action(rows: Array, actions: NDArray[np.intp] | Runs, counts: NDArray[np.intp]) -> Array:
     """Sums of outer products of the columns of `rows`, one (q, q) matrix for each action: Z_a Z_aᵀ.
 
     `rows` is (q, n), one column a patient: ψ(x), and below it what is multiplied with ψ. `actions` (n,) holds
@@ -35,15 +36,21 @@ def grams_by_action(rows: Array, actions: NDArray[np.intp], counts: NDArray[np.i
     >>> grams_by_action(np.array([[1.0, 2.0, 3.0]]), np.array([0, 1, 0]), counts=np.array([2, 1, 0])).ravel()
     array([10.,  4.,  0.])
     """
-    n_actions = len(counts)
+    xp, grams = namespace_of(rows), zeros((len(counts), *rows.shape[:1] * 2), rows)
+    if isinstance(actions, Runs):
+        for action, start, stop in actions.runs:
+            add_gram(rows[:, start:stop], to=grams[action, :, :])
+        return grams
     # One stable (radix) sort puts each action's patients side by side: cheaper than a masked copy per action.
-    narrow = actions.astype(np.uint8) if n_actions <= 256 else actions
-    grouped = np.take(rows, np.argsort(narrow, kind="stable"), axis=1)
-    grams = np.empty((n_actions, rows.shape[0], rows.shape[0]))
+    narrow = xp.astype(actions, xp.uint8) if len(counts) <= 256 else actions
+    grouped = xp.take(rows, xp.argsort(narrow, stable=True), axis=1)
     start = 0
-    for action, count in enumerate(counts):
+    for action, count in enumerate(counts.tolist()):
         block = grouped[:, start : start + count]
-        np.dot(block, block.T, out=grams[action])  # `dot`, unlike `@`, lets other threads run meanwhile
+        if is_numpy(rows):
+            np.dot(block, block.T, out=grams[action])  # `dot`, unlike `@`, lets other threads run meanwhile
+        else:
+            add_gram(block, to=grams[action, :, :])
         start += count
     return grams
 

@@ -8,6 +8,7 @@ from typing import Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.namespaces import dot, empty, is_numpy, like, namespace_of, write, write_largest, zeros
 from fdtr.algebra.normal_equations import half_solve
 
 SMALLEST_VARIANCE = 0.001
@@ -128,19 +129,22 @@ class LowerBound:
 
     def estimates(self, psi: Array) -> Array:
         """φᵀθ for every action, (A, n). `psi` (m, n) holds ψ(x), a column for each state."""
-        estimates: Array = np.dot(self.coefficients, psi)
-        return estimates
+        return dot(self.coefficients, psi)
 
     def penalties(self, psi: Array) -> Array:
         """Γ for every action, (A, n)."""
         n_actions = len(self.coefficients)
         if self.roots is None:
-            return np.zeros((n_actions, psi.shape[1]))
-        widths, image = np.empty((n_actions, psi.shape[1])), np.empty_like(psi)
-        for width, root in zip(widths, self.roots, strict=True):  # one action at a time stays in cache
-            np.dot(root, psi, out=image)
-            np.einsum("mn,mn->n", image, image, out=width)
-        np.sqrt(widths, out=widths)
+            return zeros((n_actions, psi.shape[1]), psi)
+        if is_numpy(psi):
+            widths, image = np.empty((n_actions, psi.shape[1])), np.empty_like(psi)
+            for width, root in zip(widths, self.roots, strict=True):  # one action at a time stays in cache
+                np.dot(root, psi, out=image)
+                np.einsum("mn,mn->n", image, image, out=width)
+            np.sqrt(widths, out=widths)
+        else:
+            xp = namespace_of(psi)  # all actions in one product: ψ is read once
+            widths = xp.linalg.vector_norm(xp.matmul(like(self.roots, psi), psi), axis=1)
         if self.offset:
             widths += self.offset
         return widths
@@ -154,9 +158,10 @@ class LowerBound:
 
     def values(self, psi: Array, out: Array | None = None) -> Array:
         """V(x) = max_a Q(x, a), truncated, (n,). Truncation is monotone, so the maximum may come first."""
-        best: Array = np.maximum.reduce(self.bounds(psi), axis=0, out=out)
+        best = empty(psi.shape[1:], psi) if out is None else out
+        write_largest(self.bounds(psi), out=best)
         if self.floor > -math.inf or self.cap < math.inf:
-            np.clip(best, self.floor, self.cap, out=best)
+            write(namespace_of(psi).clip, best, self.floor, self.cap, out=best)
         return best
 
 

@@ -5,6 +5,7 @@ covariate's range; it is used to scale φ to length at most one. Everything a ba
 file, so every site computes the same functions without seeing another site's data.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fdtr.algebra.namespaces import empty, is_numpy, like, namespace_of, write
 
 Array = NDArray[np.float64]
 
@@ -53,9 +56,10 @@ class Basis(ABC):
 
     def scaled(self, x: Array, out: Array) -> Array:
         """z, written into `out` (n,)."""
-        shift, factor = self.affine
-        np.subtract(x, shift, out=out)
-        return np.multiply(out, factor, out=out)
+        xp, (shift, factor) = namespace_of(x), self.affine
+        write(xp.subtract, x, shift, out=out)
+        write(xp.multiply, out, factor, out=out)
+        return out
 
 
 class Linear(Basis):
@@ -75,7 +79,7 @@ class Linear(Basis):
 
     def fill(self, x: Array, out: Array) -> None:
         """One row: z."""
-        self.scaled(x, out[0])
+        self.scaled(x, out[0, :])
 
 
 @dataclass(frozen=True)
@@ -97,9 +101,9 @@ class Polynomial(Basis):
 
     def fill(self, x: Array, out: Array) -> None:
         """A row for each power."""
-        self.scaled(x, out[0])
+        self.scaled(x, out[0, :])
         for power in range(1, self.degree):
-            np.multiply(out[power - 1], out[0], out=out[power])
+            write(namespace_of(x).multiply, out[power - 1, :], out[0, :], out=out[power, :])
 
 
 @dataclass(frozen=True)
@@ -121,8 +125,8 @@ class Categorical(Basis):
 
     def fill(self, x: Array, out: Array) -> None:
         """A row for each level but the first."""
-        for row, level in zip(out, self.levels[1:], strict=True):
-            np.equal(x, level, out=row, casting="unsafe")
+        for row, level in enumerate(self.levels[1:]):
+            write(namespace_of(x).equal, x, level, out=out[row, :])
 
 
 @dataclass(frozen=True)
@@ -155,9 +159,30 @@ class Spline(Basis):
         knots = np.concatenate([np.full(ends, self.low), self.knots, np.full(ends, self.high)])
         return BSpline(knots, np.eye(len(knots) - ends), self.degree)
 
+    @cached_property
+    def _pieces(self) -> tuple[Array, Array]:
+        """Ends of the J intervals between knots, (J + 1,), and polynomials of the distance from an interval's left end.
+
+        Coefficients (degree + 1, functions, J), the highest power first, are those of scipy's splines; other libraries
+        than NumPy have none.
+        """
+        breaks = np.array([self.low, *self.knots, self.high])
+        powers = range(self.degree, -1, -1)
+        taylor = [self._functions(breaks[:-1], nu=power)[:, 1:].T / math.factorial(power) for power in powers]
+        return breaks, np.stack(taylor)
+
     def fill(self, x: Array, out: Array) -> None:
         """A row for each spline but the first."""
-        out[...] = self._functions(x)[:, 1:].T
+        if is_numpy(x):
+            out[...] = self._functions(x)[:, 1:].T
+            return
+        xp, (breaks, coefficients) = namespace_of(x), self._pieces
+        piece = xp.searchsorted(like(breaks[1:-1], x), x, side="right")
+        distance = x - xp.take(like(breaks, x), piece)
+        out[...] = 0.0
+        for of_power in coefficients:
+            write(xp.multiply, out, distance, out=out)
+            write(xp.add, out, xp.take(like(of_power, x), piece, axis=1), out=out)
 
 
 @dataclass(frozen=True)
@@ -179,10 +204,10 @@ class Fourier(Basis):
 
     def fill(self, x: Array, out: Array) -> None:
         """Two rows for each frequency."""
-        angle = 2 * np.pi * self.scaled(x, np.empty_like(x))
+        xp, angle = namespace_of(x), 2 * np.pi * self.scaled(x, empty(x.shape, x))
         for j in range(self.order):
-            np.sin((j + 1) * angle, out=out[2 * j])
-            np.cos((j + 1) * angle, out=out[2 * j + 1])
+            write(xp.sin, (j + 1) * angle, out=out[2 * j, :])
+            write(xp.cos, (j + 1) * angle, out=out[2 * j + 1, :])
 
 
 KINDS: dict[str, type[Basis]] = {basis.kind: basis for basis in (Linear, Polynomial, Categorical, Spline, Fourier)}

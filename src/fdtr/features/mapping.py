@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.namespaces import empty, like, namespace_of, write
 from fdtr.features.bases import Basis, Linear, make_basis
 
 Array = NDArray[np.float64]
@@ -115,18 +116,20 @@ class FeatureMap:
     def psi(self, states: Array, out: Array | None = None) -> Array:
         """ψ(x), (m, n), of `states` (q, n): a row for each covariate, in raw units inside the ranges.
 
-        The result is written into `out` (m, n) if present.
+        ψ is an array of the library that `states` is of. The result is written into `out` (m, n) if present.
         """
         if out is None:
-            out = np.empty((self.n_functions, states.shape[1]))
+            out = empty((self.n_functions, states.shape[1]), states)
+        xp = namespace_of(states)
         for run in self._linear_runs:
-            rows = np.subtract(states[run.columns], run.shift, out=out[run.rows])
-            np.multiply(rows, run.factor, out=rows)
+            rows = out[run.rows, :]
+            write(xp.subtract, states[run.columns, :], like(run.shift, states), out=rows)
+            write(xp.multiply, rows, like(run.factor, states), out=rows)
         for block in self._single_blocks:
             if block.basis is None or block.column is None:
-                out[block.rows] = 1.0
+                out[block.rows, :] = 1.0
             else:
-                block.basis.fill(states[block.column], out[block.rows])
+                block.basis.fill(states[block.column, :], out[block.rows, :])
         return out
 
     @cached_property

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.namespaces import Runs, count_groups, empty, namespace_of, sum_groups
 from fdtr.algebra.normal_equations import assemble_gram, assemble_moment, grams_by_action
 from fdtr.algebra.threads import for_chunks, rows_in_cache
 from fdtr.features import FeatureMap
@@ -156,39 +157,52 @@ def _sum_products(
     folds: NDArray[np.intp] | None = None,
 ) -> list[_Products]:
     """The products of each fold; of all rows together without folds."""
-    m, n_actions, width = features.n_functions, features.n_actions, features.n_functions + 1 + len(next_values)
     n_folds = 1 if folds is None else int(folds.max(initial=0)) + 1
-    size = rows_in_cache(width)
-
-    def sums(part: tuple[int, Chunk]) -> _Products:
-        number, chunk = part
-        n = len(chunk.rewards)
-        rows = np.empty((width, n))
-        features.psi(chunk.states, out=rows[:m])
-        rows[m] = chunk.rewards
-        future_values(chunk, features, next_values, out=rows[m + 1 :])
-        if folds is None:
-            groups, outcomes = chunk.actions, rows[None, m:].sum(axis=2)
-        else:
-            here = folds[number * size : number * size + n]
-            groups = here * n_actions + chunk.actions
-            outcomes = np.stack([np.bincount(here, weights=row, minlength=n_folds) for row in rows[m:]], axis=1)
-        counts = np.bincount(groups, minlength=n_folds * n_actions)
-        return _Products(grams_by_action(rows, groups, counts), outcomes, counts)
-
-    total = _Products(
-        np.zeros((n_folds * n_actions, width, width)),
-        np.zeros((n_folds, 1 + len(next_values))),
-        np.zeros(n_folds * n_actions, dtype=np.int64),
-    )
-
-    def add(part: _Products) -> None:
-        for whole, of_chunk in zip(total, part, strict=True):
-            np.add(whole, of_chunk, out=whole)
-
-    for_chunks(sums, add, enumerate(step.chunks(size)))
-    by_fold = zip(np.split(total.grams, n_folds), total.outcomes, np.split(total.counts, n_folds), strict=True)
+    work = _ProductsOfChunk(features, tuple(next_values), n_folds)
+    grams, outcomes, counts = step.sums(work, rows_in_cache(work.width), folds)
+    by_fold = zip(np.split(grams, n_folds), outcomes, np.split(counts, n_folds), strict=True)
     return [_Products(*products) for products in by_fold]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _ProductsOfChunk:
+    """The products of one chunk, those of the first fold and action first, as arrays of the chunk's library."""
+
+    features: FeatureMap
+    next_values: tuple[NextValue | None, ...]
+    n_folds: int
+
+    @property
+    def width(self) -> int:
+        """m + 1 + k: ψ, the reward, and each V."""
+        return self.features.n_functions + 1 + len(self.next_values)
+
+    def zeros(self) -> _Products:
+        """Of no rows."""
+        n_groups = self.n_folds * self.features.n_actions
+        return _Products(
+            np.zeros((n_groups, self.width, self.width)),
+            np.zeros((self.n_folds, 1 + len(self.next_values))),
+            np.zeros(n_groups, dtype=np.int64),
+        )
+
+    def __call__(self, chunk: Chunk, folds: NDArray[np.integer[Any]] | None) -> _Products:
+        """`folds` (c,) of the chunk's rows; None where all rows are one fold."""
+        m, n_actions = self.features.n_functions, self.features.n_actions
+        xp, n = namespace_of(chunk.states), chunk.states.shape[1]
+        rows = empty((self.width, n), chunk.states)
+        self.features.psi(chunk.states, out=rows[:m, :])
+        rows[m, :] = chunk.rewards
+        future_values(chunk, self.features, self.next_values, out=rows[m + 1 :, :])
+        groups: Any = chunk.actions
+        if folds is None:
+            outcomes = xp.sum(rows[None, m:, :], axis=2, dtype=xp.float64)
+        else:
+            folds = xp.astype(folds, xp.int64, copy=False)
+            groups = folds * n_actions + (groups.values if isinstance(groups, Runs) else groups)
+            outcomes = sum_groups(rows[m:, :], folds, self.n_folds)
+        counts = count_groups(groups, self.n_folds * n_actions)
+        return _Products(grams_by_action(rows, groups, counts), outcomes, counts)
 
 
 def future_values(chunk: Chunk, features: FeatureMap, next_values: Sequence[NextValue | None], out: Array) -> Array:
@@ -198,7 +212,7 @@ def future_values(chunk: Chunk, features: FeatureMap, next_values: Sequence[Next
     out[:, :n_next] = 0.0
     if n_next and any(next_value is not None for next_value in next_values):
         psi = features.psi(chunk.next_states)
-        for row, next_value in zip(out, next_values, strict=True):
+        for v, next_value in enumerate(next_values):
             if next_value is not None:
-                next_value.values(psi, out=row[:n_next])
+                next_value.values(psi, out=out[v, :n_next])
     return out

@@ -1,6 +1,6 @@
 from .fitting import fit_q_learning, others_in
 from .many_sites import ManyLocalFits, ManyPolicies, fit_many, fit_many_federated
-from .rows import partition_table
+from .rows import partition_table, to_device
 from .settings_choice import message_settings, score_together
 from .site_check import SiteCheck
 from .site_evaluation import SiteEvaluation, Voters, evaluate_site
@@ -24,4 +24,5 @@ __all__ = [
     "score_together",
     "summarize",
     "summarize_table",
+    "to_device",
 ]

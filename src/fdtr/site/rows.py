@@ -15,6 +15,7 @@ from fdtr import trajectories
 from fdtr.errors import DisclosureError, OtherStudy, TooFewClusters
 from fdtr.study import Study
 from fdtr.trajectories import Trajectories
+from fdtr.trajectories.device_rows import to_device as to_device
 from fdtr.trajectories.partition import open_partition
 from fdtr.trajectories.partition_writer import write_partition
 from fdtr.trajectories.table_sources import is_partition

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from fdtr.container import fingerprint
 from fdtr.errors import DamagedFile, MissingFile, OtherStudy, UnknownSite
+from fdtr.trajectories.step_sums import Arrays, ChunkSums, sum_chunks
 from fdtr.trajectories.table_sources import MANIFEST, TableLayout
 from fdtr.trajectories.trajectory_data import CHUNK_ROWS, Chunk, RowsInMemory, SiteRows, Step, Trajectories
 
@@ -218,6 +219,10 @@ class StepOnDisk:
         rest = _joined(waiting)
         if rest is not None and len(rest.actions):
             yield rest
+
+    def sums(self, work: ChunkSums, size: int, labels: NDArray[np.integer[Any]] | None = None) -> Arrays:
+        """What `work` gives for chunks of `size` rows, added up on all cores."""
+        return sum_chunks(self.chunks(size), work, size, labels)
 
     def _read_ahead(self) -> Iterator[Chunk]:
         """The row groups of the step, one read while another is worked on."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.errors import UnknownSite
+from fdtr.trajectories.step_sums import Arrays, ChunkSums, sum_chunks
 from fdtr.trajectories.table_checks import Checked, check
 from fdtr.trajectories.table_sources import TableLayout, load
 
@@ -28,7 +29,7 @@ class Chunk:
 
     `states` (m, c) in raw units, clipped to their ranges; `actions` (c,) positions among the action levels;
     `rewards` (c,) on [0,1]; `next_states` (m, k) one step later; `ended_value` (c-k,) the missing steps times
-    their worth.
+    their worth. On a device these are arrays of another library, and `actions` are `Runs`.
     """
 
     states: Floats
@@ -53,6 +54,10 @@ class Step(Protocol):
 
     def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
         """Chunks of `size` rows, in order; the last one may have fewer."""
+        ...
+
+    def sums(self, work: ChunkSums, size: int, labels: NDArray[np.integer[Any]] | None = None) -> Arrays:
+        """What `work` gives for chunks of `size` rows, added up; `labels` (n,) of the rows go with them."""
         ...
 
 
@@ -135,9 +140,13 @@ class StepInMemory:
                 states=whole.states[:, start:stop],
                 actions=whole.actions[start:stop],
                 rewards=whole.rewards[start:stop],
-                next_states=whole.next_states[:, start:stop],
+                next_states=whole.next_states[:, min(start, n_next) : min(stop, n_next)],
                 ended_value=whole.ended_value[max(start - n_next, 0) : max(stop - n_next, 0)],
             )
+
+    def sums(self, work: ChunkSums, size: int, labels: NDArray[np.integer[Any]] | None = None) -> Arrays:
+        """What `work` gives for chunks of `size` rows, added up on all cores."""
+        return sum_chunks(self.chunks(size), work, size, labels)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
