@@ -14,9 +14,9 @@ from random_tables import make_sites, make_study
 pytestmark = pytest.mark.quick
 
 PUBLIC = {
-    "FdtrError", "FederatedFit", "LocalFit", "Policy", "Results", "SiteSummary", "Study", "Total", "Trajectories",
-    "VerifiedPolicy", "__version__", "check", "combine", "draft_study", "evaluate", "fit_baselines", "fit_federated",
-    "fit_local", "read_trajectories", "run", "simulate", "tune", "verify",
+    "DatabaseTable", "FdtrError", "FederatedFit", "LocalFit", "Policy", "Results", "SiteSummary", "Study", "Total",
+    "Trajectories", "VerifiedPolicy", "__version__", "check", "combine", "draft_study", "evaluate", "fit_baselines",
+    "fit_federated", "fit_local", "read_trajectories", "run", "simulate", "tune", "verify",
 }  # fmt: skip
 MODULES = {
     "cohort", "errors", "evaluation", "exchange", "hub", "inference", "learners", "plots", "signing", "simulation",

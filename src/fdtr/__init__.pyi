@@ -12,10 +12,12 @@ from .site.site_evaluation import evaluate
 from .study import Study
 from .summary import SiteSummary, Total, combine
 from .trajectories import Trajectories
+from .trajectories.table_in_database import DatabaseTable
 from .verified_policy import VerifiedPolicy
 
 __version__: str
 __all__ = [
+    "DatabaseTable",
     "FdtrError",
     "FederatedFit",
     "LocalFit",

@@ -64,6 +64,59 @@ def test_every_entry_loads_and_has_help(path, capsys, monkeypatch):
     assert not re.search(r" \.\s", shown)  # a word in brackets that was taken for markup leaves its full stop alone
 
 
+TAKE_TABLES = {
+    ("run",),
+    ("init",),
+    ("check",),
+    ("tune",),
+    ("table", "partition"),
+    ("site", "summarize"),
+    ("site", "fit"),
+    ("site", "evaluate"),
+    ("site", "join"),
+}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("path", ENTRIES, ids=" ".join)
+def test_a_command_that_takes_a_table_takes_one_of_a_database_in_its_place(path, capsys):
+    parameters = [parameter.name for parameter in ENTRIES[path].load(path[-1]).params]
+    assert (path in TAKE_TABLES) == ("data" in parameters) == ("table" in parameters)
+    if path in TAKE_TABLES:
+        place = parameters.index("data")
+        assert parameters[place : place + 3] == ["data", "db", "table"]
+        assert "--db" in usage(capsys, *path, "--help", code=0).out
+
+
+def usage(capsys, *arguments, code):
+    """What the program prints of these arguments before it ends with this code."""
+    with pytest.raises(SystemExit) as end:
+        typer.main.get_command(app)([*arguments], prog_name="fdtr")
+    assert end.value.code == code
+    return capsys.readouterr()
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["site", "fit", "s.toml", "t.csv", "total", "--db", "duckdb:x", "--table", "y", "--out", "p"], "named twice"),
+        (["site", "fit", "--db=duckdb:x", "s.toml", "total", "--out", "p"], "add --table NAME"),
+        (["site", "fit", "s.toml", "total", "--table", "y", "--out", "p"], "add --db ADDRESS, or leave --table out"),
+        (["site", "join", "f", "--site", "a", "--data", "t.csv", "--db", "duckdb:x", "--table", "y"], "named twice"),
+        (["site", "join", "f", "--site", "a"], "Name the table: a file or folder"),
+        (["table", "partition", "s.toml", "--out", "p"], "with --db ADDRESS --table NAME"),
+        (["check", "s.toml"], "with --db ADDRESS --table NAME"),
+        (["check", "--db", "duckdb:x", "--table", "y"], "Missing argument 'STUDY'"),
+        (["check", "s.toml", "--db"], "requires an argument"),
+    ],
+    ids=" ".join,
+)
+def test_a_table_is_named_in_one_way(arguments, told, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    assert told in " ".join(usage(capsys, *arguments, code=2).err.split())
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize("arguments", [("--help",), ("site", "--help"), ("hub", "--help"), ("--version",)])
 def test_listing_commands_imports_none_of_them(arguments):

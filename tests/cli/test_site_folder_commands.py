@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 import pytest
 from typer.testing import CliRunner
 
 from fdtr.cli.app import app
-from fdtr.errors import FdtrError, NotWithdrawable
+from fdtr.errors import Exposed, FdtrError, InvalidSettings, NotWithdrawable
+from fdtr.exchange.site_state.joined_folders import find_joined
 from fdtr.exchange.site_state.ledger import site_ledger
-from folder_parties import Parties, study_of
+from fdtr.policy import Policy
+from fdtr.site.fitting import fit_federated
+from fdtr.site.rows import read_trajectories
+from fdtr.trajectories.table_in_database import DatabaseTable
+from folder_parties import EXACT, Parties, study_of
+from random_tables import put_into_duckdb
 
 
 @pytest.fixture
@@ -115,6 +124,40 @@ def test_joining_with_a_table_that_cannot_be_read_remembers_nothing(parties):
         join(parties, "a")
     with pytest.raises(FdtrError, match="site join"):
         said(parties, "a", "site", "next")
+
+
+def test_a_table_in_a_database_is_remembered_without_a_password_and_read_when_it_is_needed(
+    parties, tmp_path, monkeypatch
+):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    study_of(masked=False, disclosure=EXACT).save(parties.root / "study.toml")
+    hub(parties, "open", "shared", "study.toml")
+    table = pa.csv.read_csv("a.csv")
+    put_into_duckdb(table.take(pa.array(range(table.num_rows)[::-1])), tmp_path / "hospital.db")
+    known = ("site", "join", "shared", "--site", "a", "--key", "a.key", "--table", "rows", "--db")
+    with pytest.raises(InvalidSettings, match=r"passwords are not kept.*~/\.pgpass"):
+        said(parties, "a", *known, "postgresql://me:hunter2@db/icu")
+    with pytest.raises(Exposed, match=r"The table .*/shared/hospital\.db lies in the folder"):
+        said(parties, "a", *known, "duckdb:shared/hospital.db")
+    said(parties, "a", *known, "duckdb:hospital.db")
+    join(parties, "b")
+    join(parties, "c")
+    with parties.at_home("a"):
+        joined = find_joined("shared")
+        assert joined.data == DatabaseTable(f"duckdb:{tmp_path}/hospital.db", "rows")
+    assert "hunter2" not in (joined.place / "joined.json").read_text()
+    monkeypatch.chdir(tmp_path / "temporary")
+    for name in "abc":
+        said(parties, name, "site", "next", "--yes")
+    with parties.at_home("hub"):
+        parties.hub()
+    assert "wrote this site's policy" in said(parties, "a", "site", "next", "--yes", "--out", "../a.policy")
+    assert [*(tmp_path / "temporary").iterdir()] == []
+    with parties.at_home("a"):
+        rows = read_trajectories(joined.data, joined.study, "a")
+        again = fit_federated(joined.study, rows, parties.snapshot.checked_total()).policy
+    np.testing.assert_array_equal(Policy.load(tmp_path / "a.policy").theta, again.theta)
 
 
 def test_a_policy_is_not_written_over_a_strangers_file(parties):

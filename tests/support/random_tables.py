@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,16 @@ def make_table(
         values[duplicate[1]] = values[duplicate[0]]
     ends = {} if study.ends else {"end": None}
     return pa.table({k: v for k, v in (columns | values).items() if k not in ends})
+
+
+def put_into_duckdb(table: pa.Table, path: Path, name: str = "rows") -> str:
+    """The address of a DuckDB file that has `table` under a name."""
+    import duckdb
+
+    with duckdb.connect(path) as connection:
+        connection.register("arriving", table)
+        connection.execute(f"CREATE TABLE {name} AS SELECT * FROM arriving")
+    return f"duckdb:{path}"
 
 
 def make_sites(study: Study, sites: dict[str, int], seed: int = 0, **options: Any) -> dict[str, Trajectories]:

@@ -19,18 +19,20 @@ def main() -> None:
     _limit_threads(_take_value("--threads"))
     if _take("--verbose"):
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s", stream=sys.stderr)
-    signal.signal(signal.SIGINT, _stop)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` has it
+            signal.signal(number, _stop)
     try:
         app.app()
     except (_Stopped, BrokenPipeError):
-        _fail("Stopped. Nothing half-written was left behind.")
-    except FdtrError as error:
-        if debug:
-            raise
-        _fail(str(error))
+        _end_stopped()
     except Exception as error:
+        if _received:  # a signal in the middle of a query comes back as an error of the database
+            _end_stopped()
         if debug:
             raise
+        if isinstance(error, FdtrError):
+            _fail(str(error))
         # The text of an unforeseen error may quote data, so only its kind is shown.
         _fail(
             f"fdtr failed in a way nobody foresaw ({type(error).__name__}). Run the same command with --debug to see "
@@ -39,11 +41,24 @@ def main() -> None:
 
 
 class _Stopped(BaseException):
-    """Ctrl-C. Not KeyboardInterrupt, which the parser below would turn into silence and another exit code."""
+    """Ctrl-C and its like. No KeyboardInterrupt: the parser would turn it into silence and another exit code."""
 
 
-def _stop(_signal: int, _frame: object) -> None:
+_received: list[int] = []
+"""Signals that asked this process to stop."""
+
+
+def _stop(number: int, _frame: object) -> None:
+    _received.append(number)
     raise _Stopped
+
+
+def _end_stopped() -> NoReturn:
+    """Say so and exit: with 1 after Ctrl-C and a closed pipe, else as the shell counts signals."""
+    for number in _received:
+        signal.signal(number, signal.SIG_IGN)  # pressed again, it would keep temporary files from being removed
+    ended_by = _received[0] if _received else signal.SIGINT
+    _fail("Stopped. Nothing half-written was left behind.", 1 if ended_by == signal.SIGINT else 128 + ended_by)
 
 
 def _take(flag: str) -> bool:
@@ -80,6 +95,6 @@ def _limit_threads(count: str | None) -> None:
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 
-def _fail(text: str) -> NoReturn:
+def _fail(text: str, code: int = 1) -> NoReturn:
     typer.echo(text, err=True)
-    sys.exit(1)
+    sys.exit(code)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from fdtr import __version__
+from fdtr.cli.table_command import DATA, TableCommand
 
 if TYPE_CHECKING:
     import click
@@ -23,9 +25,10 @@ class Command(NamedTuple):
 
     def load(self, name: str) -> click.Command:
         """Import the function's module and let typer read the function's options."""
-        module, _, function = self.function.partition(":")
+        module, _, name_in_module = self.function.partition(":")
+        function = getattr(import_module(f"fdtr.cli.{module}"), name_in_module)
         program = typer.Typer(add_completion=False)
-        program.command(name)(getattr(import_module(f"fdtr.cli.{module}"), function))
+        program.command(name, cls=TableCommand if DATA in signature(function).parameters else None)(function)
         return typer.main.get_command(program)
 
 

@@ -1,12 +1,7 @@
 """`fdtr extract`: from a hospital's tables to a study's table."""
 
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Literal, NoReturn, TypeVar
 
 import typer
@@ -35,7 +30,6 @@ from fdtr.cohort.extraction_settings import ExtractionSettings
 from fdtr.cohort.extraction_settings import Sepsis as SepsisRule
 from fdtr.cohort.meds import example_settings
 from fdtr.errors import EmptyCohort, InvalidSettings
-from fdtr.progress import Progress
 from fdtr.study import Study
 
 SettingsType = TypeVar("SettingsType", bound=ExtractionSettings)
@@ -68,25 +62,6 @@ Teaching = Annotated[
 Sepsis = Literal["sepsis3", "icd"]
 
 
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """Show progress, and exit on SIGTERM, so that temporary files are removed."""
-    received: list[int] = []
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        received.append(128 + number)
-        sys.exit(128 + number)
-
-    signal.signal(signal.SIGTERM, stop)
-    try:
-        with show.progress() as progress:
-            yield progress
-    except Exception:
-        if received:  # a signal during a query comes back as an error of the database
-            sys.exit(received[0])
-        raise
-
-
 def mimic_iv(
     db: Annotated[str, typer.Option(help="duckdb:FILE or postgresql://USER@HOST/DATABASE; it is only read.")] = "",
     out: Out = OUT,
@@ -117,7 +92,7 @@ def mimic_iv(
     rule = _sepsis_rule(sepsis, stays, chosen)
     listed = read_stays(stays) if stays else None
     chosen = chosen.with_options(site=site, one_site=one_site, sepsis=rule)
-    with _progress() as progress, open_database(db, memory=memory) as database:
+    with show.progress() as progress, open_database(db, memory=memory) as database:
         extracted = extract_mimic_iv(database, chosen, rule, listed, progress)
     extracted, files = _with_complete_cases(extracted, teaching)
     files["target-trial.md"] = draft_target_trial(extracted).encode()
@@ -180,7 +155,7 @@ def clif(
     tables = _required(folder, "the folder of CLIF tables")
     require_new_folder(out)
     chosen = chosen.with_options(site=site, one_site=one_site, file_type=file_type, time_zone=time_zone)
-    with _progress() as progress:
+    with show.progress() as progress:
         extracted = extract_clif(tables, chosen, onsets=onsets, memory=memory, progress=progress)
     _write_and_report(extracted, out, {"target-trial.md": draft_target_trial(extracted).encode()}, teaching, json)
 
@@ -214,7 +189,7 @@ def meds(
         raise typer.BadParameter("say what the codes mean; --print-settings prints a map", param_hint="--map")
     chosen = _load_settings(MedsSettings, codes, study).with_options(site=site, one_site=one_site)
     require_new_folder(out)
-    with _progress() as progress:
+    with show.progress() as progress:
         extracted = extract_meds(dataset, chosen, memory=memory, progress=progress)
     # No target trial: only the author of the map knows what begins a stay.
     _write_and_report(extracted, out, {}, teaching, json)
@@ -238,7 +213,7 @@ def minari(
     be discrete, observations vectors or discrete.
     """
     require_new_folder(out)
-    with _progress() as progress:
+    with show.progress() as progress:
         episodes = read_episodes(_sites(datasets), steps, progress)
     write_episodes(episodes, name, out, teaching=teaching)
     table = episodes.table

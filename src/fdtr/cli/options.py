@@ -2,8 +2,9 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import click
 import typer
 
 from fdtr.cli import show
@@ -12,7 +13,25 @@ from fdtr.errors import FdtrError, InvalidSettings, OutputExists
 from fdtr.signing import HUB, Key, Round, is_locked, numbered_round, stated_passphrase
 from fdtr.study import Study
 
+if TYPE_CHECKING:
+    from fdtr.trajectories.table_in_database import DatabaseTable
+
+    Table = Path | DatabaseTable
+else:  # typer knows no unions
+    Table = object
+
+_PATH = click.Path(path_type=Path)  # `TableCommand` puts a table of a database in its place
+
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (TOML).")]
+DataTable = Annotated[
+    Table,
+    typer.Argument(
+        metavar="DATA",
+        click_type=_PATH,
+        help="A table: CSV, Parquet, a folder of Parquet files, or a partition. Left out where --db names one.",
+    ),
+]
+DataOption = Annotated[Table, typer.Option("--data", click_type=_PATH, help="This site's table. It stays here.")]
 FolderPath = Annotated[Path, typer.Argument(metavar="FOLDER", help="The study's folder, which all parties share.")]
 KeyPath = Annotated[
     Path | None,
@@ -48,11 +67,11 @@ def agreed(question: str) -> bool:
     return typer.confirm(question, err=True)
 
 
-def spare_inputs(out: Path, *inputs: Path | None) -> None:
+def spare_inputs(out: Path, *inputs: Table | None) -> None:
     """Refuse to overwrite a file that a command reads, or one that fdtr did not write."""
     if out.is_file() and not is_container(out):
         raise OutputExists(f"{out} is a file that fdtr did not write. Nothing was written. Name another with --out.")
-    if any(path is not None and path.resolve() == out.resolve() for path in inputs):
+    if any(isinstance(path, Path) and path.resolve() == out.resolve() for path in inputs):
         raise OutputExists(f"{out} is one of the files to read. Nothing was written. Name another with --out.")
 
 

@@ -9,6 +9,8 @@ from fdtr.cli import show
 from fdtr.cli.evaluation_output import evaluation_json, show_evaluation, show_released_values, write_page
 from fdtr.cli.options import (
     UNSIGNED,
+    DataOption,
+    DataTable,
     FolderPath,
     HeldOut,
     Json,
@@ -18,6 +20,7 @@ from fdtr.cli.options import (
     ReceiveOnly,
     RoundNumber,
     StudyPath,
+    Table,
     agreed,
     optional_key,
     round_of,
@@ -47,7 +50,6 @@ from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
 
-DataPath = Annotated[Path, typer.Argument(metavar="DATA", help="This site's table.")]
 SiteName = Annotated[str | None, typer.Option("--site", help="This site's name; needed where the table has none.")]
 TotalPath = Annotated[Path, typer.Argument(metavar="TOTAL", help="The hub's answer.")]
 Own = Annotated[
@@ -58,7 +60,7 @@ Own = Annotated[
 
 def summarize(
     study: StudyPath,
-    data: DataPath,
+    data: DataTable,
     out: Annotated[Path, typer.Option(help="The message to write.")],
     site: SiteName = None,
     key: KeyPath = None,
@@ -79,7 +81,7 @@ def summarize(
 
 def ask_and_release(
     study: Path,
-    data: Path,
+    data: Table,
     out: Path,
     site: str | None,
     key: Path | None,
@@ -114,7 +116,7 @@ def ask_and_release(
 
 def fit(
     study: StudyPath,
-    data: DataPath,
+    data: DataTable,
     total: TotalPath,
     out: Annotated[Path, typer.Option(help="The policy to write; confidential to this site.")],
     site: SiteName = None,
@@ -152,7 +154,7 @@ def fit(
 
 def evaluate(
     study: StudyPath,
-    data: DataPath,
+    data: DataTable,
     total: TotalPath,
     out: Annotated[
         Path | None, typer.Option(help="The file for the hub: value and standard error of each method. Optional.")
@@ -249,7 +251,7 @@ class _Inputs(NamedTuple):
 
 
 def _read_inputs(
-    study: Path, data: Path, total: Path, site: str | None, own: Path | None, number: int, receive_only: bool
+    study: Path, data: Table, total: Path, site: str | None, own: Path | None, number: int, receive_only: bool
 ) -> _Inputs:
     """Read everything, and find the message as it was sent: given, kept at home, or computed again."""
     loaded = Study.load(study)
@@ -285,7 +287,7 @@ def _require_receiver(total: Total, site: str, own: Path | None) -> None:
 def join(
     folder: FolderPath,
     site: Annotated[str, typer.Option("--site", help="This site's name, as in the roster.")],
-    data: Annotated[Path, typer.Option("--data", help="This site's table. It stays here.")],
+    data: DataOption,
     key: KeyPath = None,
     study: Annotated[
         Path | None, typer.Option(help="A study file of the same study with this site's own \\[columns].")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fdtr.cli import check_output, show, study_output
-from fdtr.cli.options import HeldOut, Json, LikeSites, RoundNumber, StudyPath, round_of
+from fdtr.cli.options import DataTable, HeldOut, Json, LikeSites, RoundNumber, StudyPath, round_of
 from fdtr.container import write_atomically
 from fdtr.errors import InvalidSettings, OutputExists
 from fdtr.exchange.site_state.ledger import site_ledger
@@ -24,14 +24,11 @@ from fdtr.site.design_menu import try_designs
 from fdtr.site.rows import partition_table, read_trajectories
 from fdtr.site.site_check import check_sites
 from fdtr.study import Study
-
-DataPath = Annotated[
-    Path, typer.Argument(metavar="DATA", help="A table: CSV, Parquet, a folder of Parquet files, or a partition.")
-]
+from fdtr.trajectories.table_in_database import DatabaseTable
 
 
 def init(
-    data: DataPath,
+    data: DataTable,
     out: Annotated[Path, typer.Option(help="The study file to write.")] = Path("study.toml"),
     name: Annotated[str, typer.Option(help="What to call the study.")] = "my-study",
 ) -> None:
@@ -43,13 +40,14 @@ def init(
         raise OutputExists(f"{out} exists already. Nothing was written. Name another file with --out.")
     draft = draft_study(data, name)
     write_atomically(out, draft.text.encode())
+    table = data.options if isinstance(data, DatabaseTable) else data
     site = "" if draft.has_site else " --site NAME"
-    show.line(f"Wrote {out}. Read its comments, decide, then run: {show.program()} check {out} {data}{site}")
+    show.line(f"Wrote {out}. Read its comments, decide, then run: {show.program()} check {out} {table}{site}")
 
 
 def check(
     study: StudyPath,
-    data: DataPath,
+    data: DataTable,
     site: Annotated[str | None, typer.Option(help="Check this site only, or name the table's one site.")] = None,
     sites: LikeSites = None,
     everything: Annotated[
@@ -90,29 +88,23 @@ def check(
 
 def partition(
     study: StudyPath,
+    data: DataTable,
     out: Annotated[Path, typer.Option(help="The folder to write, which must not exist.")],
-    data: Annotated[Path | None, typer.Argument(metavar="DATA", help="A table, where it is no table of --db.")] = None,
-    db: Annotated[
-        str | None, typer.Option("--db", help="The database: duckdb:FILE or postgresql://USER@HOST/DATABASE.")
-    ] = None,
-    table: Annotated[str | None, typer.Option("--table", help="The table or view of --db to take.")] = None,
     site: Annotated[str | None, typer.Option(help="Take this site only, or name the table's one site.")] = None,
     json: Json = False,
 ) -> None:
     """Write a table to disk step by step, checked once. Every command takes the folder in place of the table.
 
-    For tables that are too large for memory, or lie in a database, which is only read, once and in the order of
-    patients. The folder holds patients' rows and stays at the site. With another study it has to be made anew.
+    For tables that are too large for memory, and for tables of a database, which are then read once for several
+    commands. The folder holds patients' rows and stays at the site. With another study it has to be made anew.
     """
     loaded = Study.load(study)
-    if db is not None and table is not None and data is None:
-        from fdtr.cohort.database_table import partition_database_table  # loads no driver elsewhere
+    if isinstance(data, DatabaseTable):
+        from fdtr.cohort import partition_database_table  # loads no driver elsewhere
 
-        rows = partition_database_table(loaded, db, table, out, site)
-    elif data is not None and db is None and table is None:
-        rows = partition_table(loaded, data, out, site)
+        rows = partition_database_table(loaded, data.address, data.table, out, site)
     else:
-        raise InvalidSettings("Name a table: either a file or folder, or --db ADDRESS with --table NAME.")
+        rows = partition_table(loaded, data, out, site)
     if json:
         patients = {name: of_site.n_patients for name, of_site in rows.by_site().items()}
         show.as_json({"folder": str(out), "sites": patients, "rows": rows.n_rows})
@@ -124,7 +116,7 @@ def partition(
 
 def tune(
     study: StudyPath,
-    data: DataPath,
+    data: DataTable,
     total: Annotated[Path | None, typer.Option(help="The hub's answer; without it the sites of the table.")] = None,
     site: Annotated[str | None, typer.Option(help="Take this site only, or name the table's one site.")] = None,
     round_number: RoundNumber = 1,
@@ -144,7 +136,7 @@ def tune(
 
 def run(
     study: StudyPath,
-    data: DataPath,
+    data: DataTable,
     out: Annotated[Path, typer.Option(help="The folder for policies, coefficients and report.")],
     site: Annotated[str | None, typer.Option(help="Take this site only, or name the table's one site.")] = None,
     split: HeldOut = "folds",

@@ -95,7 +95,7 @@ class Failure(Enum):
     MEMORY_LIMIT_REACHED = (
         RefusedStatement,
         "DuckDB needs more memory than the {limit} that it may take.",
-        "Give it more, such as --memory 8GB, if the machine has it.",
+        "Give it more if the machine has it: `fdtr extract` takes --memory 8GB, and in Python a function memory=.",
     )
     DISK_FULL = (
         RefusedStatement,

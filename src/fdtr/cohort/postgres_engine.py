@@ -16,6 +16,7 @@ from fdtr.cohort.databases import (
     quoted,
 )
 from fdtr.errors import Unreachable
+from fdtr.trajectories.table_in_database import has_password
 
 with needing("psycopg"):
     import psycopg
@@ -84,7 +85,7 @@ class PostgreSql(Database):
         except psycopg.OperationalError as error:
             raise Unreachable(_not_connected(address, str(error))) from None
         except psycopg.Error:
-            escapes = f" {_ESCAPES}" if _has_password(address) else ""
+            escapes = f" {_ESCAPES}" if has_password(address) else ""
             raise Unreachable(f"The address of the database cannot be understood. {HOW_TO_NAME}{escapes}") from None
         self._closing.callback(self._connection.close)  # without a commit: nothing stays
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -176,15 +177,10 @@ def _fetched(cursor: Any) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch(arrays, schema=schema)
 
 
-def _has_password(address: str) -> bool:
-    """Whether the address may contain a password, escaped correctly or not."""
-    return ":" in address.partition("//")[2].rpartition("@")[0]
-
-
 def _not_connected(address: str, reason: str) -> str:
     otherwise = f"The database does not answer. {HOW_TO_NAME}"
     message = next((sentence for words, sentence in _FAILED.items() if words in reason), otherwise)
-    return f"{message} {_ESCAPES}" if _has_password(address) else message
+    return f"{message} {_ESCAPES}" if has_password(address) else message
 
 
 def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:

@@ -1,8 +1,11 @@
 """Draft a study file from a table: a start to edit, with what has to be decided written beside it."""
 
 import json
+import math
+import os
 import tomllib
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +13,9 @@ from numpy.typing import NDArray
 
 from fdtr.errors import InvalidTable
 from fdtr.study import Study
-from fdtr.trajectories.table_columns import Numbers, numbers, texts
-from fdtr.trajectories.table_sources import Columns, Covariate, TableLayout, load, round_outward
+from fdtr.trajectories.table_columns import Texts, numbers, texts
+from fdtr.trajectories.table_in_database import DatabaseTable
+from fdtr.trajectories.table_sources import Columns, Covariate, TableLayout, load, round_outward, stream
 
 ROLES: dict[str, tuple[str, ...]] = {
     "site": ("site", "hospital", "center", "centre", "unit", "careunit", "site_id", "hospital_id"),
@@ -66,107 +70,157 @@ def draft_study(source: Any, name: str) -> Draft:
     range = [0, 1]
     ...
     """
-    table = _load_everything(source)
-    roles = _find_roles(table)
-    steps, actions, rewards = (_required(table, roles, role) for role in ("step", "action", "reward"))
-    if "patient" not in roles:
-        raise InvalidTable(_missing("patient", table))
-    levels = np.unique(actions.values[np.isfinite(actions.values)])
-    if not 2 <= len(levels) <= MOST_LEVELS:
+    table = _Table()
+    for part in _parts_of(source):
+        table.add(part)
+    steps, actions, rewards = (table.required(role) for role in ("step", "action", "reward"))
+    if "patient" not in table.roles:
+        raise InvalidTable(table.missing("patient"))
+    if not 2 <= len(actions.levels) <= MOST_LEVELS:
+        many = f"more than {MOST_LEVELS}" if len(actions.levels) > MOST_LEVELS else len(actions.levels)
         raise InvalidTable(
-            f'The action column "{roles["action"]}" has {len(levels)} different values; a study needs 2 to '
+            f'The action column "{table.roles["action"]}" has {many} different values; a study needs 2 to '
             f"{MOST_LEVELS} action levels. Group doses into levels first."
         )
-    sites = texts(table.arrow[roles["site"]]) if "site" in roles else None
-    covariates, left_out = _find_covariates(table, set(roles.values()), None if sites is None else sites.codes)
-    ends = _end_names(table, roles)
-    first, last = int(np.nanmin(steps.values)), int(np.nanmax(steps.values))
+    first = int(steps.low)
     if first != 0:
         raise InvalidTable(
-            f'Steps in column "{roles["step"]}" start at {first}; they must count from 0. Subtract {first} first.'
+            f'Steps in column "{table.roles["step"]}" start at {first}; they must count from 0. Subtract {first} first.'
         )
-    text = _render(name, last + 1, roles, levels, rewards, covariates, left_out, ends)
+    text = _render(name, int(steps.high) + 1, table, sorted(actions.levels), rewards)
     Study.model_validate(tomllib.loads(text))  # a draft that is no study would be a fault here
-    return Draft(text, "site" in roles)
+    return Draft(text, "site" in table.roles)
 
 
-def _load_everything(source: Any) -> Columns:
-    """All columns of a table that no study describes yet."""
+@dataclass
+class _Column:
+    """What is known of a column after some parts of the table."""
+
+    has_text: bool = False
+    low: float = math.inf
+    high: float = -math.inf
+    gaps: int = 0
+    levels: set[float] = field(default_factory=set)  # MOST_LEVELS and one more at most
+    varies_within_sites: bool = False
+    by_site: dict[str | None, float] = field(default_factory=dict)
+
+    def add(self, column: Any, sites: Texts | None) -> None:
+        """Take in another part."""
+        found = numbers(column)
+        self.has_text |= found is None or found.text is not None
+        if found is None:
+            return
+        finite = np.isfinite(found.values)
+        values = found.values[finite]
+        self.gaps += len(finite) - len(values)
+        if not len(values):
+            return
+        self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
+        if len(self.levels) <= MOST_LEVELS:
+            self.levels = {*sorted({*self.levels, *np.unique(values).tolist()})[: MOST_LEVELS + 1]}
+        if sites is not None and not self.varies_within_sites:
+            self._compare(values, sites.codes[finite], [*sites.labels.to_pylist(), None])
+
+    def _compare(self, values: NDArray[np.float64], codes: NDArray[np.intp], labels: list[str | None]) -> None:
+        """Find whether the column varies within a site; a code of -1 is a row without a site."""
+        low, high = np.full(len(labels), math.inf), np.full(len(labels), -math.inf)
+        np.minimum.at(low, codes, values)
+        np.maximum.at(high, codes, values)
+        for code in np.unique(codes).tolist():
+            first = self.by_site.setdefault(labels[code], float(low[code]))
+            self.varies_within_sites |= not first == low[code] == high[code]
+        if self.varies_within_sites:
+            self.by_site.clear()
+
+
+@dataclass
+class _Table:
+    """What is known of a table after some parts of it."""
+
+    names: tuple[str, ...] = ()
+    columns: dict[str, _Column] = field(default_factory=dict)
+    sites: set[str | None] = field(default_factory=set)
+    ends: set[str] = field(default_factory=set)  # MOST_ENDS and one more at most
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The name of the column of each role that one has."""
+        by_lower = {name.lower(): name for name in reversed(self.names)}
+        columns = {role: [by_lower[n] for n in names if n in by_lower] for role, names in ROLES.items()}
+        return {role: names[0] for role, names in columns.items() if names}
+
+    def add(self, part: Columns) -> None:
+        """Take in another part."""
+        self.names = part.names
+        site, end = (part.arrow.get(self.roles.get(role, "")) for role in ("site", "end"))
+        sites = None if site is None else texts(site)
+        for name, column in part.arrow.items():
+            self.columns.setdefault(name, _Column()).add(column, sites)
+        if sites is not None:
+            self.sites |= {*sites.labels.to_pylist(), *([None] if (sites.codes < 0).any() else [])}
+        ends = None if end is None else texts(end)
+        if ends is not None and len(self.ends) <= MOST_ENDS:
+            self.ends |= {*ends.labels.to_pylist()[: MOST_ENDS + 1]}
+
+    def required(self, role: str) -> _Column:
+        """The column of a role, which has to be there and hold numbers."""
+        name = self.roles.get(role, "")
+        if name not in self.columns:
+            raise InvalidTable(self.missing(role))
+        column = self.columns[name]
+        if column.has_text or column.gaps:
+            raise InvalidTable(f'The {role} column "{name}" must hold a number in every row. Recode it first.')
+        return column
+
+    def missing(self, role: str) -> str:
+        """The sentence about a role that no column has."""
+        # A table without a header shows a patient's cells as column names, so names are quoted only beside known ones.
+        known = len(self.roles) >= 2
+        seen = f"The table has {', '.join(self.names)}." if known else "Does the first line hold column names?"
+        return (
+            f"No column looks like the {role} (looked for {', '.join(ROLES[role])}). {seen} Rename one, or write the "
+            f"study file by hand with [columns] {role} = …."
+        )
+
+    def covariates(self) -> tuple[list[_Covariate], list[str]]:
+        """Columns without a role that vary and hold numbers, and the names of the others."""
+        covariates, left_out = [], []
+        used = {*self.roles.values()}
+        for name, column in self.columns.items():
+            if name in used:
+                continue
+            if column.has_text or not column.low < column.high:
+                left_out.append(name)
+                continue
+            site_level = len(self.sites) > 1 and not column.varies_within_sites
+            covariates.append(_Covariate(name, *round_outward(column.low, column.high), site_level, column.gaps))
+        return covariates, left_out
+
+    def end_names(self) -> list[str]:
+        """How trajectories end; none where the column holds something else."""
+        # Names of ends are words, and few: anything else in that column is about patients, and the study is public.
+        words = len(self.ends) <= MOST_ENDS and not any(character.isdigit() for end in self.ends for character in end)
+        return sorted(self.ends) if words else []
+
+
+def _parts_of(source: Any) -> Iterator[Columns]:
+    """All columns of a table that no study describes yet, part by part; a dataframe is one part."""
+    if isinstance(source, DatabaseTable):
+        from fdtr.cohort.database_table import stream_database_table  # loads no driver elsewhere
+
+        return stream_database_table(source)
+    is_file = isinstance(source, str | os.PathLike)
     nothing = TableLayout(horizon=1, covariates=(), action_levels=(), reward_low=0.0, reward_high=1.0)
-    every = tuple(Covariate(name, name, 0.0, 1.0) for name in load(source, nothing).names)
-    return load(source, replace(nothing, covariates=every))
+    names = next(stream(source, nothing)).names if is_file else load(source, nothing).names
+    layout = replace(nothing, covariates=tuple(Covariate(name, name, 0.0, 1.0) for name in names))
+    return stream(source, layout) if is_file else iter([load(source, layout)])
 
 
-def _find_roles(table: Columns) -> dict[str, str]:
-    by_lower = {name.lower(): name for name in reversed(table.names)}
-    columns = {role: [by_lower[n] for n in names if n in by_lower] for role, names in ROLES.items()}
-    return {role: names[0] for role, names in columns.items() if names}
-
-
-def _missing(role: str, table: Columns) -> str:
-    # A table without a header shows a patient's cells as column names, so names are quoted only beside known ones.
-    known = len(_find_roles(table)) >= 2
-    seen = f"The table has {', '.join(table.names)}." if known else "Does the first line hold column names?"
-    return (
-        f"No column looks like the {role} (looked for {', '.join(ROLES[role])}). {seen} Rename one, or write the study "
-        f"file by hand with [columns] {role} = …."
-    )
-
-
-def _required(table: Columns, roles: dict[str, str], role: str) -> Numbers:
-    if role not in roles or roles[role] not in table.arrow:
-        raise InvalidTable(_missing(role, table))
-    column = numbers(table.arrow[roles[role]])
-    if column is None or column.text is not None or not np.isfinite(column.values).all():
-        raise InvalidTable(f'The {role} column "{roles[role]}" must hold a number in every row. Recode it first.')
-    return column
-
-
-def _find_covariates(
-    table: Columns, used: set[str], sites: NDArray[np.intp] | None
-) -> tuple[list[_Covariate], list[str]]:
-    covariates, left_out = [], []
-    for name, column in table.arrow.items():
-        if name in used:
-            continue
-        column_numbers = numbers(column)
-        values = np.array([]) if column_numbers is None else column_numbers.values
-        finite = values[np.isfinite(values)]
-        if column_numbers is None or column_numbers.text is not None or len(finite) == 0 or np.ptp(finite) == 0:
-            left_out.append(name)
-            continue
-        low, high = round_outward(float(finite.min()), float(finite.max()))
-        gaps = len(values) - len(finite)
-        site_level = sites is not None and _constant_within(values, sites)
-        covariates.append(_Covariate(name, low, high, site_level, gaps))
-    return covariates, left_out
-
-
-def _constant_within(values: NDArray[np.float64], sites: NDArray[np.intp]) -> bool:
-    groups = [values[sites == code] for code in np.unique(sites)]
-    return len(groups) > 1 and all(np.nanmin(group) == np.nanmax(group) for group in groups if np.isfinite(group).any())
-
-
-def _end_names(table: Columns, roles: dict[str, str]) -> list[str]:
-    ends = texts(table.arrow[roles["end"]]) if "end" in roles and roles["end"] in table.arrow else None
-    labels = sorted(str(label) for label in ends.labels.to_pylist() if label) if ends is not None else []
-    # Names of ends are words, and few: anything else in that column is about patients, and the study is public.
-    words = len(labels) <= MOST_ENDS and not any(character.isdigit() for label in labels for character in label)
-    return labels if words else []
-
-
-def _render(
-    name: str,
-    horizon: int,
-    roles: dict[str, str],
-    levels: NDArray[np.float64],
-    rewards: Numbers,
-    covariates: list[_Covariate],
-    left_out: list[str],
-    ends: list[str],
-) -> str:
-    low, high = float(np.nanmin(rewards.values)), float(np.nanmax(rewards.values))
+def _render(name: str, horizon: int, table: _Table, levels: list[float], rewards: _Column) -> str:
+    low, high = rewards.low, rewards.high
     low, high = round_outward(low, high) if low < high else (low, low + 1)
+    covariates, left_out = table.covariates()
+    ends = table.end_names()
     lines = [
         "# A draft made from a table. Decide, together with all sites:",
         '#  1. which effects are the same everywhere: effect = "shared" instead of "specific";',
@@ -177,7 +231,7 @@ def _render(
         f"horizon = {horizon}  # steps of a full trajectory",
         "",
         "[columns]  # how this table calls them; each site may have its own",
-        *(f"{role} = {_quoted(column)}" for role, column in roles.items() if role != "end" or ends),
+        *(f"{role} = {_quoted(column)}" for role, column in table.roles.items() if role != "end" or ends),
         "",
         "[actions]",
         f"levels = [{', '.join(_plain(level) for level in levels)}]",

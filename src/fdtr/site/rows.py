@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from fdtr import trajectories
 from fdtr.errors import DisclosureError, OtherStudy, TooFewClusters
-from fdtr.study import Study
+from fdtr.study import Study, require_study
 from fdtr.trajectories import Trajectories
 from fdtr.trajectories.device_rows import to_device as to_device
 from fdtr.trajectories.partition import open_partition
 from fdtr.trajectories.partition_writer import write_partition
+from fdtr.trajectories.table_in_database import DatabaseTable
 from fdtr.trajectories.table_sources import is_partition
 from fdtr.tuning.ladder import assign_folds
 
@@ -32,8 +33,9 @@ def read_trajectories(source: Any, study: Study, site: str | None = None) -> Tra
     """Read a table of trajectories with one row per patient and step; it may hold several sites.
 
     `source` is a CSV file, a Parquet file, a folder of Parquet files, a partition (`fdtr table partition`), whose rows
-    stay on disk, or a dataframe of any library that narwhals knows. `site` names the one site of a table without a site
-    column, or picks one of several. All faults of the table are reported together.
+    stay on disk, a `DatabaseTable`, whose rows are copied to a private temporary folder until nothing uses them, or a
+    dataframe of any library that narwhals knows. `site` names the one site of a table without a site column, or picks
+    one of several. All faults of the table are reported together.
 
     >>> import pyarrow as pa
     >>> study = Study.model_validate({
@@ -49,7 +51,11 @@ def read_trajectories(source: Any, study: Study, site: str | None = None) -> Tra
     (<Trajectories: site "north", 2 patients, 4 rows, horizon 2>, {'sbp': 1})
     """
     require_study(study)
-    if isinstance(source, str | os.PathLike) and is_partition(Path(source)):
+    if isinstance(source, DatabaseTable):
+        from fdtr.cohort.database_table import read_database_table  # loads no driver elsewhere
+
+        rows = read_database_table(source, study.table_layout, site)
+    elif isinstance(source, str | os.PathLike) and is_partition(Path(source)):
         rows = open_partition(Path(source), study.table_layout, site)
     else:
         rows = trajectories.read(source, study.table_layout, site)
@@ -76,14 +82,6 @@ def partition_table(study: Study, source: Any, folder: str | os.PathLike[str], s
     require_study(study)
     write_partition(source, study.table_layout, Path(folder), site)
     return open_partition(Path(folder), study.table_layout)
-
-
-def require_study(study: Study) -> None:
-    """Refuse anything but a Study."""
-    if not isinstance(study, Study):
-        raise TypeError(
-            f"A Study is needed, not {type(study).__name__}: Study.load(path) or Study.model_validate({{…}})."
-        )
 
 
 def require_rows(study: Study, rows: Trajectories) -> None:

@@ -386,6 +386,14 @@ class Study(Section):
             )
 
 
+def require_study(study: Study) -> None:
+    """Refuse anything but a Study."""
+    if not isinstance(study, Study):
+        raise TypeError(
+            f"A Study is needed, not {type(study).__name__}: Study.load(path) or Study.model_validate({{…}})."
+        )
+
+
 def read_study_bytes(path: str | Path, beneath: Path | None = None) -> bytes:
     """The bytes of a study file; `beneath` as for `container.opened`."""
     return container.read_bounded(path, MOST_STUDY_BYTES, "a study file", beneath)

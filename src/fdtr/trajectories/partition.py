@@ -70,8 +70,8 @@ class SiteFiles:
     clustered: bool
 
 
-def open_partition(path: Path, layout: TableLayout, site: str | None = None) -> Trajectories:
-    """The trajectories of a partition; rows stay on disk until they are asked for.
+def open_partition(path: Path, layout: TableLayout, site: str | None = None, owner: object = None) -> Trajectories:
+    """The trajectories of a partition; rows stay on disk until they are asked for, and `owner` lives as long as they.
 
     Refuses a partition that was made for another layout, and one whose files are missing or have another length.
     """
@@ -90,7 +90,7 @@ def open_partition(path: Path, layout: TableLayout, site: str | None = None) -> 
         if not sites:
             raise UnknownSite(f'The partition {path} has no rows of site "{site}". Its sites: {names}.')
     rows: dict[str, SiteRows] = {
-        each.name: RowsOnDisk(path / each.folder, each, len(layout.covariates)) for each in sites
+        each.name: RowsOnDisk(path / each.folder, each, len(layout.covariates), owner=owner) for each in sites
     }
     names_of = tuple(covariate.name for covariate in layout.covariates)
     return Trajectories(layout.horizon, names_of, len(layout.action_levels), layout.meaning, rows)
@@ -98,12 +98,16 @@ def open_partition(path: Path, layout: TableLayout, site: str | None = None) -> 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowsOnDisk:
-    """One site's rows in a folder of a partition; `mask` (n,) says which patients count, all if None."""
+    """One site's rows in a folder of a partition; `mask` (n,) says which patients count, all if None.
+
+    `owner` removes a folder that is temporary when nothing refers to it any more.
+    """
 
     folder: Path
     files: SiteFiles
     n_covariates: int
     mask: Mask | None = None
+    owner: object = None
 
     @property
     def patients(self) -> Any:

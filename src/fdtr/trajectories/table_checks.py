@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
@@ -151,10 +152,7 @@ def _rows_of_site(
         by_label = np.array([*(rank[label] for label in labels), -1], np.intp)
         return columns, Texts(by_label[names.codes], tuple(rank))
     if site not in labels:
-        # More "sites" than that are patients, read from the wrong column, and must not be named.
-        few = len(labels) <= MOST_SITES_NAMED
-        listed = ", ".join(f'"{name}"' for name in sorted(labels)) if few else f"{len(labels)} others"
-        raise UnknownSite(f'{columns.label} has no rows of site "{site}". Its sites: {listed or "none"}.')
+        raise unknown_site(columns.label, site, labels)
     import pyarrow as pa
 
     of_site = names.codes == labels.index(site)
@@ -163,6 +161,15 @@ def _rows_of_site(
         mask = pa.array(of_site)
         columns = replace(columns, arrow={name: column.filter(mask) for name, column in columns.arrow.items()})
     return columns, Texts(np.zeros(int(of_site.sum()), np.intp), (site,))
+
+
+def unknown_site(label: str, site: str, names: Collection[str]) -> UnknownSite:
+    """The error for a `site` that a table does not have; `names` are those that it has."""
+    # More "sites" than that are patients, read from the wrong column, and must not be named.
+    listed = (
+        ", ".join(f'"{name}"' for name in sorted(names)) if len(names) <= MOST_SITES_NAMED else f"{len(names)} others"
+    )
+    return UnknownSite(f'{label} has no rows of site "{site}". Its sites: {listed or "none"}.')
 
 
 def _read_texts(columns: Columns, name: str, faults: Faults) -> Texts | None:

@@ -7,7 +7,7 @@ reported together, with the numbers of rows in the table.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.trajectories.table_checks import check, check_part
+from fdtr.trajectories.table_checks import check, check_part, unknown_site
 from fdtr.trajectories.table_columns import texts
 from fdtr.trajectories.table_faults import Faults, Kind
 from fdtr.trajectories.table_sources import Columns, TableLayout, load, stream
@@ -68,27 +68,29 @@ def parts_of_file(
         return
     bounds = sample.bounds(-(-sample.n_rows // rows_at_once))
     whole, files = _deal_out(path, layout, place, bounds, whole_numbers=sample.whole_numbers)
-    if not (yield from checked_parts((_read_part(file, whole) for file in files), layout, site)):
-        check(load(path, layout), layout, site)  # says which sites there are
+    yield from checked_parts((_read_part(file, whole) for file in files), layout, site)
 
 
 def checked_parts(
     parts: Iterable[tuple[Columns, NDArray[np.intp]]], layout: TableLayout, site: str | None
-) -> Generator[Mapping[str, RowsInMemory], None, bool]:
-    """Check each part, with the places of its rows in the table, and arrange it; whether the site had any rows.
+) -> Iterator[Mapping[str, RowsInMemory]]:
+    """Check each part, with the places of its rows in the table, and arrange it.
 
-    All faults are reported after the last part.
+    All faults are reported after the last part; so is a site without rows.
     """
     faults: Faults | None = None
-    present = False
+    others: set[str] | None = set()  # names of sites; None once a part has rows of the site
     constants: dict[tuple[str, int], float] = {}
     for part, position in parts:
         faults = faults or Faults(part.label)
-        if site is not None and part.n_rows and not _has_site(part, layout, site):
+        names = None if site is None or not part.n_rows else _site_names(part, layout)
+        if names is not None and site not in names:
+            if others is not None:
+                others |= names
             continue
         columns, order = _by_patient(part, layout)
         faults.position = position if order is None else position[order]
-        present = True
+        others = None
         checked = check_part(columns, layout, site, faults)
         if not faults:
             arranged = arrange(checked, layout)
@@ -96,7 +98,8 @@ def checked_parts(
             yield arranged
     if faults is not None:
         faults.refuse()
-    return present
+        if site is not None and others is not None:
+            raise unknown_site(faults.label, site, others)
 
 
 def cut_at_patients(
@@ -126,12 +129,10 @@ def _slice(columns: Columns, start: int, stop: int) -> Columns:
     return replace(columns, arrow={name: column.slice(start, stop - start) for name, column in columns.arrow.items()})
 
 
-def _has_site(columns: Columns, layout: TableLayout, site: str) -> bool:
-    """Whether a part has rows of a site; a table without sites has."""
-    if layout.site not in columns.names:
-        return True
+def _site_names(columns: Columns, layout: TableLayout) -> set[str] | None:
+    """The sites that a part has rows of; None in a table without sites, or whose sites cannot be read."""
     names = texts(columns.arrow[layout.site]) if layout.site in columns.arrow else None
-    return names is None or site in names.labels.to_pylist()
+    return None if names is None else {*names.labels.to_pylist()}
 
 
 def _require_constant(

@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.csv
 import pytest
 import tomli_w
 
@@ -27,7 +29,9 @@ from fdtr.exchange.flower.node_keys import new_node_key
 from fdtr.exchange.flower.processes import free_port
 from fdtr.signing import HUB
 from fdtr.study import Study
+from fdtr.trajectories.table_in_database import DatabaseTable
 from folder_parties import Parties, key_of, study_of
+from random_tables import put_into_duckdb
 
 
 @pytest.fixture
@@ -76,6 +80,22 @@ def test_paths_start_at_the_settings_file(tmp_path, site, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("db", "address"),
+    [
+        ("duckdb:icu.db", "duckdb:{folder}/icu.db"),
+        ("duckdb:/srv/icu.db", "duckdb:/srv/icu.db"),
+        ("postgresql://me@db/icu",) * 2,
+    ],
+)
+def test_a_table_may_lie_in_a_database(tmp_path, site, monkeypatch, db, address):
+    monkeypatch.chdir("/")
+    named = {**site["studies"][0], "db": db, "table": "rows"}
+    del named["data"]
+    loaded = SiteSettings.load(written(tmp_path, {**site, "studies": [named]}))
+    assert loaded.studies[0].source == DatabaseTable(address.format(folder=tmp_path), "rows")
+
+
+@pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"nodekey": "a.node"}, 'nodekey: unknown key; did you mean "node_key"?'),
@@ -93,12 +113,23 @@ def test_paths_start_at_the_settings_file(tmp_path, site, monkeypatch):
         ({"health_port": 0}, "health_port: must be greater than or equal to 1"),
         ({"studies": []}, "studies: "),
         ({"studies": [{"study": "study.toml", "data": "a.csv"}]}, "fingerprint: is required"),
+        ({"studies": [{"study": "s", "fingerprint": "f"}]}, "either data = FILE, or db = ADDRESS with table = NAME"),
+        ({"studies": [{"study": "s", "fingerprint": "f", "db": "duckdb:x"}]}, "or db = ADDRESS with table = NAME"),
+        (
+            {"studies": [{"study": "s", "fingerprint": "f", "data": "x", "db": "duckdb:x", "table": "y"}]},
+            "either data = FILE",
+        ),
+        (
+            {"studies": [{"study": "s", "fingerprint": "f", "db": "postgresql://me:hunter2@db/icu", "table": "y"}]},
+            "db: leave the password out; put it into ~/.pgpass",
+        ),
     ],
 )
 def test_faults_of_a_sites_settings_are_named(tmp_path, site, change, sentence):
     with pytest.raises(InvalidSettings) as found:
         SiteSettings.load(written(tmp_path, {**site, **change}))
     assert sentence in str(found.value)
+    assert "hunter2" not in str(found.value)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +199,11 @@ def test_a_site_starts_only_with_what_it_agreed_to(tmp_path, site):
     refused_site(tmp_path, {**site, "studies": [other]}, OtherStudy, "not the study that was agreed to")
     refused_site(tmp_path, {**site, "studies": [study, study]}, InvalidSettings, "are the same study")
     refused_site(tmp_path, {**site, "studies": [{**study, "data": "none.csv"}]}, InvalidSettings, "is not there")
+    in_base = {name: value for name, value in study.items() if name != "data"} | {"db": "duckdb:no.db", "table": "t"}
+    refused_site(tmp_path, {**site, "studies": [in_base]}, InvalidSettings, "no.db is not there")
+    put_into_duckdb(pa.csv.read_csv(tmp_path / "a.csv"), tmp_path / "no.db", "t")
+    [served] = require_site(SiteSettings.load(written(tmp_path, {**site, "studies": [in_base]})), key_of("a"))
+    assert served.data == DatabaseTable(f"duckdb:{tmp_path}/no.db", "t")
     refused_site(tmp_path, {**site, "site": "b"}, BadSignature, "not the one that the roster has of 'b'")
     refused_site(tmp_path, {**site, "authority": "none.crt"}, InvalidSettings, "Ask the hub")
     refused_site(tmp_path, {**site, "authority": "a.csv"}, InvalidSettings, "no certificate in PEM. Ask the hub")

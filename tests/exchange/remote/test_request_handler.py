@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -24,9 +25,10 @@ from fdtr.exchange.remote.request_handler import LocalCopy, RequestHandler, Serv
 from fdtr.exchange.remote.requests import Answer, Outcome, Phase, Posting, Request
 from fdtr.masking import SurvivorList
 from fdtr.signing import HUB, Key, numbered_round
+from fdtr.trajectories.table_in_database import DatabaseTable
 from folder_parties import key_of, study_of
 from message_files import forged
-from random_tables import make_table
+from random_tables import make_table, put_into_duckdb
 from remote_parties import Network, network, silent
 
 
@@ -127,6 +129,26 @@ def test_other_messages_leave_only_as_often_as_the_administrator_agreed(tmp_path
     assert outcomes == told
     assert [line["checked"].get("CONSENT") for line in lines(net)][-1] == "failed"
     assert "raise `releases`" in caplog.text
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
+def test_a_table_in_a_database_is_read_anew_for_each_request_and_no_row_stays(tmp_path, monkeypatch, masked):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    net = network(tmp_path, "abcd", masked=masked)
+    table = DatabaseTable(put_into_duckdb(pa.csv.read_csv(tmp_path / "a.csv"), tmp_path / "a.duckdb"), "rows")
+    served = ServedStudy(net.study, table, tmp_path / "a.policy")
+    net.handlers["a"] = RequestHandler("a", [served], key_of("a"), Audit(net.log("a")), tmp_path / "homes" / "a")
+
+    def nothing_stays(*_: object) -> None:
+        gc.collect()
+        assert [*(tmp_path / "temporary").iterdir()] == []
+
+    net.faults.append(nothing_stays)
+    result = net.run()
+    assert (result.ending, result.finished) == (Ending.COMPLETE, tuple("abcd"))
+    assert net.policy("a").site == "a"
+    nothing_stays()
 
 
 def test_nothing_is_sent_that_the_log_does_not_hold(tmp_path):

@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from fdtr.errors import Exposed, InvalidSettings, ServiceError
 from fdtr.exchange.flower.certificates import is_host
@@ -21,6 +21,7 @@ from fdtr.exchange.flower.node_keys import public_pem
 from fdtr.signing import check_site_name
 from fdtr.study.sections import Section, Text, Whole
 from fdtr.study.validation_messages import readable
+from fdtr.trajectories.table_in_database import DatabaseTable, file_of, has_password
 
 LEAST_DEADLINE = 5
 MOST_DEADLINE = 86400
@@ -54,6 +55,13 @@ def _beside_the_file(path: Path, info: ValidationInfo) -> Path:
     return place
 
 
+def _without_password(address: str, info: ValidationInfo) -> str:
+    if has_password(address):
+        raise ValueError("leave the password out; put it into ~/.pgpass, or into PGPASSWORD of the service")
+    file = file_of(DatabaseTable(address, ""))
+    return address if file is None else f"duckdb:{_beside_the_file(file, info)}"
+
+
 def _host_and_port(text: str) -> str:
     if host_of(text) is None:
         raise ValueError('give a host and a port, such as "hub.example.org:8443" or "[2001:db8::1]:8443"')
@@ -66,6 +74,7 @@ def _listening(text: str) -> str:
 
 
 Place = Annotated[Path, AfterValidator(_beside_the_file)]
+DatabaseAddress = Annotated[Text, AfterValidator(_without_password)]
 Endpoint = Annotated[Text, AfterValidator(_host_and_port)]
 Listening = Annotated[Text, AfterValidator(_listening)]
 Port = Annotated[Whole, Field(ge=1, le=65535)]
@@ -131,7 +140,12 @@ class AcceptedStudy(Section):
 
     study: Annotated[Place, Field(description="The study file, with this site's [columns].")]
     fingerprint: Annotated[Text, Field(description="What `fdtr study fingerprint` prints of it.")]
-    data: Annotated[Place, Field(description="This site's table. It stays here.")]
+    data: Annotated[Place | None, Field(description="This site's table. It stays here.")] = None
+    db: Annotated[
+        DatabaseAddress | None,
+        Field(description="In place of `data`, a database: duckdb:FILE or postgresql://USER@HOST/DATABASE."),
+    ] = None
+    table: Annotated[Text | None, Field(description="The table or view of `db`.")] = None
     policy: Annotated[
         Place | None, Field(description="Where the finished policy goes; beside the state if absent.")
     ] = None
@@ -139,6 +153,18 @@ class AcceptedStudy(Section):
     releases: Annotated[
         Whole, Field(ge=1, le=100, description="How many different messages may leave for it without asking anew.")
     ] = 1
+
+    @model_validator(mode="after")
+    def _check_table(self) -> Self:
+        named = (self.data is not None, self.db is not None, self.table is not None)
+        if named not in ((True, False, False), (False, True, True)):
+            raise ValueError("name this site's table: either data = FILE, or db = ADDRESS with table = NAME")
+        return self
+
+    @property
+    def source(self) -> Path | DatabaseTable:
+        """The site's table: its path, or its name in a database."""
+        return self.data if self.data is not None else DatabaseTable(self.db or "", self.table or "")
 
 
 class SiteSettings(_Settings):

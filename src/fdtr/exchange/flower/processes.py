@@ -28,7 +28,7 @@ _LARGE_LOG = 2**20
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ROUTINE = re.compile("INFO|For more information")
 _EXIT = re.compile(r"Exit Code: \d+$")  # Flower's reason is in the lines after it
-_SECRET = ("FDTR_PASSPHRASE", "FDTR_PASSPHRASE_FILE", "FDTR_KEY")
+_SECRET = ("FDTR_PASSPHRASE", "FDTR_PASSPHRASE_FILE", "FDTR_KEY", "PGPASSWORD")
 # Asks the kernel for a signal when the parent ends, then becomes the program. 1 is PR_SET_PDEATHSIG of linux/prctl.h;
 # it outlives exec. Run with `-I -c`, without this package, so that it starts at once.
 _EXIT_WITH_PARENT = """\
@@ -59,7 +59,7 @@ def find_program(name: str, install: str) -> str:
 def environment(*, passphrases: bool = False, **changes: str) -> dict[str, str]:
     """Environment of a child process: that of this process and `changes`, with Flower's telemetry off.
 
-    Passphrases and the key's path are left out unless `passphrases` is set, and so are all FLWR_ variables.
+    Passphrases, passwords and the key's path are left out unless `passphrases` is set, and so are all FLWR_ variables.
     """
     hidden = () if passphrases else _SECRET
     inherited = {

@@ -48,6 +48,7 @@ from fdtr.policy import Policy
 from fdtr.signing import Key, check_site_name, require_own
 from fdtr.site.rows import read_trajectories
 from fdtr.study import Study
+from fdtr.trajectories.table_in_database import file_of
 
 _INTERVAL = 0.5
 _SECRET = "supernode.secret"  # noqa: S105  the name of a file
@@ -83,12 +84,13 @@ def _served(accepted: AcceptedStudy, site: str, key: Key) -> ServedStudy:
         )
     require_hub_key(study)
     require_own(key, site, study.roster)
-    if not accepted.data.exists():
-        raise InvalidSettings(f"The table {accepted.data} is not there.")
+    file = file_of(accepted.source)
+    if file is not None and not file.exists():
+        raise InvalidSettings(f"The table {file} is not there.")
     if accepted.policy is not None:
         _require_writable(accepted.policy)
-    read_trajectories(accepted.data, study, site)  # refuses a faulty table before the first round
-    return ServedStudy(study, accepted.data, accepted.policy, accepted.releases, accepted.receive_only)
+    read_trajectories(accepted.source, study, site)  # refuses a faulty table before the first round
+    return ServedStudy(study, accepted.source, accepted.policy, accepted.releases, accepted.receive_only)
 
 
 def _require_writable(policy: Path) -> None:
@@ -105,7 +107,7 @@ def _require_own_policy_file(served: ServedStudy, studies: list[ServedStudy], se
     if served.out is None:
         return
     place, state = served.out.resolve(), settings.state.resolve()
-    inputs = [settings.key, settings.node_key, settings.authority, *(other.data for other in studies)]
+    inputs = [settings.key, settings.node_key, settings.authority, *(file_of(other.data) for other in studies)]
     inputs += [accepted.study for accepted in settings.studies]
     if place.is_relative_to(state) or place in [path.resolve() for path in inputs if path is not None]:
         raise InvalidSettings(f"policy: {served.out} is a file of this service. Name another.")

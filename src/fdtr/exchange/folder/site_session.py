@@ -28,6 +28,7 @@ from fdtr.site.site_message import counts_of, is_made_from, release_of, summariz
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
+from fdtr.trajectories.table_in_database import DatabaseTable, as_kept, file_of
 
 _OTHER_REPAIRS = (
     "The sums of these patients of site {site!r} left before in a round of this study. By the counts of this round's "
@@ -39,7 +40,7 @@ _OTHER_REPAIRS = (
 def join(
     folder: str | Path,
     site: str,
-    data: str | Path,
+    data: str | Path | DatabaseTable,
     key: str | Path | None = None,
     signer: Key | None = None,
     own: Study | None = None,
@@ -48,8 +49,8 @@ def join(
 ) -> JoinedFolder:
     """Remember a folder, and the study in it as this site accepts it. Nothing is posted.
 
-    `data` is the site's table. `own` is a study file with the site's own [columns]. A study with a roster requires both
-    `key` and `signer`:
+    `data` is the site's table; of a table in a database, address and name are remembered, and no password. `own` is a
+    study file with the site's own [columns]. A study with a roster requires both `key` and `signer`:
 
     - `key` is the path of the site's key file. It is remembered, so that later steps find the file.
     - `signer` is the key in that file, opened with its passphrase where it has one. It is compared with the roster now,
@@ -58,9 +59,10 @@ def join(
     With `receive_only` the site will send nothing and learn from the others' total. The ledger holds it to that in this
     study.
     """
-    folder, data, key = Path(folder), Path(data), Path(key) if key is not None else None
+    folder, key = Path(folder), Path(key) if key is not None else None
+    table = as_kept(data if isinstance(data, DatabaseTable) else Path(data))
     check_site_name(site)
-    require_apart(folder, ("The state folder", state_folder()), ("The table", data), ("The key", key))
+    require_apart(folder, ("The state folder", state_folder()), ("The table", file_of(table)), ("The key", key))
     study = read_study(folder)
     require_own(signer, site, study.roster)
     if study.disclosure.secure_sum:
@@ -72,7 +74,7 @@ def join(
                 f"site's is {own.fingerprint[:12]}…). Nothing was written. Take the folder's; change only [columns]."
             )
         study = Study.model_validate({**study.model_dump(), "columns": own.columns.model_dump()})
-    read_trajectories(data, study, site)  # what is wrong with the table is better known now
+    read_trajectories(table, study, site)  # what is wrong with the table is better known now
     if receive_only:
         site_ledger().receive_only(study.fingerprint, site)
     elif site_ledger().receives_only(study.fingerprint):
@@ -81,7 +83,7 @@ def join(
             "was written. Join with --receive-only."
         )
     key_file, place = key and key.absolute(), joined_place(study, site)
-    joined = JoinedFolder(place, folder.absolute(), site, data.absolute(), key_file, study, receive_only)
+    joined = JoinedFolder(place, folder.absolute(), site, table, key_file, study, receive_only)
     joined.save()
     return joined
 

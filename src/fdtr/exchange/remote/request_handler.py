@@ -62,6 +62,7 @@ from fdtr.signing import Key, Round, numbered_round, require_own, roster_hash
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_check import check
 from fdtr.study import Study
+from fdtr.trajectories.table_in_database import DatabaseTable, as_kept
 
 log = logging.getLogger("fdtr.request_handler")
 
@@ -83,7 +84,7 @@ class ServedStudy:
     """
 
     study: Study
-    data: Path
+    data: Path | DatabaseTable
     out: Path | None = None
     releases: int = 1
     receive_only: bool = False
@@ -119,7 +120,7 @@ class LocalCopy:
         with suppress(NotJoined):
             joined = find_joined(self.folder, self.site)
             before = (joined.study, joined.data, joined.receive_only)
-            if (self.folder / STUDY).exists() and before == (self.study, served.data.absolute(), served.receive_only):
+            if (self.folder / STUDY).exists() and before == (self.study, as_kept(served.data), served.receive_only):
                 return joined
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.study.save(self.folder / STUDY)

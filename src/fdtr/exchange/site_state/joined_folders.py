@@ -16,6 +16,7 @@ from fdtr.exchange.site_state import state_folder
 from fdtr.masking import SiteRound
 from fdtr.signing import Round
 from fdtr.study import Study
+from fdtr.trajectories.table_in_database import DatabaseTable
 
 _JOINED = "joined.json"
 _DRAWN = "drawn.json"
@@ -180,13 +181,15 @@ class RoundState:
 class JoinedFolder:
     """A study's `folder` that a site joined. `study` is as the site accepted it; `place` is in the state folder.
 
+    `data` is the site's table: its path, or its name in a database, without a password.
+
     With `receive_only` the site sends nothing, and learns from the others' total.
     """
 
     place: Path
     folder: Path
     site: str
-    data: Path
+    data: Path | DatabaseTable
     key: Path | None
     study: Study
     receive_only: bool = False
