@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,39 +156,50 @@ def _sum_products(
     folds: NDArray[np.intp] | None = None,
 ) -> list[_Products]:
     """The products of each fold; of all rows together without folds."""
-    m, n_actions, width = features.n_functions, features.n_actions, features.n_functions + 1 + len(next_values)
     n_folds = 1 if folds is None else int(folds.max(initial=0)) + 1
-    size = rows_in_cache(width)
+    work = _ProductsOfChunk(features, tuple(next_values), n_folds)
+    grams, outcomes, counts = step.sums(work, rows_in_cache(work.width), folds)
+    by_fold = zip(np.split(grams, n_folds), outcomes, np.split(counts, n_folds), strict=True)
+    return [_Products(*products) for products in by_fold]
 
-    def sums(part: tuple[int, Chunk]) -> _Products:
-        number, chunk = part
-        n = len(chunk.rewards)
-        rows = np.empty((width, n))
-        features.psi(chunk.states, out=rows[:m])
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _ProductsOfChunk:
+    """The products of one chunk, those of the first fold and action first."""
+
+    features: FeatureMap
+    next_values: tuple[NextValue | None, ...]
+    n_folds: int
+
+    @property
+    def width(self) -> int:
+        """m + 1 + k: ψ, the reward, and each V."""
+        return self.features.n_functions + 1 + len(self.next_values)
+
+    def zeros(self) -> _Products:
+        """Of no rows."""
+        n_groups = self.n_folds * self.features.n_actions
+        return _Products(
+            np.zeros((n_groups, self.width, self.width)),
+            np.zeros((self.n_folds, 1 + len(self.next_values))),
+            np.zeros(n_groups, dtype=np.int64),
+        )
+
+    def __call__(self, chunk: Chunk, folds: NDArray[np.integer[Any]] | None) -> _Products:
+        """`folds` (c,) of the chunk's rows; None where all rows are one fold."""
+        m, n_actions = self.features.n_functions, self.features.n_actions
+        rows = np.empty((self.width, len(chunk.rewards)))
+        self.features.psi(chunk.states, out=rows[:m])
         rows[m] = chunk.rewards
-        future_values(chunk, features, next_values, out=rows[m + 1 :])
+        future_values(chunk, self.features, self.next_values, out=rows[m + 1 :])
         if folds is None:
             groups, outcomes = chunk.actions, rows[None, m:].sum(axis=2)
         else:
-            here = folds[number * size : number * size + n]
+            here = folds.astype(np.intp)
             groups = here * n_actions + chunk.actions
-            outcomes = np.stack([np.bincount(here, weights=row, minlength=n_folds) for row in rows[m:]], axis=1)
-        counts = np.bincount(groups, minlength=n_folds * n_actions)
+            outcomes = np.stack([np.bincount(here, weights=row, minlength=self.n_folds) for row in rows[m:]], axis=1)
+        counts = np.bincount(groups, minlength=self.n_folds * n_actions)
         return _Products(grams_by_action(rows, groups, counts), outcomes, counts)
-
-    total = _Products(
-        np.zeros((n_folds * n_actions, width, width)),
-        np.zeros((n_folds, 1 + len(next_values))),
-        np.zeros(n_folds * n_actions, dtype=np.int64),
-    )
-
-    def add(part: _Products) -> None:
-        for whole, of_chunk in zip(total, part, strict=True):
-            np.add(whole, of_chunk, out=whole)
-
-    for_chunks(sums, add, enumerate(step.chunks(size)))
-    by_fold = zip(np.split(total.grams, n_folds), total.outcomes, np.split(total.counts, n_folds), strict=True)
-    return [_Products(*products) for products in by_fold]
 
 
 def future_values(chunk: Chunk, features: FeatureMap, next_values: Sequence[NextValue | None], out: Array) -> Array:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.errors import UnknownSite
+from fdtr.trajectories.step_sums import Arrays, ChunkSums, sum_chunks
 from fdtr.trajectories.table_checks import Checked, check
 from fdtr.trajectories.table_sources import TableLayout, load
 
@@ -53,6 +54,10 @@ class Step(Protocol):
 
     def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
         """Chunks of `size` rows, in order; the last one may have fewer."""
+        ...
+
+    def sums(self, work: ChunkSums, size: int, labels: NDArray[np.integer[Any]] | None = None) -> Arrays:
+        """What `work` gives for chunks of `size` rows, added up; `labels` (n,) of the rows go with them."""
         ...
 
 
@@ -138,6 +143,10 @@ class StepInMemory:
                 next_states=whole.next_states[:, start:stop],
                 ended_value=whole.ended_value[max(start - n_next, 0) : max(stop - n_next, 0)],
             )
+
+    def sums(self, work: ChunkSums, size: int, labels: NDArray[np.integer[Any]] | None = None) -> Arrays:
+        """What `work` gives for chunks of `size` rows, added up on all cores."""
+        return sum_chunks(self.chunks(size), work, size, labels)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
