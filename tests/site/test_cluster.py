@@ -23,11 +23,12 @@ distributed = pytest.importorskip("distributed", reason="Dask is not installed: 
 pytestmark = pytest.mark.network
 
 SPLINE = {"name": "x", "range": [0, 1], "basis": {"kind": "spline", "knots": [0.3, 0.6], "degree": 2}}
+TUNED = {"ridge": "auto", "sharing": "auto", "share": "auto"}
+RAGGED = {"ends": {"death": 0.0, "discharge": 1.0}}
 STUDIES = {
-    "ragged": {"ends": {"death": 0.0, "discharge": 1.0}},
-    "splines": {"covariates": [SPLINE, {"name": "y", "effect": "shared", "range": [0, 1]}]},
+    "ragged": RAGGED | {"learning": TUNED | {"pessimism": "auto"}},
+    "splines": {"covariates": [SPLINE, {"name": "y", "effect": "shared", "range": [0, 1]}], "learning": TUNED},
 }
-TUNED = {"ridge": "auto", "sharing": "auto", "share": "auto", "pessimism": "auto"}
 IN_BLOCK = 120
 
 
@@ -40,7 +41,7 @@ def short_blocks(monkeypatch):
     monkeypatch.setattr(step_sums, "BLOCK_ROWS", IN_BLOCK)
 
 
-def made(folder: Path, n: int = 500, **changes):
+def made(folder: Path, n: int = 400, **changes):
     """A study, and a partition of two sites."""
     study = make_study(**changes)
     table = make_table(study, {"a": n, "b": 130}, seed=5, ragged=bool(study.ends))
@@ -85,7 +86,7 @@ def results_of(study, rows):
 
 @pytest.mark.parametrize("changes", STUDIES.values(), ids=STUDIES)
 def test_any_number_of_workers_gives_the_numbers_of_one_machine(tmp_path, changes):
-    study, rows = made(tmp_path, learning=TUNED, **changes)
+    study, rows = made(tmp_path, **changes)
     local, together = results_of(study, rows)
     for workers in (1, 2, 3):
         with on_cluster(rows, workers=workers) as spread:
@@ -100,7 +101,7 @@ def test_any_number_of_workers_gives_the_numbers_of_one_machine(tmp_path, change
 
 
 def test_the_sums_of_other_blocks_are_the_same_to_ten_digits(tmp_path, monkeypatch):
-    study, rows = made(tmp_path, **STUDIES["ragged"])
+    study, rows = made(tmp_path, **RAGGED)
     with on_cluster(rows, workers=2) as spread:
         theta = fdtr.fit_local(study, spread.by_site()["a"]).theta
     monkeypatch.setattr(step_sums, "BLOCK_ROWS", 10**6)

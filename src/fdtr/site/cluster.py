@@ -22,6 +22,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
+from logging import CRITICAL
+from multiprocessing import resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -43,8 +45,8 @@ if TYPE_CHECKING:
 
 Labels = NDArray[np.integer[Any]]
 
-CONNECT_SECONDS, PATIENCE_SECONDS = 10.0, 60.0
-"""How long a scheduler may take to answer, and how long it may have no worker."""
+CONNECT_SECONDS, START_SECONDS, PATIENCE_SECONDS = 10.0, 60.0, 60.0
+"""How long a scheduler may take to answer, workers of this machine to start, and a cluster may be without workers."""
 
 BLOCKS_AHEAD = 3
 """Blocks submitted for each thread of the workers: more would only wait, with their folds, in the scheduler."""
@@ -273,9 +275,9 @@ def _started(workers: int) -> Iterator[Client]:
         stack.callback(_restore, environment)
         folder = stack.enter_context(TemporaryDirectory(prefix="fdtr-cluster-"))
         stack.enter_context(dask.config.set(settings | {"temporary-directory": folder}))
-        try:
-            cluster = stack.enter_context(
-                LocalCluster(
+        with _ctrl_c_later():
+            try:
+                cluster = LocalCluster(
                     n_workers=workers,
                     threads_per_worker=1,
                     host="127.0.0.1",
@@ -284,33 +286,30 @@ def _started(workers: int) -> Iterator[Client]:
                     scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
                     memory_limit=0,
                     local_directory=folder,
-                    silence_logs=50,
-                    loop=stack.enter_context(_deaf_loop()),
+                    silence_logs=CRITICAL,
+                    death_timeout=START_SECONDS,
                 )
-            )
-        except (OSError, RuntimeError) as error:
-            raise UnusableCluster(
-                f"{workers} workers could not be started on this machine ({type(error).__name__}). Nothing was "
-                'written. In a script, start them under `if __name__ == "__main__":`; or use fewer.'
-            ) from None
+            except (OSError, RuntimeError) as error:
+                raise UnusableCluster(
+                    f"{workers} workers could not be started on this machine ({type(error).__name__}). Nothing was "
+                    'written. Take fewer. In a script, start them under `if __name__ == "__main__":`.'
+                ) from None
+            stack.enter_context(cluster)
         yield stack.enter_context(client_of(cluster, set_as_default=False))
 
 
 @contextmanager
-def _deaf_loop() -> Iterator[Any]:
-    """A loop in a thread of its own, which starts the workers: they inherit that Ctrl-C is not for them."""
-    from distributed.utils import LoopRunner
+def _ctrl_c_later() -> Iterator[None]:
+    """Let Ctrl-C wait until the block ends, so that what it starts can be ended.
 
-    runner = LoopRunner()
+    Threads and processes that begin in the block never see it: it is for the main thread alone.
+    """
+    resource_tracker.ensure_running()  # a thread that starts it hears Ctrl-C from then on
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        runner.start()
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    try:
-        yield runner.loop
-    finally:
-        runner.stop()
 
 
 def _restore(environment: dict[str, str]) -> None:
