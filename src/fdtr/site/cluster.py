@@ -269,6 +269,8 @@ def _started(workers: int) -> Iterator[Client]:
         "distributed.worker.http.routes": [],
         "distributed.worker.profile.enabled": False,
         "distributed.admin.large-graph-warning-threshold": "1TB",  # V of a wide study
+        # Not Dask's MALLOC_TRIM_THRESHOLD_, with which every chunk's memory comes anew from the kernel.
+        "distributed.nanny.pre-spawn-environ": {f"{name}_NUM_THREADS": 1 for name in ("OMP", "MKL", "OPENBLAS")},
     }
     environment = dict(os.environ)  # Dask writes into it what workers shall have
     with ExitStack() as stack:
