@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
+import subprocess
 import sys
+import urllib.request
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from fdtr.trajectories import step_sums
 from fdtr.trajectories.partition import step_file
 from random_tables import make_study, make_table
 
+dask = pytest.importorskip("dask", reason="Dask is not installed: pip install 'fdtr[cluster]'")
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'fdtr[cluster]'")
 
 pytestmark = pytest.mark.network
@@ -152,6 +156,59 @@ def test_after_the_block_rows_are_summed_here_and_nothing_is_left(tmp_path, monk
     assert np.array_equal(fdtr.fit_local(study, sites["a"]).theta, fdtr.fit_local(study, rows.by_site()["a"]).theta)
 
 
+def test_a_cluster_on_this_machine_lets_nobody_else_in(tmp_path, monkeypatch):
+    import psutil
+
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 2.0)
+    _, rows = made(tmp_path, n=60)
+    with on_cluster(rows, workers=1) as spread:
+        client = client_of(spread)
+        processes = [psutil.Process(), *map(psutil.Process, client.run(os.getpid).values())]
+        listening = [one.laddr for each in processes for one in each.net_connections() if one.status == "LISTEN"]
+        assert len(listening) >= 4
+        assert {address.ip for address in listening} == {"127.0.0.1"}
+        address = client.scheduler.address
+        for stranger in (address, address.replace("tls", "tcp")):  # without a certificate
+            with pytest.raises(UnusableCluster), on_cluster(rows, scheduler=stranger):
+                pass
+        other = distributed.Security.temporary()
+        certificates = {
+            f"distributed.comm.tls.{key}": getattr(other, value)
+            for key, value in (
+                ("ca-file", "tls_ca_file"), ("client.key", "tls_client_key"), ("client.cert", "tls_client_cert")
+            )
+        }  # fmt: skip
+        with dask.config.set(certificates), pytest.raises(UnusableCluster), on_cluster(rows, scheduler=address):
+            pass
+        for one in listening:  # web servers, which Dask always starts, have no page
+            page = f"http://127.0.0.1:{one.port}/info/main/workers.html"
+            with suppress(OSError, http.client.HTTPException), urllib.request.urlopen(page, timeout=2):
+                raise AssertionError(one)
+
+
+def test_what_dask_logs_of_a_failed_block_has_no_numbers_of_patients(tmp_path):
+    _, rows = made(tmp_path, n=60)
+    part = rows.by_site()["a"].select(np.arange(60) % 2 == 0).step(0).part(1, 9)
+    block = cluster._Block(part, 4, np.arange(8), cluster._Expected.of(tmp_path / "made"))
+    assert part.mask.sum() == 8
+    for thing in (block, part):
+        assert repr(thing) == object.__repr__(thing)
+
+
+def test_a_script_that_does_not_guard_its_start_is_told_how(tmp_path):
+    study, _ = made(tmp_path, n=60)
+    study.save(tmp_path / "study.toml")
+    lines = (
+        "import fdtr, fdtr.site",
+        "study = fdtr.Study.load('study.toml')",
+        "with fdtr.site.on_cluster(fdtr.read_trajectories('made', study), workers=1): pass",
+    )
+    (tmp_path / "script.py").write_text("\n".join(lines))
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.endswith('In a script, start them under `if __name__ == "__main__":`.\n')
+
+
 def test_a_table_in_memory_has_to_be_made_a_partition():
     study = make_study()
     rows = fdtr.read_trajectories(make_table(study, {"a": 50}), study)
@@ -244,7 +301,6 @@ class Deadly:
 
 def test_rows_at_which_every_worker_dies_are_given_up(tmp_path):
     import cloudpickle
-    import dask
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
     _, rows = made(tmp_path, n=60)

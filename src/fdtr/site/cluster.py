@@ -10,6 +10,7 @@ workers read patients' rows. A local cluster listens on this machine alone, to p
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import signal
@@ -245,16 +246,24 @@ def _narrow(labels: Labels) -> Labels:
 @contextmanager
 def _connected(address: str) -> Iterator[Client]:
     """A client of a cluster that runs already; its workers go on when the client leaves."""
-    client_of = _dask()
-    try:
-        client = client_of(address, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (OSError, ValueError, TypeError, ImportError) as error:
+    client, why = _client_or_reason(address)
+    if client is None:
+        gc.collect()  # a client that did not connect closes when it is collected: here, not while another one starts
         raise UnusableCluster(
-            f"No Dask scheduler answers at {address} ({type(error).__name__}). Nothing was written. Give its address "
-            "as --scheduler tcp://HOST:PORT, or use --workers for processes on this machine."
-        ) from None
+            f"No Dask scheduler answers at {address} ({why}). Nothing was written. Give its address as --scheduler "
+            "tcp://HOST:PORT, or use --workers for processes on this machine."
+        )
     with client:
         yield client
+
+
+def _client_or_reason(address: str) -> tuple[Client | None, str]:
+    """A client, or the kind of error that it met."""
+    client_of = _dask()
+    try:
+        return client_of(address, timeout=CONNECT_SECONDS, set_as_default=False), ""
+    except (OSError, ValueError, TypeError, ImportError) as error:
+        return None, type(error).__name__
 
 
 @contextmanager
