@@ -17,6 +17,7 @@ MODULES = re.findall(r"^### `(fdtr[\w.]*)`", PAGE, re.MULTILINE)
 CLIENTS = ("examples", "reproductions")
 WITHOUT_EXAMPLE = {
     "fdtr.cohort.extract_mimic_iv": "needs a MIMIC-IV database",
+    "fdtr.site.on_cluster": "starts processes, which import the program that starts them",
 }
 """Functions whose example could not run here, and why."""
 

@@ -74,7 +74,8 @@ def on_cluster(
     with ExitStack() as stack:
         client = stack.enter_context(_started(workers) if workers is not None else _connected(str(scheduler)))
         cluster = _DaskCluster(client, expected, scheduler or "on this machine")
-        cluster.require_ready()
+        with cluster.failures_in_words():
+            cluster.require_ready()
         stack.callback(cluster.close)
         yield with_cluster(rows, cluster)
 
@@ -94,6 +95,10 @@ class _DaskCluster:
         """What `Step.sums` gives."""
         if not self._open:
             return sum_chunks(step.chunks(size), work, size, labels)
+        with self.failures_in_words():
+            return self._sums(step, work, size, labels)
+
+    def _sums(self, step: StepOnDisk, work: ChunkSums, size: int, labels: Labels | None) -> Arrays:
         rows, total = size * chunks_in_block(size), TreeSum(work.zeros)
         # A future, so that each worker gets it once; the scheduler can make it again where its worker is lost.
         shared = self._client.submit(_unchanged, work, pure=False)
@@ -124,9 +129,6 @@ class _DaskCluster:
                 )
 
     def _result(self, future: Future) -> Arrays:
-        from distributed import KilledWorker
-        from distributed.comm import CommClosedError
-
         found: list[Arrays] = []
 
         def arrived() -> bool:
@@ -134,20 +136,27 @@ class _DaskCluster:
                 found.append(future.result(timeout=1))
             return bool(found) or bool(self._threads())
 
+        while not found:
+            self._wait_until(arrived)
+        return found[0]
+
+    @contextmanager
+    def failures_in_words(self) -> Iterator[None]:
+        """Turn what Dask says of lost workers and connections into sentences."""
+        from distributed import KilledWorker
+
         try:
-            while not found:
-                self._wait_until(arrived)
+            yield
         except KilledWorker:
             raise UnusableCluster(
                 f"Worker after worker of the cluster {self._where} died at the same rows. Nothing was written. Look "
                 "into the workers' logs; they may need more memory."
             ) from None
-        except (CancelledError, CommClosedError):
+        except (CancelledError, OSError) as error:  # Dask's own errors of connections are OSErrors
             raise UnusableCluster(
-                f"The scheduler of the cluster {self._where} is gone. Nothing was written. Start it again, or use "
-                "--workers for processes on this machine."
+                f"The cluster {self._where} cannot be reached any more ({type(error).__name__}). Nothing was written. "
+                "Start its scheduler again, or use --workers for processes on this machine."
             ) from None
-        return found[0]
 
     def _wait_until(self, fine: Any) -> None:
         """Wait while something is not fine, but not for ever: only a cluster without workers is waited for."""
