@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -55,10 +56,13 @@ def made(folder: Path, n: int = 400, **changes):
 @contextmanager
 def running(**options):
     """A cluster that somebody else runs, without certificates; its address."""
-    with distributed.LocalCluster(
-        threads_per_worker=1, dashboard_address=None, memory_limit=0, silence_logs=50, **options,
-        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-    ) as somebody:  # fmt: skip
+    scheduler = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    quiet = {"dashboard_address": None, "memory_limit": 0, "silence_logs": 50, "scheduler_kwargs": scheduler}
+    with (
+        TemporaryDirectory() as folder,
+        dask.config.set({"temporary-directory": folder}),
+        distributed.LocalCluster(threads_per_worker=1, **quiet, **options) as somebody,
+    ):
         yield somebody
 
 
