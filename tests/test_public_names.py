@@ -18,6 +18,7 @@ CLIENTS = ("examples", "reproductions")
 WITHOUT_EXAMPLE = {
     "fdtr.cohort.extract_mimic_iv": "needs a MIMIC-IV database",
     "fdtr.site.to_device": "needs PyTorch",
+    "fdtr.site.on_cluster": "starts processes, which import the program that starts them",
 }
 """Functions whose example could not run here, and why."""
 

@@ -50,6 +50,7 @@
     │   └── EmptyCohort             no stay is left
     ├── ServiceError                a program of a federation over the network cannot run, or ended
     │   └── NotServed               the hub's service does not run, or does not answer
+    ├── UnusableCluster             a cluster cannot be reached, lost its workers, or these lack what they need
     ├── MissingExtra                an optional part of the software is not installed
     └── SingularSystem              a linear system cannot be solved as the study asks
 
@@ -292,6 +293,10 @@ class ServiceError(FdtrError):
 
 class NotServed(ServiceError):
     """The hub's service does not run, or does not answer."""
+
+
+class UnusableCluster(FdtrError):
+    """A cluster cannot be reached or started, lost all workers, or these lack the partition or this version of fdtr."""
 
 
 class MissingExtra(FdtrError):

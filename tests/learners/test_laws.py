@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fdtr import trajectories
 from fdtr.algebra.normal_equations import factor
 from fdtr.learners.accumulate import accumulate_each, accumulate_folds
 from fdtr.site.fitting import fit_federated, fit_local
@@ -43,14 +42,12 @@ def test_row_order_does_not_change_a_policy(study, table, theta):
 
 
 def test_chunk_size_does_not_change_a_policy(study, table, theta, monkeypatch):
-    chunks = trajectories.Step.chunks
-    monkeypatch.setattr(trajectories.Step, "chunks", lambda self, size: chunks(self, 37))
+    monkeypatch.setattr("fdtr.learners.accumulate.rows_in_cache", lambda _: 37)
     np.testing.assert_allclose(federated_theta(study, table), theta, rtol=1e-10, atol=1e-12)
 
 
 def test_thread_count_does_not_change_a_bit(study, table, monkeypatch):
-    chunks = trajectories.Step.chunks
-    monkeypatch.setattr(trajectories.Step, "chunks", lambda self, size: chunks(self, 37))
+    monkeypatch.setattr("fdtr.learners.accumulate.rows_in_cache", lambda _: 37)
     found = []
     for threads in ("1", "2", "5"):
         monkeypatch.setenv("FDTR_THREADS", threads)

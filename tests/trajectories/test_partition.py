@@ -244,3 +244,23 @@ def test_a_later_format_is_refused_by_name(made):
     (made / MANIFEST).write_text(json.dumps({**manifest, "format": 2}))
     with pytest.raises(DamagedFile, match="has format 2; this version of fdtr reads 1"):
         open_partition(made, COMPLETE)
+
+
+def test_the_parts_of_a_step_have_its_rows_and_no_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(partition, "GROUP_ROWS", 16)
+    monkeypatch.setattr("fdtr.trajectories.partition_writer.GROUP_ROWS", 16)
+    write_partition(random_table(RAGGED), RAGGED, tmp_path / "made")
+    whole = open_partition(tmp_path / "made", RAGGED).by_site()["north"]
+    few = whole.select(np.random.default_rng(1).random(whole.n_patients) < 0.3)
+    late = whole.select(np.arange(whole.n_patients) >= 40)  # the first groups hold nobody who counts
+    for rows in (whole, few, late):
+        for step in map(rows.step, range(3)):
+            expected = next(step.chunks(100), None)
+            for size in (1, 7, 16, 25, 100):
+                parts = [step.part(start, min(start + size, step.n)) for start in range(0, step.n, size)]
+                chunks = [next(part.chunks(100)) for part in parts]
+                assert [len(chunk.actions) for chunk in chunks[:-1]] == [size] * (len(chunks) - 1)
+                for name in ("states", "actions", "rewards", "next_states", "ended_value"):
+                    together = [getattr(chunk, name) for chunk in chunks]
+                    if expected is not None:
+                        assert np.array_equal(np.concatenate(together, axis=-1), getattr(expected, name)), (name, size)

@@ -12,6 +12,7 @@ from fdtr.container import is_container
 from fdtr.errors import FdtrError, InvalidSettings, OutputExists
 from fdtr.signing import HUB, Key, Round, is_locked, numbered_round, stated_passphrase
 from fdtr.study import Study
+from fdtr.trajectories import Trajectories
 
 if TYPE_CHECKING:
     from fdtr.trajectories.table_in_database import DatabaseTable
@@ -58,6 +59,26 @@ HeldOut = Annotated[
     Literal["folds", "half"],
     typer.Option("--split", help="folds: each fifth by policies fitted to the rest; half: one half, as in the paper."),
 ]
+
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Sum a partition's rows in so many processes of this machine.")
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option("--scheduler", help="Sum a partition's rows on this site's own Dask cluster: tcp://HOST:PORT."),
+]
+
+
+def spread(context: typer.Context, rows: Trajectories, workers: int | None, scheduler: str | None) -> Trajectories:
+    """The rows, summed on the cluster that was asked for until the command ends; as they are if none was."""
+    if workers is None and scheduler is None:
+        return rows
+    from fdtr.site.cluster import on_cluster  # few need it
+
+    if workers is not None and scheduler is not None:
+        raise InvalidSettings("--workers starts a cluster on this machine, --scheduler names another. Leave one out.")
+    summed: Trajectories = context.with_resource(on_cluster(rows, workers=workers, scheduler=scheduler))
+    return summed
 
 
 def agreed(question: str) -> bool:

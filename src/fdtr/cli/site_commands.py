@@ -1,5 +1,7 @@
 """A site's commands on files (its message, its policy, its values) and in a shared folder."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -19,12 +21,15 @@ from fdtr.cli.options import (
     PostYes,
     ReceiveOnly,
     RoundNumber,
+    Scheduler,
     StudyPath,
     Table,
+    Workers,
     agreed,
     optional_key,
     round_of,
     spare_inputs,
+    spread,
 )
 from fdtr.disclosure import ValueMessage
 from fdtr.errors import FdtrError, WrongSite
@@ -59,6 +64,7 @@ Own = Annotated[
 
 
 def summarize(
+    context: typer.Context,
     study: StudyPath,
     data: DataTable,
     out: Annotated[Path, typer.Option(help="The message to write.")],
@@ -67,6 +73,8 @@ def summarize(
     round_number: RoundNumber = 1,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before writing.")] = False,
     sites: LikeSites = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
     """Compute this site's message and write one file. It holds sums over patients, never a row. Nothing is sent.
@@ -76,7 +84,9 @@ def summarize(
     is signed with --key where the study has a roster. Where the study asks for differential privacy (experimental),
     says first what the noise costs; asked again for the same patients, it writes the kept sums, not others.
     """
-    ask_and_release(study, data, out, site, key, round_number, None if yes else f"Write this to {out}?", sites, json)
+    question = None if yes else f"Write this to {out}?"
+    on_cluster = partial(spread, context, workers=workers, scheduler=scheduler)
+    ask_and_release(study, data, out, site, key, round_number, question, sites, json, on_cluster)
 
 
 def ask_and_release(
@@ -89,8 +99,12 @@ def ask_and_release(
     question: str | None,
     sites: int | None = None,
     json: bool = False,
+    on_cluster: Callable[[Trajectories], Trajectories] = lambda rows: rows,
 ) -> None:
-    """What `fdtr site summarize` does; `question` is asked before anything is written, None where the answer is yes."""
+    """What `fdtr site summarize` does; `question` is asked before anything is written, None where the answer is yes.
+
+    `on_cluster` says where the rows are summed, if not here.
+    """
 
     def confirm(proposal: Proposal) -> bool:
         if not json:
@@ -102,7 +116,7 @@ def ask_and_release(
     loaded = Study.load(study)
     require_open(loaded)
     round_of(loaded, round_number)
-    signer, rows = optional_key(key), read_trajectories(data, loaded, site)
+    signer, rows = optional_key(key), on_cluster(read_trajectories(data, loaded, site))
     released = release_message(loaded, rows, out, confirm=confirm, round_number=round_number, key=signer, n_sites=sites)
     if json:
         cost = {"differential_privacy": show.privacy_json(released.cost)} if released.cost else {}
@@ -115,6 +129,7 @@ def ask_and_release(
 
 
 def fit(
+    context: typer.Context,
     study: StudyPath,
     data: DataTable,
     total: TotalPath,
@@ -123,6 +138,8 @@ def fit(
     own: Own = None,
     receive_only: ReceiveOnly = False,
     round_number: RoundNumber = 1,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
     """Finish this site's policy at home from the hub's total. Writes one file, readable by you alone.
@@ -131,7 +148,8 @@ def fit(
     release sums for this study.
     """
     spare_inputs(out, study, data, total, own)
-    inputs = _read_inputs(study, data, total, site, own, round_number, receive_only)
+    on_cluster = partial(spread, context, workers=workers, scheduler=scheduler)
+    inputs = _read_inputs(study, data, total, site, own, round_number, receive_only, on_cluster)
     fitted = fit_federated(inputs.study, inputs.rows, inputs.total, inputs.sent, receive_only=receive_only)
     if receive_only:
         site_ledger().receive_only(inputs.study.fingerprint, inputs.rows.site)
@@ -251,7 +269,14 @@ class _Inputs(NamedTuple):
 
 
 def _read_inputs(
-    study: Path, data: Table, total: Path, site: str | None, own: Path | None, number: int, receive_only: bool
+    study: Path,
+    data: Table,
+    total: Path,
+    site: str | None,
+    own: Path | None,
+    number: int,
+    receive_only: bool,
+    on_cluster: Callable[[Trajectories], Trajectories] = lambda rows: rows,
 ) -> _Inputs:
     """Read everything, and find the message as it was sent: given, kept at home, or computed again."""
     loaded = Study.load(study)
@@ -259,12 +284,13 @@ def _read_inputs(
     rows = read_trajectories(data, loaded, site)
     if receive_only:
         _require_receiver(answer, rows.site, own)
-        return _Inputs(loaded, rows, answer, None)
+        return _Inputs(loaded, on_cluster(rows), answer, None)
     if rows.site not in answer.sites:
         raise WrongSite(
             f"The total does not contain site {rows.site!r}; it contains {', '.join(answer.sites)}. Nothing was "
             "written. If this site sent nothing and is to learn from the others all the same, add --receive-only."
         )
+    rows = on_cluster(rows)
     sent = read_own(own, loaded) if own else find_kept(answer, rows.site, loaded)
     sent = sent or recomputed(loaded, rows, answer)
     if sent.site == rows.site and not is_made_from(loaded, rows, sent, site_ledger()):

@@ -6,7 +6,18 @@ from typing import Annotated
 import typer
 
 from fdtr.cli import check_output, show, study_output
-from fdtr.cli.options import DataTable, HeldOut, Json, LikeSites, RoundNumber, StudyPath, round_of
+from fdtr.cli.options import (
+    DataTable,
+    HeldOut,
+    Json,
+    LikeSites,
+    RoundNumber,
+    Scheduler,
+    StudyPath,
+    Workers,
+    round_of,
+    spread,
+)
 from fdtr.container import write_atomically
 from fdtr.errors import InvalidSettings, OutputExists
 from fdtr.exchange.site_state.ledger import site_ledger
@@ -115,11 +126,14 @@ def partition(
 
 
 def tune(
+    context: typer.Context,
     study: StudyPath,
     data: DataTable,
     total: Annotated[Path | None, typer.Option(help="The hub's answer; without it the sites of the table.")] = None,
     site: Annotated[str | None, typer.Option(help="Take this site only, or name the table's one site.")] = None,
     round_number: RoundNumber = 1,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
     """How each site's held-out patients judge sharing, λ and usual care. Writes and sends nothing.
@@ -130,16 +144,20 @@ def tune(
     loaded = Study.load(study)
     rows = read_trajectories(data, loaded, site if total else None)
     answer = read_total(total, loaded, round_of(loaded, round_number)) if total else None
+    rows = spread(context, rows, workers, scheduler)
     choices = tune_sites(loaded, rows, answer, find_kept(answer, rows.site, loaded) if answer else None)
     study_output.show_tuning({name: of_site for name, of_site in choices.items() if site in (None, name)}, json)
 
 
 def run(
+    context: typer.Context,
     study: StudyPath,
     data: DataTable,
     out: Annotated[Path, typer.Option(help="The folder for policies, coefficients and report.")],
     site: Annotated[str | None, typer.Option(help="Take this site only, or name the table's one site.")] = None,
     split: HeldOut = "folds",
+    workers: Workers = None,
+    scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
     """Fit all sites of one table, alone and together, and report. Baselines are fitted, too.
@@ -149,7 +167,7 @@ def run(
     refuse_foreign(out, RESULTS_FILE)  # before the work, not after it
     loaded = Study.load(study)
     with show.progress() as progress:
-        rows = read_trajectories(data, loaded, site)
+        rows = spread(context, read_trajectories(data, loaded, site), workers, scheduler)
         results = run_study(loaded, rows, split=split, progress=stage(progress, 0, 90))
         progress("policies, tables and report", 90, 100)
         results.save(out)

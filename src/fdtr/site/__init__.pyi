@@ -1,3 +1,4 @@
+from .cluster import on_cluster
 from .fitting import fit_q_learning, others_in
 from .many_sites import ManyLocalFits, ManyPolicies, fit_many, fit_many_federated
 from .rows import partition_table, to_device
@@ -19,6 +20,7 @@ __all__ = [
     "fit_many_federated",
     "fit_q_learning",
     "message_settings",
+    "on_cluster",
     "others_in",
     "partition_table",
     "score_together",

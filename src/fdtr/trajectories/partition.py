@@ -19,13 +19,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.container import fingerprint
-from fdtr.errors import DamagedFile, MissingFile, OtherStudy, UnknownSite
+from fdtr.errors import DamagedFile, InvalidSettings, MissingFile, OtherStudy, UnknownSite
 from fdtr.trajectories.step_sums import Arrays, ChunkSums, sum_chunks
 from fdtr.trajectories.table_sources import MANIFEST, TableLayout
 from fdtr.trajectories.trajectory_data import CHUNK_ROWS, Chunk, RowsInMemory, SiteRows, Step, Trajectories
@@ -100,7 +100,8 @@ def open_partition(path: Path, layout: TableLayout, site: str | None = None, own
 class RowsOnDisk:
     """One site's rows in a folder of a partition; `mask` (n,) says which patients count, all if None.
 
-    `owner` removes a folder that is temporary when nothing refers to it any more.
+    `owner` removes a folder that is temporary when nothing refers to it any more. Where they
+    have a `cluster`, it sums the rows of a step.
     """
 
     folder: Path
@@ -108,6 +109,7 @@ class RowsOnDisk:
     n_covariates: int
     mask: Mask | None = None
     owner: object = None
+    cluster: Cluster | None = None
 
     @property
     def patients(self) -> Any:
@@ -210,6 +212,89 @@ class StepOnDisk:
 
     def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
         """Chunks of exactly `size` rows but for the last, as from memory; the next row group is read meanwhile."""
+        return self.part(0, self.n).chunks(size)
+
+    def sums(self, work: ChunkSums, size: int, labels: NDArray[np.integer[Any]] | None = None) -> Arrays:
+        """What `work` gives for chunks of `size` rows, added up on all cores, or on the cluster that the rows have."""
+        if self.rows.cluster is not None:
+            return self.rows.cluster.sums(self, work, size, labels)
+        return sum_chunks(self.chunks(size), work, size, labels)
+
+    def part(self, start: int, stop: int) -> RowGroups:
+        """The rows from `start` to before `stop`, among those of patients who count."""
+        counts, ends = (*self.rows.files.counts, 0)[self.h : self.h + 2], self._ends
+        last = int(np.searchsorted(ends, stop)) + 1 if stop > start else 0
+        first = int(np.searchsorted(ends, start, side="right")) if last else 0
+        begin, end = first * GROUP_ROWS, min(last * GROUP_ROWS, counts[0])
+        mask = None if self.rows.mask is None else self.rows.mask[begin:end]
+        before = start - int(ends[first - 1]) if first else start
+        after = int(ends[last - 1]) - stop if last else 0
+        if before or after:
+            mask = np.ones(end - begin, np.bool_) if mask is None else mask.copy()
+            head, tail = mask[:GROUP_ROWS], mask[(last - first - 1) * GROUP_ROWS :]
+            head[np.flatnonzero(head)[:before]] = False
+            tail[np.flatnonzero(tail)[np.count_nonzero(tail) - after :]] = False
+        files = (self.rows.folder, self.h, self.rows.n_covariates, (counts[0], counts[1]), GROUP_ROWS)
+        return RowGroups(*files, range(first, last), mask)
+
+    @cached_property
+    def _ends(self) -> NDArray[np.intp]:
+        """How many patients who count are in each row group and those before it."""
+        n = self.rows.files.counts[self.h]
+        starts = np.arange(0, n, GROUP_ROWS)
+        if self.rows.mask is None:
+            return np.minimum(starts + GROUP_ROWS, n)
+        return np.cumsum([np.count_nonzero(self.rows.mask[start : min(start + GROUP_ROWS, n)]) for start in starts])
+
+
+class Cluster(Protocol):
+    """Machines that see the folder of a partition, and sum the rows of a step in parts."""
+
+    def sums(self, step: StepOnDisk, work: ChunkSums, size: int, labels: NDArray[np.integer[Any]] | None) -> Arrays:
+        """What `Step.sums` gives."""
+        ...
+
+
+def folder_of(rows: Trajectories) -> Path:
+    """The folder of the partition that rows are read from, as an absolute path; refuses rows of a table in memory."""
+    folders = {of_site.folder.parent for of_site in rows._rows.values() if isinstance(of_site, RowsOnDisk)}
+    if len(folders) != 1 or not all(isinstance(of_site, RowsOnDisk) for of_site in rows._rows.values()):
+        raise InvalidSettings(
+            "The workers of a cluster read the rows themselves. That takes a partition, and these rows are a table in "
+            "memory. Nothing was written. Make a partition and name it in place of the table: `fdtr table partition`."
+        )
+    return folders.pop().resolve()
+
+
+def with_cluster(rows: Trajectories, cluster: Cluster) -> Trajectories:
+    """The rows of a partition, whose steps `cluster` sums."""
+    folder = folder_of(rows)
+    sites: dict[str, SiteRows] = {
+        name: replace(of_site, folder=folder / of_site.files.folder, cluster=cluster)
+        for name, of_site in rows._rows.items()
+        if isinstance(of_site, RowsOnDisk)
+    }
+    return replace(rows, _rows=sites)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RowGroups:
+    """Adjacent row groups of one step, in files: all that is needed to read them, on whatever machine.
+
+    `counts` are the patients at step `h` and the next one, `rows_in_group` is the length of a row group; `mask` says
+    which rows of `groups` count, all if None.
+    """
+
+    folder: Path
+    h: int
+    n_covariates: int
+    counts: tuple[int, int]
+    rows_in_group: int
+    groups: range
+    mask: Mask | None
+
+    def chunks(self, size: int) -> Iterator[Chunk]:
+        """Chunks of exactly `size` rows but for the last; the next row group is read meanwhile."""
         if size < 1:
             raise ValueError(f"A chunk has at least 1 row, not {size}.")
         waiting: list[Chunk] = []
@@ -224,48 +309,43 @@ class StepOnDisk:
         if rest is not None and len(rest.actions):
             yield rest
 
-    def sums(self, work: ChunkSums, size: int, labels: NDArray[np.integer[Any]] | None = None) -> Arrays:
-        """What `work` gives for chunks of `size` rows, added up on all cores."""
-        return sum_chunks(self.chunks(size), work, size, labels)
-
     def _read_ahead(self) -> Iterator[Chunk]:
-        """The row groups of the step, one read while another is worked on."""
+        """The row groups, one read while another is worked on."""
         import pyarrow.parquet as pq
 
-        counts, files = self.rows.files.counts, []
-        n_next = counts[self.h + 1] if self.h + 1 < len(counts) else 0
-        groups = -(-counts[self.h] // GROUP_ROWS)
-        if not groups:
+        files: list[Any] = []
+        if not self.groups:
             return
-        paths = [self.rows.folder / step_file(self.h)] + [self.rows.folder / step_file(self.h + 1)] * (n_next > 0)
+        paths = [self.folder / step_file(self.h)] + [self.folder / step_file(self.h + 1)] * (self.counts[1] > 0)
         for path in paths:
             with _reading(path):
                 files.append(pq.ParquetFile(path))
         try:
             with ThreadPoolExecutor(1) as reader:
-                ahead: Future[Chunk] = reader.submit(self._read_group, paths, files, 0, n_next)
-                for group in range(groups):
+                ahead: Future[Chunk] = reader.submit(self._read_group, paths, files, self.groups[0])
+                for group in self.groups:
                     chunk = ahead.result()
-                    if group + 1 < groups:
-                        ahead = reader.submit(self._read_group, paths, files, group + 1, n_next)
+                    if group + 1 in self.groups:
+                        ahead = reader.submit(self._read_group, paths, files, group + 1)
                     yield chunk
         finally:
             for file in files:
                 file.close()
 
-    def _read_group(self, paths: Sequence[Path], files: Sequence[Any], group: int, n_next: int) -> Chunk:
+    def _read_group(self, paths: Sequence[Path], files: Sequence[Any], group: int) -> Chunk:
         """One row group beside that of the next step, without the patients who do not count."""
-        start = group * GROUP_ROWS
-        names = [state_column(number) for number in range(self.rows.n_covariates)]
+        start = group * self.rows_in_group
+        names = [state_column(number) for number in range(self.n_covariates)]
         with _reading(paths[0]):
             table = files[0].read_row_group(group, columns=[*names, ACTION, REWARD, ENDED], use_threads=False)
         c = table.num_rows
-        k = min(max(n_next - start, 0), c)
+        k = min(max(self.counts[1] - start, 0), c)
         following: Any = None
         if k:
             with _reading(paths[1]):
                 following = files[1].read_row_group(group, columns=names, use_threads=False)
-        mask = None if self.rows.mask is None else self.rows.mask[start : start + c]
+        first_row = start - self.groups[0] * self.rows_in_group
+        mask = None if self.mask is None else self.mask[first_row : first_row + c]
 
         def column(source: Any, name: str, first: int = 0) -> NDArray[Any]:
             values: NDArray[Any] = source[name].to_numpy()[first:]
