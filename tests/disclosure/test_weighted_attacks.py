@@ -852,7 +852,8 @@ def test_weights_are_not_solved_for_across_steps():
     rewards = rng.random((horizon, n))
     rows = rows_of(study, states, actions, rewards)
     order = [int(name[1:]) for name in rows.patients.to_pylist()]
-    per_step = drawn(b"key", rows.patients.to_pylist(), horizon).numbers
+    secret = drawn(b"key", rows.ids, horizon)
+    per_step = np.array([secret.at(step) for step in range(horizon)])
     fit = fit_message(study, rows).fit
     worst = []
     for draws in (np.tile(per_step[:1], (horizon, 1)), per_step):

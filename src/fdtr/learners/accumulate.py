@@ -170,7 +170,7 @@ def _sum_products(
         if folds is None:
             groups, outcomes = chunk.actions, rows[None, m:].sum(axis=2)
         else:
-            here = folds[number * size : number * size + n]
+            here = folds[number * size : number * size + n].astype(np.intp)  # they may have one byte each
             groups = here * n_actions + chunk.actions
             outcomes = np.stack([np.bincount(here, weights=row, minlength=n_folds) for row in rows[m:]], axis=1)
         counts = np.bincount(groups, minlength=n_folds * n_actions)
