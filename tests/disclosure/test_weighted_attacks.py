@@ -484,7 +484,11 @@ def who_is_far_out(repetitions, horizon, n, n_columns, n_far, study):
         far = rng.choice(n, n_far, replace=False)
         rewards[:, 3 * far] = 0.1
         rows = rows_of(study, states, np.arange(3 * n) % 3 * np.ones((horizon, 1), int), rewards)
-        message, scores = summarize(study, rows), np.zeros((2, n))
+        try:
+            message, scores = summarize(study, rows), np.zeros((2, n))
+        except DisclosureError:  # with some weights nothing is left
+            ranks.append(0.0)
+            continue
         for h in range(horizon):
             numbers, schur = np.array(message_numbers(study, message.summary, h)), np.zeros((n_columns, n_columns))
             schur[upper] = schur.T[upper] = numbers[: len(upper[0])]
@@ -852,7 +856,8 @@ def test_weights_are_not_solved_for_across_steps():
     rewards = rng.random((horizon, n))
     rows = rows_of(study, states, actions, rewards)
     order = [int(name[1:]) for name in rows.patients.to_pylist()]
-    per_step = drawn(b"key", rows.patients.to_pylist(), horizon).numbers
+    secret = drawn(b"key", rows.ids, horizon)
+    per_step = np.array([secret.at(step) for step in range(horizon)])
     fit = fit_message(study, rows).fit
     worst = []
     for draws in (np.tile(per_step[:1], (horizon, 1)), per_step):

@@ -1,12 +1,17 @@
 """Weighted sums: what weights do to them, what each rule of a block takes out, and what is left."""
 
+import hmac
 import re
 import tomllib
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fdtr.algebra.schur import eliminate, present
 from fdtr.disclosure.blocks import Design, describe, directions_of, is_uneven
@@ -27,6 +32,8 @@ from fdtr.site.site_check import check
 from fdtr.site.site_message import count_message, summarize
 from fdtr.study import Study
 from fdtr.summary import Removed, combine
+from fdtr.trajectories import keyed_hashes
+from fdtr.trajectories.patient_ids import plain_id
 from random_tables import make_sites, make_study, make_table
 from refusals import refuses
 
@@ -92,20 +99,47 @@ def test_without_jitter_and_repairs_they_are_the_exact_ones():
     assert message.summary.mean_weight == 1.0
 
 
+def by_step(draws, horizon):
+    return np.array([draws.at(step) for step in range(horizon)])
+
+
 def test_a_weight_belongs_to_a_patient_and_a_step_whatever_else_is_sent(tmp_path):
     ledger = Ledger(tmp_path)
     assert ledger.draws(["p1"], 1, make=False) is None
-    first, second = (ledger.draws(ids, 6, make=True).numbers for ids in (["p1", "p2"], ["p2", "p1", "p3"]))
+    first, second = (by_step(ledger.draws(ids, 6, make=True), 6) for ids in (["p1", "p2"], ["p2", "p1", "p3"]))
     assert first.tolist() == second[:, [1, 0]].tolist()
-    assert ledger.draws(["p1"], 9, make=False).numbers[:6, 0].tolist() == first[:, 0].tolist()  # in a longer study too
+    longer = by_step(ledger.draws(["p1"], 9, make=False), 9)
+    assert longer[:6, 0].tolist() == first[:, 0].tolist()
     assert len({*first.ravel()}) == 12
     assert ledger.draws([" p1 "], 1, make=False).at(0)[0] == first[0, 0]  # in the spelling of the ledger
     assert Ledger(tmp_path / "other").draws(["p1"], 1, make=True).at(0)[0] != first[0, 0]
-    many = ledger.draws([str(i) for i in range(1000)], 4, make=False).numbers
+    many = by_step(ledger.draws([str(i) for i in range(1000)], 4, make=False), 4)
     assert many.min() >= 0
     assert many.max() < 1
     assert abs(many.mean() - 0.5) < 4 * np.sqrt(1 / 12 / 4000)
     assert np.abs(np.corrcoef(many) - np.eye(4)).max() < 4 / np.sqrt(1000)
+
+
+@given(
+    st.binary(min_size=1, max_size=80),
+    st.lists(st.text(max_size=5), max_size=30),
+    st.integers(0, 30),
+    st.integers(0, 30),
+    st.booleans(),
+)
+def test_a_weight_is_the_ciphered_hash_of_the_id_under_the_key_of_its_step(secret, ids, start, length, in_memory):
+    """Number by number: the first 53 bits of AES of the hash, under the HMAC of the step's name."""
+    with patch.object(keyed_hashes, "IN_MEMORY", 1 << 30 if in_memory else 0):
+        draws = drawn(secret, ids, 3)
+    for step in range(3):
+        key = hmac.digest(secret, b"\xffweights of step " + str(step).encode(), "sha256")
+        expected = []
+        for one in ids:
+            hashed = hmac.digest(secret, plain_id(one), "sha256")[:16]
+            block = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(hashed)
+            expected.append((int.from_bytes(block[:8]) >> 11) / 2**53)
+        assert draws.at(step).tolist() == expected
+        assert draws.at(step, slice(start, start + length)).tolist() == expected[start : start + length]
 
 
 def test_numbers_of_patients_leave_rounded_up_to_tens():

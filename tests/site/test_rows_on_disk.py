@@ -7,10 +7,13 @@ import pyarrow as pa
 import pytest
 
 import fdtr
-from fdtr.exchange.site_state.ledger import Ledger
+from fdtr.exchange.release import AGREED_BEFOREHAND, release_message
+from fdtr.exchange.site_state.ledger import Ledger, site_ledger
 from fdtr.site import evaluate_site, partition_table, summarize
-from fdtr.site.site_check import check_sites
+from fdtr.site.site_check import check, check_sites, check_total
+from fdtr.site.site_message import is_made_from
 from fdtr.trajectories import partition
+from fdtr.trajectories.partition import RowsOnDisk
 from random_tables import make_study, make_table
 
 SPLINE = {"name": "x", "range": [0, 1], "basis": {"kind": "spline", "knots": [0.3, 0.6], "degree": 2}}
@@ -63,3 +66,24 @@ def test_values_are_the_same(both):
         evaluation = evaluate_site(study, sites["a"], total, local["a"].summary)
         values.append([evaluation.value(name, method).value for name in ("FDTR", "LDTR") for method in ("wdr", "fqe")])
     assert values[0] == values[1]
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_no_role_reads_all_ids_at_once_or_hashes_them_twice(tmp_path, monkeypatch, clustered):
+    """Checking, tuning, fitting, and a release from judging to recording."""
+    monkeypatch.setenv("FDTR_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(RowsOnDisk, "_labels", None)
+    study = make_study(learning={"pessimism": "auto"}, columns={"cluster": "family"} if clustered else {})
+    table = make_table(study, {"a": 300})
+    families = [f"f{int(patient[1:]) // 2}" for patient in table["patient"].to_pylist()]
+    rows = partition_table(study, table.append_column("family", pa.array(families)), tmp_path / "made")
+    reads, id_batches = [], RowsOnDisk.id_batches
+    monkeypatch.setattr(RowsOnDisk, "id_batches", lambda self: reads.append(1) or id_batches(self))
+    released = release_message(study, rows, tmp_path / "a.fdtr", confirm=AGREED_BEFOREHAND)
+    assert released.summary.digest == site_ledger().recorded()[0].message
+    assert is_made_from(study, rows, released.summary, site_ledger())
+    check(study, rows, ledger=site_ledger())
+    total = fdtr.combine([released.summary])
+    fdtr.fit_federated(study, rows, total, released.summary)
+    check_total(study, rows, total, released.summary)
+    assert len(reads) == 2  # for the seed, to see whether a rule refuses before a secret is made, and for the secret

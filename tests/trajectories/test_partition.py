@@ -60,6 +60,10 @@ def require_same(found, expected):
     assert (found.clusters is None) == (expected.clusters is None)
     assert found.clusters is None or found.clusters.to_pylist() == expected.clusters.to_pylist()
     assert [*found.units()] == [*expected.units()]
+    assert [*found.ids] == expected.patients.to_pylist() == [*expected.ids]
+    assert found.lengths.tolist() == expected.lengths.tolist()
+    assert found.clustered == expected.clustered == (expected.clusters is not None)
+    assert expected.clusters is None or np.array_equal(found.cluster_codes(), expected.cluster_codes())
     assert (found.clipped, found.filled) == (expected.clipped, expected.filled)
     assert np.array_equal(found.action_counts(), expected.action_counts())
     for h in range(expected.horizon):

@@ -399,11 +399,12 @@ def test_clusters_follow_the_patients_and_there_are_none_unless_asked_for(tmp_pa
     assert data.patients.to_pylist() == ["b", "c", "a", "d"]
     assert data.clusters.to_pylist() == ["08", "7", "7", "9"]
     assert data.n_clusters == 3
+    assert data.cluster_codes().tolist() == data.clusters.dictionary_encode().indices.to_pylist() == [0, 1, 1, 2]
     assert [*data.units()] == data.clusters.to_pylist()
     some = data.select(np.array([False, True, True, False]))
     assert (some.patients.to_pylist(), some.clusters.to_pylist(), some.n_clusters) == (["c", "a"], ["7", "7"], 1)
     plain = read(pa.table(columns), ENDS)
-    assert (plain.clusters, plain.n_clusters) == (None, None)
+    assert (plain.clusters, plain.n_clusters, plain.cluster_codes()) == (None, None, None)
     assert plain.select(np.ones(4, np.bool_)).clusters is None
     assert [*plain.units()] == plain.patients.to_pylist()
     assert_same(plain, data)

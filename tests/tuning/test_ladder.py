@@ -1,8 +1,13 @@
 """The ladder: scores against refits on the dense rows, honest folds, what is taken, and what "auto" changes."""
 
+import hashlib
+from unittest.mock import patch
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import paper_algorithms as paper
@@ -21,6 +26,7 @@ from random_tables import make_study
 from tuned_sites import AUTO, others_of, values_after
 
 pytestmark = pytest.mark.quick
+SETTINGS = Settings(0.0005, 0.02, 0.99, 0.0)
 CANDIDATES = tuple(
     Candidate(ridge, w, share)
     for ridge in (0.01, 1.0)
@@ -72,12 +78,40 @@ def test_folds_follow_the_patient_and_the_seed():
     assert (ladder.assign_folds(ids, seed=1) != folds).mean() > 0.5
 
 
+@given(
+    st.lists(st.text(st.characters(codec="utf-8"), max_size=5), max_size=12),
+    st.integers(0, 2**64 - 1),
+    st.integers(1, 300),
+    st.binary(max_size=16),
+)
+def test_a_fold_is_the_hash_of_one_unit(units, seed, n_folds, purpose):
+    """As it was computed one by one before; the numbers take few bytes, however many units are taken at once."""
+    hashes = [
+        hashlib.blake2b(one.encode(), digest_size=8, key=seed.to_bytes(8, "little"), person=purpose) for one in units
+    ]
+    with patch.object(ladder, "_UNITS_AT_ONCE", 5):
+        folds = ladder.assign_folds(iter(units), seed, n_folds, purpose)
+    assert folds.tolist() == [int.from_bytes(one.digest(), "little") % n_folds for one in hashes]
+    assert folds.itemsize == (1 if n_folds <= 256 else 2)
+
+
+def test_sums_of_many_folds_do_not_depend_on_how_folds_are_stored(study, sites):
+    rows, features = sites["a"], study.feature_map
+    folds = ladder.assign_folds(rows.units(), seed=0, n_folds=200)
+    references = [[*federated.fit_federated(rows, features, SETTINGS, others_of(study, sites, "a"), 0.0).bounds]]
+    narrow, wide = (ladder.sum_folds(rows, features, each, references) for each in (folds, folds.astype(np.int64)))
+    assert folds.dtype == np.uint8
+    assert len(narrow.gram) > 256 // features.n_actions
+    np.testing.assert_array_equal(narrow.gram, wide.gram)
+    np.testing.assert_array_equal(narrow.value_moment, wide.value_moment)
+
+
 def test_scores_are_those_of_refits_on_the_rows(study, sites):
     rows, features = sites["a"], study.feature_map
     d0, d = features.n_shared, features.n_features
     others = others_of(study, sites, "a")
     folds = ladder.assign_folds(rows.patients.to_pylist(), seed=0)
-    settings = Settings(0.0005, 0.02, 0.99, 0.0)
+    settings = SETTINGS
     references = [federated.fit_federated(rows, features, settings, others, w).bounds for w in (0.0, 1.0)]
     sums = ladder.sum_folds(rows, features, folds, references)
     scores = ladder.score(sums, others, d0, features.main_effects, CANDIDATES)

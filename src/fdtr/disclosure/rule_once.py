@@ -12,18 +12,17 @@ coarser, cannot be subtracted from a sum over other features. Other values of th
 another total, split or study changes the policies, but only a limited number of times (`MOST_VALUES`).
 """
 
-import hashlib
 import hmac
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.disclosure.rules import Verdict
+from fdtr.trajectories.keyed_hashes import WIDTH, Counts, SortedHashes, Storage, common_patients
+from fdtr.trajectories.patient_ids import PatientIds, plain_id
 
 VALUES = "values"
 """Marks a release of values, in place of a feature map's fingerprint of 64 digits."""
@@ -38,39 +37,58 @@ outcomes. Ten allow an honest study to be run again, and are few compared with t
 NOTHING_OF_A_RECEIVER = "nothing from a site that only receives"
 """What rule ONCE asks of a site that said that it only receives."""
 
-WIDTH = 16
-"""Bytes of a patient's hash."""
-
-Counts = NDArray[np.int64]
-
-
-def plain_id(patient: str) -> bytes:
-    """An id in one spelling: accented letters have several."""
-    return unicodedata.normalize("NFC", patient).strip().encode()
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Draws:
-    """A number in [0, 1) for each step and patient: `numbers` (H, n)."""
+    """A number in [0, 1) for each step and patient: `numbers` (H, n), or what computes some of them when asked."""
 
-    numbers: NDArray[np.float64]
+    numbers: "NDArray[np.float64] | SecretNumbers"
 
     def at(self, step: int, patients: slice = slice(None)) -> NDArray[np.float64]:
         """The numbers of some patients at a step, (c,)."""
         return self.numbers[step, patients]
 
 
-def drawn(secret: bytes, patients: Sequence[str], horizon: int) -> Draws:
+@dataclass(frozen=True, eq=False, repr=False)
+class SecretNumbers:
+    """Numbers in [0, 1) that are computed when they are asked for: E_k(hash of the id), with a key k for each step.
+
+    E is AES, whose output under a key that nobody knows cannot be told from random numbers. So numbers of different
+    steps are unrelated. `hashes` are those of the ledger, in the order of rows; `keys` (H) follow from its secret.
+    """
+
+    hashes: Storage
+    keys: Sequence[bytes]
+
+    def __getitem__(self, place: tuple[int, slice]) -> NDArray[np.float64]:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+        step, patients = place
+        start, stop, _ = patients.indices(self.hashes.size // WIDTH)
+        hashes = self.hashes.read(start * WIDTH, max(stop, start) * WIDTH)
+        # Each block is a number of its own, so blocks are not chained. Nothing is ever deciphered.
+        cipher = Cipher(algorithms.AES(self.keys[step]), modes.ECB())  # noqa: S305
+        digits = np.frombuffer(cipher.encryptor().update(hashes), ">u8")[:: WIDTH // 8]
+        return np.asarray((digits >> np.uint64(11)) / 2.0**53)
+
+
+def drawn(secret: bytes, patients: Sequence[str] | PatientIds, horizon: int) -> Draws:
     """A number in [0, 1) for each step and id that nobody can compute without the secret.
 
     One number a patient for all steps could be solved for: with known covariates every step adds equations.
     """
-    ids = [plain_id(patient) for patient in patients]
-    per_digest = hashlib.sha256().digest_size // 8
-    blocks = [b"weight %d " % block for block in range(-(-horizon // per_digest))]
+    # No id begins with this byte: it is not UTF-8. So no key is the hash of an id.
+    keys = [hmac.digest(secret, b"\xffweights of step %d" % step, "sha256") for step in range(horizon)]
+    return Draws(SecretNumbers(PatientIds.of(patients).hashes(secret), keys))
+
+
+def drawn_by_digests(secret: bytes, patients: Sequence[str] | PatientIds, horizon: int) -> Draws:
+    """Numbers as ledgers of formats 1 to 3 draw them: four steps from each digest, all of them held."""
+    ids = [plain_id(patient) for patient in PatientIds.of(patients)]
+    blocks = [b"weight %d " % block for block in range(-(-horizon // 4))]
     digests = b"".join(hmac.digest(secret, block + patient, "sha256") for patient in ids for block in blocks)
     numbers = (np.frombuffer(digests, ">u8") >> np.uint64(11)) / 2.0**53
-    return Draws(np.ascontiguousarray(numbers.reshape(len(ids), per_digest * len(blocks))[:, :horizon].T))
+    return Draws(np.ascontiguousarray(numbers.reshape(len(ids), 4 * len(blocks))[:, :horizon].T))
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,7 +98,7 @@ class Release:
     `study` and `feature_map` are fingerprints (`VALUES` for values), `content` is the digest of the numbers alone, and
     `margin` the study's `once_margin`. `steps` counts the steps of each patient; `released` maps each step that the
     message has sums of to the digest of its numbers ("" before noise has been drawn). Both are empty for a release
-    about the table as a whole. No repr: it would print ids.
+    about the table as a whole. Releases are compared without `steps`. No repr: it would print ids.
     """
 
     study: str
@@ -89,26 +107,25 @@ class Release:
     message: str
     content: str
     margin: int
-    patients: Sequence[str]
-    steps: Sequence[int] = ()
+    patients: Sequence[str] | PatientIds
+    steps: Sequence[int] | NDArray[np.uint16] = field(default=(), compare=False)
     released: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Patients:
-    """The patients of a release: their `hashes`, sorted and concatenated; `steps` (n,) of each; steps `released`.
+    """The patients of a release: their `hashes` with the steps of each, and the steps `released`.
 
     If the steps are not known, each patient counts as having one, and only whole tables are compared.
     """
 
-    hashes: bytes
-    steps: NDArray[np.uint16]
+    hashes: SortedHashes
     released: Mapping[int, str]
 
-    @cached_property
+    @property
     def counts(self) -> Counts:
         """Patients at each step, up to the last step that anybody has; at the first step, all of them."""
-        return _reaching(self.steps)
+        return self.hashes.counts
 
     def differing(self, other: "Patients", margin: int) -> Iterator[tuple[int, int]]:
         """Pairs (step, patients that differ): the whole table as step 0, then each later step that both released.
@@ -119,33 +136,9 @@ class Patients:
         compared = [0, *sorted(step for step in self.released.keys() & other.released.keys() if 0 < step < horizon)]
         if (np.abs(self.counts[compared] - other.counts[compared]) > margin).all():
             return
-        mine, theirs = self._matched(other)
-        common = np.zeros(horizon, np.int64)
-        shared = _reaching(np.minimum(self.steps[mine], other.steps[theirs]))
-        common[: len(shared)] = shared
+        common = common_patients(self.hashes, other.hashes)
         for step in compared:
             yield step, int(self.counts[step] + other.counts[step] - 2 * common[step])
-
-    def _matched(self, other: "Patients") -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Positions of the common patients, in this release and in the other."""
-        if self.hashes == other.hashes:
-            everybody = np.arange(len(self.steps))
-            return everybody, everybody
-        # Halves of a hash sort as the bytes do, and numbers are searched many times faster than bytes.
-        place = np.searchsorted(other._halves[:, 0], self._halves[:, 0])
-        place[place == len(other.steps)] = 0
-        matched = (self._halves == other._halves[place]).all(axis=1)
-        return np.flatnonzero(matched), place[matched]
-
-    @cached_property
-    def _halves(self) -> NDArray[np.uint64]:
-        return np.frombuffer(self.hashes, ">u8").reshape(-1, WIDTH // 8).astype(np.uint64)
-
-
-def _reaching(steps: NDArray[np.uint16]) -> Counts:
-    """How many of `steps` exceed 0, 1, …, up to the largest."""
-    counts: Counts = np.bincount(steps, minlength=2)[:0:-1].cumsum()[::-1]
-    return counts
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -172,7 +165,7 @@ class EarlierReleases(Protocol):
         """The latest message by which a site released these very patients for this study; None where none did."""
         ...
 
-    def draws(self, patients: Sequence[str], horizon: int, *, make: bool) -> Draws | None:
+    def draws(self, patients: Sequence[str] | PatientIds, horizon: int, *, make: bool) -> Draws | None:
         """A number in [0, 1) for each step and id, the same in every release; None where there is no secret."""
         ...
 

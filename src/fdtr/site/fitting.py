@@ -24,7 +24,7 @@ from fdtr.learners import baselines, federated, local
 from fdtr.learners.backward import Fit, Settings, grams_of, noise_levels
 from fdtr.learners.private_fit import Noise, fit_private
 from fdtr.policy import Policy
-from fdtr.site.rows import cluster_codes, require_rows
+from fdtr.site.rows import require_rows
 from fdtr.site.settings_choice import choose_alone, choose_together, message_settings, settings_for
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
@@ -202,7 +202,7 @@ def verify(
         min_share=section.min_share,
         min_patients=study.disclosure.min_effective_sample_size,
     )
-    care = fit_care(arrays, features, cluster_codes(rows)) if care is None else care
+    care = fit_care(arrays, features, rows.cluster_codes()) if care is None else care
     return verify_policy(fit.policy, noise_levels(fit.policy_fit), care, arrays, rules)
 
 

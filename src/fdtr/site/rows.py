@@ -7,6 +7,7 @@ import logging
 import os
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +21,15 @@ from fdtr.trajectories.partition import open_partition
 from fdtr.trajectories.partition_writer import write_partition
 from fdtr.trajectories.table_in_database import DatabaseTable
 from fdtr.trajectories.table_sources import is_partition
-from fdtr.tuning.ladder import assign_folds
+from fdtr.tuning.ladder import N_FOLDS, assign_folds
 
-Folds = NDArray[np.intp]
+Folds = NDArray[Any]
+"""The fold of each patient, (n,): whole numbers in as few bytes as they need."""
 
 log = logging.getLogger("fdtr.site")
 
 _EVALUATION = b"evaluation"
+_MADE: WeakKeyDictionary[Trajectories, dict[tuple[int, int, bytes], Folds]] = WeakKeyDictionary()
 
 
 def read_trajectories(source: Any, study: Study, site: str | None = None) -> Trajectories:
@@ -95,14 +98,14 @@ def require_rows(study: Study, rows: Trajectories) -> None:
 
 def tuning_folds(study: Study, rows: Trajectories) -> Folds:
     """Fold of every patient for tuning the settings, (n,)."""
-    folds = assign_folds(rows.units(), study.learning.seed)
-    return folds if rows.clusters is None else _without_gaps(rows, folds)
+    folds = folds_of(rows, study.learning.seed)
+    return _without_gaps(rows, folds) if rows.clustered else folds
 
 
 def evaluation_folds(study: Study, rows: Trajectories, n_folds: int) -> Folds:
     """Fold of every patient for evaluating policies, (n,): `n_folds` of them, or fewer if there are few clusters."""
-    folds = assign_folds(rows.units(), study.learning.seed, n_folds, purpose=_EVALUATION)
-    if rows.clusters is not None:
+    folds = folds_of(rows, study.learning.seed, n_folds, _EVALUATION)
+    if rows.clustered:
         return _without_gaps(rows, folds)
     if len(np.unique(folds)) < n_folds:
         n = rows.n_patients
@@ -114,9 +117,14 @@ def evaluation_folds(study: Study, rows: Trajectories, n_folds: int) -> Folds:
     return folds
 
 
-def cluster_codes(rows: Trajectories) -> NDArray[np.intp] | None:
-    """The cluster of each patient as a number, (n,); None where the table has no clusters."""
-    return None if rows.clusters is None else rows.clusters.dictionary_encode().indices.to_numpy()
+def folds_of(rows: Trajectories, seed: int, n_folds: int = N_FOLDS, purpose: bytes = b"") -> Folds:
+    """`assign_folds` of a site's patients, made once for each table and setting: hashes of all ids take a while."""
+    made = _MADE.setdefault(rows, {})
+    setting = seed, n_folds, purpose
+    if setting not in made:
+        made[setting] = assign_folds(rows.units(), seed, n_folds, purpose)
+        made[setting].flags.writeable = False
+    return made[setting]
 
 
 def _without_gaps(rows: Trajectories, folds: Folds) -> Folds:
@@ -128,4 +136,4 @@ def _without_gaps(rows: Trajectories, folds: Folds) -> Folds:
             f"Site {rows.site!r}: {rows.n_patients} patients of {n} cluster{'s' * (n != 1)} lie in one fold: "
             "none can be held out. Give another cluster column in [columns] of the study file, or none."
         )
-    return np.searchsorted(filled, folds)
+    return np.searchsorted(filled, folds).astype(folds.dtype)

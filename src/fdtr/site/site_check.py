@@ -24,12 +24,13 @@ from fdtr.learners import federated, local
 from fdtr.learners.backward import Fit
 from fdtr.policy import Policy
 from fdtr.site.fitting import FederatedFit, MessageFit, as_policy, cost_of, fit_message, others_in
+from fdtr.site.rows import folds_of
 from fdtr.site.settings_choice import message_settings
 from fdtr.site.site_message import count_message, release_of, weigh_message
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
-from fdtr.tuning.ladder import Candidate, assign_folds, score, sum_folds
+from fdtr.tuning.ladder import Candidate, score, sum_folds
 
 MULTIPLES = (0.0, 0.5, 2.0, 5.0)
 WEIGHTS = (0.0, 0.25, 0.5, 1.0)
@@ -257,7 +258,7 @@ def check_total(study: Study, rows: Trajectories, total: Total, own: SiteSummary
     share = "value" if learning.share == "auto" else learning.share
     weight = 1.0 if learning.sharing == "auto" else learning.sharing
     candidates = tuple(Candidate(settings.ridge, w, share) for w in (0.0, weight))
-    folds = assign_folds(rows.units(), learning.seed, _CHECK_FOLDS, _CHECK_PURPOSE)
+    folds = folds_of(rows, learning.seed, _CHECK_FOLDS, _CHECK_PURPOSE)
     sums = sum_folds(rows, features, folds, [local.fit_local(rows, features, settings).bounds])
     scores = score(sums, others_in(study, total, own), features.n_shared, features.main_effects, candidates)
     return compare_held_out(*scores.error)

@@ -39,7 +39,7 @@ from fdtr.learners.baselines import MajorityVote
 from fdtr.policy import Policy
 from fdtr.progress import Progress, ignore_progress
 from fdtr.site.fitting import fit_federated, fit_local, fit_q_learning, verify
-from fdtr.site.rows import cluster_codes, evaluation_folds, require_rows
+from fdtr.site.rows import evaluation_folds, require_rows
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Trajectories
@@ -139,7 +139,7 @@ def evaluate(
     """
     require_rows(study, rows)
     folds = evaluation_folds(study, rows, n_folds)
-    evaluator = Evaluator(rows, study.feature_map, folds, cluster_codes(rows), propensities, steps, cap, ridge)
+    evaluator = Evaluator(rows, study.feature_map, folds, rows.cluster_codes(), propensities, steps, cap, ridge)
     return evaluator.value(policy, method, interval)
 
 
@@ -164,7 +164,7 @@ def evaluate_site(
     require_rows(study, rows)
     folds = evaluation_folds(study, rows, 2 if split == "half" else n_folds)
     held_out = [0] if split == "half" else list(range(int(folds.max()) + 1))
-    evaluator = Evaluator(rows, study.feature_map, folds, cluster_codes(rows))
+    evaluator = Evaluator(rows, study.feature_map, folds, rows.cluster_codes())
     fitted: dict[str, list[Policy | VerifiedPolicy | MajorityVote]] = {}
     for done, fold in enumerate(held_out):
         log.info("site %s: fitting without part %d of %d", rows.site, done + 1, len(held_out))
@@ -175,7 +175,7 @@ def evaluate_site(
     if split == "half":
         rows = rows.select(folds == 0)
         folds = evaluation_folds(study, rows, n_folds)
-        evaluator = Evaluator(rows, study.feature_map, folds, cluster_codes(rows))
+        evaluator = Evaluator(rows, study.feature_map, folds, rows.cluster_codes())
     levels = study.feature_map.levels
     targets: dict[str, Target] = {
         name: as_target(policies[0], levels)
@@ -291,7 +291,7 @@ def _fit_all(
     if voters is not None:
         policies["LDTR (MV)"] = MajorityVote("LDTR (MV)", (alone.policy, *voters.local))
         policies["Q-learn (1-MV)"] = MajorityVote("Q-learn (1-MV)", (q["Q-learn (1)"], *voters.single))
-    care = fit_care(step_arrays(train), study.feature_map, cluster_codes(train))
+    care = fit_care(step_arrays(train), study.feature_map, train.cluster_codes())
     for fit in (together, alone):
         verified = verify(study, train, fit, care)
         policies[verified.method] = verified

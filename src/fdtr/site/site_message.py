@@ -114,9 +114,8 @@ def counts_of(message: Message) -> SiteCounts:
 
 
 def _draws(study: Study, rows: Trajectories, ledger: EarlierReleases | None, *, make: bool) -> Draws:
-    ids = rows.patients.to_pylist()
-    draws = ledger.draws(ids, rows.horizon, make=make) if ledger else None
-    return drawn(f"seed {study.learning.seed}".encode(), ids, rows.horizon) if draws is None else draws
+    draws = ledger.draws(rows.ids, rows.horizon, make=make) if ledger else None
+    return drawn(f"seed {study.learning.seed}".encode(), rows.ids, rows.horizon) if draws is None else draws
 
 
 def is_made_from(
@@ -173,17 +172,10 @@ def release_of(
         message=summary.digest if summary else "",
         content=summary.content if summary else "",
         margin=study.disclosure.once_margin,
-        patients=rows.patients.to_pylist(),
-        steps=_steps(rows),
+        patients=rows.ids,
+        steps=rows.lengths,
         released=_numbers_by_step(summary) if summary else unknown,
     )
-
-
-def _steps(rows: Trajectories) -> list[int]:
-    """Number of steps of each patient, (n,): at every step, the patients who continue come first."""
-    present = [*(rows.step(h).n for h in range(rows.horizon)), 0]
-    steps: list[int] = np.repeat(np.arange(rows.horizon, 0, -1), -np.diff(present)[::-1]).tolist()
-    return steps
 
 
 def _numbers_by_step(summary: SiteSummary) -> dict[int, str]:
@@ -201,5 +193,5 @@ def release_of_values(study: Study, rows: Trajectories, values: SiteValues) -> R
         message=values.digest,
         content=container.digest({}, values.packed()),
         margin=study.disclosure.once_margin,
-        patients=rows.patients.to_pylist(),
+        patients=rows.ids,
     )

@@ -65,7 +65,7 @@ def release_of_table(study: Study, rows: Trajectories, table: TableOne) -> Relea
         message=table.digest,
         content=table.content,
         margin=study.disclosure.once_margin,
-        patients=rows.patients.to_pylist(),
+        patients=rows.ids,
     )
 
 

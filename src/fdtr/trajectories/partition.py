@@ -121,14 +121,26 @@ class RowsOnDisk:
         """Labels of clusters as Arrow text, or None."""
         return self._labels(CLUSTER) if self.files.clustered else None
 
+    @property
+    def clustered(self) -> bool:
+        """Whether there are clusters."""
+        return self.files.clustered
+
+    def id_batches(self) -> Iterator[Any]:
+        """Ids, a row group at a time."""
+        return self._label_batches(PATIENT)
+
     def unit_batches(self) -> Iterator[Any]:
         """Labels of clusters, or else ids, a row group at a time."""
+        return self._label_batches(CLUSTER if self.clustered else PATIENT)
+
+    def _label_batches(self, column: str) -> Iterator[Any]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         path, start = self.folder / PATIENTS, 0
-        with _reading(path), pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(GROUP_ROWS, columns=[CLUSTER if self.files.clustered else PATIENT]):
+        with _reading(path), pq.ParquetFile(path, pre_buffer=False) as file:  # a buffer would hold the whole column
+            for batch in file.iter_batches(GROUP_ROWS, columns=[column]):
                 mask, start = self.mask, start + len(batch)
                 labels = batch.column(0)
                 yield labels if mask is None else labels.filter(pa.array(mask[start - len(batch) : start]))

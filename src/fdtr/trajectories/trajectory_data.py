@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.errors import UnknownSite
+from fdtr.trajectories.patient_ids import PatientIds, batches_of
 from fdtr.trajectories.step_sums import Arrays, ChunkSums, sum_chunks
 from fdtr.trajectories.table_checks import Checked, check
 from fdtr.trajectories.table_sources import TableLayout, load
@@ -75,6 +77,15 @@ class SiteRows(Protocol):
     @property
     def clusters(self) -> Any:
         """Labels of clusters as Arrow text, or None."""
+        ...
+
+    @property
+    def clustered(self) -> bool:
+        """Whether there are clusters."""
+        ...
+
+    def id_batches(self) -> Iterator[Any]:
+        """Ids as Arrow text, some at a time."""
         ...
 
     def unit_batches(self) -> Iterator[Any]:
@@ -168,9 +179,18 @@ class RowsInMemory:
         """n_h, the patients at each step."""
         return tuple(stop - start for start, stop in pairwise(self.start))
 
+    @property
+    def clustered(self) -> bool:
+        """Whether there are clusters."""
+        return self.clusters is not None
+
+    def id_batches(self) -> Iterator[Any]:
+        """Ids, some at a time."""
+        return batches_of(self.patients)
+
     def unit_batches(self) -> Iterator[Any]:
-        """Labels of clusters, or else ids, all at once."""
-        yield self.patients if self.clusters is None else self.clusters
+        """Labels of clusters, or else ids, some at a time."""
+        return batches_of(self.patients if self.clusters is None else self.clusters)
 
     def step(self, h: int) -> Step:
         """Views of one step."""
@@ -296,9 +316,38 @@ class Trajectories:
         return self._only.clusters
 
     @property
+    def clustered(self) -> bool:
+        """Whether the only site's patients are in clusters."""
+        return self._only.clustered
+
+    @property
     def n_clusters(self) -> int | None:
         """Clusters of the only site; None where the table was read without clusters."""
-        return None if self.clusters is None else len(self.clusters.unique())
+        codes = self.cluster_codes()
+        return None if codes is None else int(codes.max(initial=-1)) + 1
+
+    def cluster_codes(self) -> NDArray[Any] | None:
+        """The cluster of each patient as a number, (n,), in the order in which clusters come; None without clusters."""
+        if not self.clustered:
+            return None
+        numbers: dict[str, int] = {}
+        parts = [np.zeros(0, np.int32)]
+        for batch in self._only.unit_batches():
+            encoded = batch.dictionary_encode()
+            number = [numbers.setdefault(label, len(numbers)) for label in encoded.dictionary.to_pylist()]
+            parts.append(np.array(number, np.int32)[encoded.indices.to_numpy()])
+        return np.concatenate(parts)
+
+    @cached_property
+    def ids(self) -> PatientIds:
+        """Ids of the only site's patients, which are read when they are needed. They stay at the site."""
+        return PatientIds(self.n_patients, self._only.id_batches)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.uint16]:
+        """Number of steps of each patient, (n,): at every step, the patients who continue come first."""
+        present = np.array([*self._only.counts, 0])
+        return _frozen(np.repeat(np.arange(self.horizon, 0, -1, dtype=np.uint16), -np.diff(present)[::-1]))
 
     def units(self) -> Iterator[str]:
         """Independent units in the order of `patients`: clusters, or patients where the table has no clusters."""

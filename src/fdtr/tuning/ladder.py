@@ -24,7 +24,8 @@ import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import islice
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,7 @@ Array = NDArray[np.float64]
 Share = Literal["value", "reward"]
 
 N_FOLDS = 5
+_UNITS_AT_ONCE = 65_536
 TOLERANCE = 0.5
 """Standard errors by which a rung may be worse than the best of all, at a site with enough patients."""
 
@@ -128,18 +130,28 @@ class FoldSums:
     target_square: Array
 
 
-def assign_folds(units: Iterable[str], seed: int, n_folds: int = N_FOLDS, purpose: bytes = b"") -> NDArray[np.intp]:
+def assign_folds(units: Iterable[str], seed: int, n_folds: int = N_FOLDS, purpose: bytes = b"") -> NDArray[Any]:
     """The fold of each patient, from a hash of the id and the seed: no generator is needed, and folds never change.
 
     `units` are the patients' ids, or the labels of their clusters, each of which then lies in one fold. Another
-    `purpose` (at most 16 bytes) gives independent folds: those for evaluation cut across those for tuning.
+    `purpose` (at most 16 bytes) gives independent folds: those for evaluation cut across those for tuning. The numbers
+    take one byte each, where there are at most 256 folds.
 
     >>> assign_folds(["p1", "p2", "p3"], seed=0).tolist() == assign_folds(["p1", "p2", "p3"], seed=0).tolist()
     True
     """
-    key = seed.to_bytes(8, "little")
-    hashes = (hashlib.blake2b(unit.encode(), digest_size=8, key=key, person=purpose) for unit in units)
-    return np.fromiter((int.from_bytes(h.digest(), "little") % n_folds for h in hashes), dtype=np.intp)
+    keyed = hashlib.blake2b(digest_size=8, key=seed.to_bytes(8, "little"), person=purpose)
+
+    def digest(unit: str) -> bytes:
+        whole = keyed.copy()
+        whole.update(unit.encode())
+        return whole.digest()
+
+    dtype = np.min_scalar_type(n_folds - 1)
+    folds, remaining = [np.zeros(0, dtype)], iter(units)
+    while digests := b"".join(map(digest, islice(remaining, _UNITS_AT_ONCE))):
+        folds.append((np.frombuffer(digests, "<u8") % np.uint64(n_folds)).astype(dtype))
+    return np.concatenate(folds)
 
 
 def sum_folds(

@@ -184,7 +184,7 @@ def _compare_care(
     average at every state if b̂ is right, and Y − m̂ is if m̂ is right; one of them is enough. None: nothing to compare.
     """
     next_values, horizon = [*reference[1:], None], range(rows.horizon)
-    clusters = None if rows.clusters is None else rows.clusters.dictionary_encode().indices.to_numpy()
+    clusters = rows.cluster_codes()
     by_cluster = np.zeros(0 if clusters is None else int(clusters.max(initial=-1)) + 1)
     total = square = 0.0
     with one_blas_thread():

@@ -82,10 +82,10 @@ def test_small_sites_that_may_send_nothing_alone_send_together_what_the_total_hi
 
 
 def test_a_secure_sum_gives_the_policies_that_run_shows_as_disclosure_allows(tmp_path):
-    parties = ready(tmp_path, "abcde", n=40, horizon=2, covariates=INTERACTING, learning={"ridge": 1e-3})
+    parties = ready(tmp_path, "abcde", n=45, horizon=2, covariates=INTERACTING, learning={"ridge": 1e-3})
     parties.play()
     study = parties.snapshot.study
-    rows = read_trajectories(make_table(study, dict.fromkeys("abcde", 40)), study)
+    rows = read_trajectories(make_table(study, dict.fromkeys("abcde", 45)), study)
     allowed = run(study, rows).methods[ALLOWED]
     assert parties.snapshot.checked_total().sums.schur.any()
     for site in "abcde":

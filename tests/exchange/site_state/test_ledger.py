@@ -1,6 +1,7 @@
 """Rule ONCE: which second releases it refuses, and that the record is there exactly when the message is."""
 
 import hashlib
+import hmac
 import json
 import os
 import sqlite3
@@ -9,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,8 @@ from fdtr.errors import (
 from fdtr.exchange.site_state.ledger import Ledger
 from fdtr.site.site_check import check
 from fdtr.site.site_message import summarize
+from fdtr.trajectories import patient_ids
+from fdtr.trajectories.keyed_hashes import HashPart, SortedHashes, sort_hashes
 from random_tables import make_sites, make_study
 from refusals import refuses
 
@@ -243,16 +247,19 @@ def test_an_id_has_one_spelling(ledger):
     assert "1 patient differs" in ledger.judge(replace(accented, patients=others, content="values-2")).measured
 
 
+def sorted_hashes(present):
+    """Patients' hashes, in order, and the steps of each, as one part."""
+    part = HashPart(b"".join(present), np.array([*present.values()], np.uint16))
+    return SortedHashes.of(lambda: iter([part]))
+
+
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1), st.integers(0, 12))
 def test_differences_are_those_of_sets_of_ids(lengths, margin):
     """Each patient has so many steps in one release and in the other, 0 where it is not in it."""
     hashes = sorted(hashlib.sha256(bytes([i])).digest()[:16] for i in range(len(lengths)))
     both = [{one: pair[which] for one, pair in zip(hashes, lengths, strict=True) if pair[which]} for which in (0, 1)]
     assume(all(both))
-    first, second = (
-        Patients(b"".join(present), np.array([*present.values()], np.uint16), dict.fromkeys(range(4), ""))
-        for present in both
-    )
+    first, second = (Patients(sorted_hashes(present), dict.fromkeys(range(4), "")) for present in both)
     found = dict(first.differing(second, margin))
     for step in range(4):
         mine, theirs = ({one for one, steps in present.items() if steps > step} for present in both)
@@ -260,20 +267,27 @@ def test_differences_are_those_of_sets_of_ids(lengths, margin):
         assert found.get(step) == differ or (not found and differ > margin)
 
 
-def as_format_1(ledger, tmp_path):
-    """A ledger that holds what the first format did."""
+def as_format(number, tmp_path):
+    """Make the ledger one of an older format: 1 does not know steps, and 1 to 3 hold each release in one row."""
     file = tmp_path / "state" / "ledger" / "releases.sqlite"
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
-        connection.execute("ALTER TABLE releases DROP COLUMN steps")
-        connection.execute("ALTER TABLE releases DROP COLUMN released")
-        connection.execute("DROP TABLE receiving")
-        connection.execute("PRAGMA user_version = 1")
+        connection.execute(
+            "UPDATE releases SET (patients, steps) = (SELECT patients, steps FROM parts WHERE release = id)"
+        )
+        connection.execute("DROP TABLE parts")
+        connection.execute("ALTER TABLE releases DROP COLUMN counts")
+        connection.execute("ALTER TABLE secret DROP COLUMN weights")
+        if number == 1:
+            connection.execute("ALTER TABLE releases DROP COLUMN steps")
+            connection.execute("ALTER TABLE releases DROP COLUMN released")
+            connection.execute("DROP TABLE receiving")
+        connection.execute(f"PRAGMA user_version = {number}")
     return lambda: closing(sqlite3.connect(file))
 
 
 def test_an_older_ledger_is_read_as_whole_tables_and_brought_up_to_date_when_written(ledger, tmp_path):
     record(ledger, BY_STEP)
-    connected = as_format_1(ledger, tmp_path)
+    connected = as_format(1, tmp_path)
     late = replace(BY_STEP, content="values-2", patients=[*LONG, *OTHERS], steps=[3] * 59 + [1] * 141)
     assert ledger.judge(late).holds
     assert not ledger.judge(replace(BY_STEP, patients=IDS[1:], steps=BY_STEP.steps[1:])).holds
@@ -281,14 +295,71 @@ def test_an_older_ledger_is_read_as_whole_tables_and_brought_up_to_date_when_wri
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
     record(ledger, late)
     with connected() as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
-        told = connection.execute("SELECT length(steps), released FROM releases ORDER BY id").fetchall()
-    assert [(length, released and json.loads(released)) for length, released in told] == [
-        (None, None),
-        (400, {"0": "numbers-0", "1": "numbers-1", "2": "numbers-2"}),
+        assert connection.execute("PRAGMA user_version").fetchone() == (4,)
+        told = connection.execute(
+            "SELECT length(parts.steps), released, counts FROM releases LEFT JOIN parts ON release = id ORDER BY id"
+        ).fetchall()
+    assert [(length, *(text and json.loads(text) for text in texts)) for length, *texts in told] == [
+        (None, None, None),
+        (400, {"0": "numbers-0", "1": "numbers-1", "2": "numbers-2"}, [200, 59, 59]),
     ]
     assert ledger.judge(BY_STEP).step == 1  # its steps are compared with those of `late`
     record(ledger, late)
+
+
+def test_a_ledger_of_format_3_is_read_with_its_steps(ledger, tmp_path):
+    record(ledger, BY_STEP)
+    as_format(3, tmp_path)
+    late = replace(BY_STEP, content="values-2", patients=[*LONG, *OTHERS], steps=[3] * 59 + [1] * 141)
+    for _ in range(2):  # as it is, and brought up to date
+        assert ledger.judge(late).step == 1
+        assert ledger.judge(replace(BY_STEP, patients=list(reversed(IDS)), steps=BY_STEP.steps[::-1])).holds
+        assert ledger.repeated(replace(BY_STEP, patients=list(reversed(IDS)))) == BY_STEP.message
+        ledger.receive_only("study-9", "north")
+
+
+def test_a_ledger_keeps_the_weights_that_it_began_with(ledger, tmp_path):
+    """Those of formats 1 to 3 came from digests that hold four numbers each: here by hand."""
+    new = ledger.draws(["p1", "p2"], 6, make=True)
+    record(ledger, FIRST)
+    as_format(3, tmp_path)
+    secret = (tmp_path / "state" / "ledger" / "secret").read_bytes()
+    expected = []
+    for patient in (b"p1", b"p2"):
+        digests = b"".join(hmac.digest(secret, b"weight %d " % block + patient, "sha256") for block in (0, 1))
+        expected.append([int.from_bytes(digests[8 * h : 8 * h + 8]) // 2**11 / 2**53 for h in range(6)])
+    for make in (False, True, False):
+        old = ledger.draws(["p1", " p2"], 6, make=make)
+        assert [old.at(h).tolist() for h in range(6)] == np.transpose(expected).tolist()
+    assert old.at(0).tolist() != new.at(0).tolist()
+
+
+def test_many_patients_are_recorded_and_compared_part_by_part(ledger, tmp_path, monkeypatch):
+    """Parts of two releases need not be cut alike."""
+    for most in (7, 300, 60):
+        monkeypatch.setattr(patient_ids, "sort_hashes", partial(sort_hashes, most=most))
+        again = replace(BY_STEP, message=f"{most:016}")
+        if most == 7:
+            record(ledger, again)
+            with closing(sqlite3.connect(tmp_path / "state" / "ledger" / "releases.sqlite")) as connection:
+                [(parts, longest)] = connection.execute("SELECT count(*), max(length(patients)) FROM parts").fetchall()
+            assert parts == 32
+            assert longest < 20 * 16
+        assert ledger.judge(again).holds
+        assert (
+            "10 patients differ" in ledger.judge(replace(again, patients=IDS[10:], steps=BY_STEP.steps[10:])).measured
+        )
+        assert ledger.judge(replace(again, patients=[*IDS], steps=[3] * 60 + [2] + [1] * 139)).step == 1
+        assert ledger.repeated(replace(again, patients=[*IDS])) == f"{7:016}"
+        assert ledger.repeated(replace(again, patients=[*IDS[1:], "q"])) is None
+
+
+def test_a_record_that_is_taken_back_leaves_no_patient(ledger, tmp_path):
+    record(ledger, FIRST)
+    with pytest.raises(UnwritableFile), ledger.recording(replace(FIRST, message="f" * 16)):
+        raise UnwritableFile("the disk is full")
+    with closing(sqlite3.connect(tmp_path / "state" / "ledger" / "releases.sqlite")) as connection:
+        assert connection.execute("SELECT release FROM parts").fetchall() == [(1,)]
 
 
 def test_studies_without_the_rule_are_not_held_to_it(ledger):
@@ -338,7 +409,8 @@ def test_a_killed_process_leaves_the_whole_record_or_none(ledger, tmp_path, reco
             connection = sqlite3.connect(tmp_path / "state" / "ledger" / "releases.sqlite", isolation_level=None)
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("INSERT INTO releases SELECT 99, time, study, feature_map, site, message, content, "
-                               "margin, state, n, patients, steps, released FROM releases")  # fmt: skip
+                               "margin, state, n, patients, steps, released, counts FROM releases")  # fmt: skip
+            connection.execute("INSERT INTO parts SELECT 99, number, patients, steps FROM parts")
         os._exit(9)
     os.waitpid(child, 0)
     assert [one.site for one in ledger.recorded()] == ["north", *(["south"] * recorded)]
@@ -375,7 +447,7 @@ def test_no_id_is_in_the_ledger_and_only_its_owner_reads_it(ledger, tmp_path):
     other = Ledger(tmp_path / "elsewhere")
     record(other, FIRST)
     first, second = (
-        sqlite3.connect(place / "releases.sqlite").execute("SELECT patients FROM releases").fetchone()[0]
+        sqlite3.connect(place / "releases.sqlite").execute("SELECT patients FROM parts").fetchone()[0]
         for place in (folder, tmp_path / "elsewhere")
     )
     assert not {first[i : i + 16] for i in range(0, len(first), 16)} & {
@@ -437,7 +509,7 @@ def test_a_ledger_that_cannot_be_used_says_what_to_do(tmp_path):
     newer = Ledger(tmp_path / "newer")
     record(newer, FIRST)
     with sqlite3.connect(tmp_path / "newer" / "releases.sqlite") as connection:
-        connection.execute("PRAGMA user_version = 4")
+        connection.execute("PRAGMA user_version = 5")
     with pytest.raises(ForeignFile, match="newer fdtr"):
         newer.judge(FIRST)
 

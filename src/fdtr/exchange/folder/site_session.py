@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from fdtr.container import fingerprint
 from fdtr.disclosure import Message
 from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.disclosure.masked_counts import SiteCounts
@@ -168,7 +167,7 @@ class SiteSession:
             raise
         if self._noised and drawn is None:
             clean_up(keep(message, self.within, self.key), ending="")
-            self.joined.save_drawn(_patients_digest(self.rows), message.summary.digest)
+            self.joined.save_drawn(self.rows.ids.digest(), message.summary.digest)
         return message
 
     def _summed_before(self) -> bool:
@@ -178,7 +177,7 @@ class SiteSession:
     def _drawn_before(self) -> SiteSummary | None:
         """What the ledger says was released of these very patients, or was drawn for them and not recorded yet."""
         released = site_ledger().repeated(release_of(self.study, self.rows, None))
-        digest = released or self.joined.drawn.get(_patients_digest(self.rows))
+        digest = released or self.joined.drawn.get(self.rows.ids.digest())
         summary = read_copy(digest, self.study) if digest else None
         return None if summary is None else replace(summary, noised=True)
 
@@ -288,8 +287,3 @@ class SiteSession:
                 "subtracted, and the policy is fitted on the table as it is now."
             )
         self.notes.append(check_total(self.study, self.rows, total, own).sentence)
-
-
-def _patients_digest(rows: Trajectories) -> str:
-    """Digest of all patients together, so that no id is stored."""
-    return fingerprint({"patients": sorted(rows.patients.to_pylist())})

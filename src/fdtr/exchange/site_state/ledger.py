@@ -1,7 +1,8 @@
 """The ledger: what this site released before, of which patients, for any study. It never leaves the site.
 
 Rule ONCE (`fdtr.disclosure.rule_once`) compares a release with it. The ledger holds no id: patients are HMAC-SHA256 of
-their ids under a secret of the site's own, cut to 16 bytes, sorted. Beside each stands how many steps it has.
+their ids under a secret of the site's own, cut to 16 bytes, sorted. Beside each stands how many steps it has. They are
+stored and read part by part, so that no release is ever held whole.
 
 The ledger is an SQLite file, because judging and recording have to be one transaction when two processes release at
 once, and because a crash in between must leave either the whole record or none.
@@ -16,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import repeat
 from pathlib import Path
 
 import numpy as np
@@ -25,15 +25,14 @@ from fdtr.container import flush_folder, write_through
 from fdtr.disclosure.message import refusal
 from fdtr.disclosure.rule_once import (
     VALUES,
-    WIDTH,
     Draws,
     Earlier,
     Patients,
     Release,
     drawn,
+    drawn_by_digests,
     judge_once,
     nothing_near,
-    plain_id,
     receives_only,
 )
 from fdtr.disclosure.rules import Verdict
@@ -47,10 +46,13 @@ from fdtr.errors import (
     UnwritableFile,
 )
 from fdtr.exchange.site_state import state_folder
+from fdtr.trajectories.keyed_hashes import WIDTH, HashPart, SortedHashes, common_patients
+from fdtr.trajectories.patient_ids import PatientIds
 
 FEWEST_DIGITS = 8
 """Of a digest, to name a release by."""
 _WAIT_SECONDS = 30.0
+_DIGESTS, _CIPHER = "digests", "cipher"
 _FORMATS = (
     """
     CREATE TABLE releases (
@@ -62,11 +64,22 @@ _FORMATS = (
     """,
     "ALTER TABLE releases ADD COLUMN steps BLOB; ALTER TABLE releases ADD COLUMN released TEXT",
     "CREATE TABLE receiving (study TEXT PRIMARY KEY, site TEXT NOT NULL, time TEXT NOT NULL)",
+    f"""
+    CREATE TABLE parts (
+        release INTEGER NOT NULL, number INTEGER NOT NULL, patients BLOB NOT NULL, steps BLOB,
+        PRIMARY KEY (release, number)
+    );
+    ALTER TABLE releases ADD COLUMN counts TEXT;
+    ALTER TABLE secret ADD COLUMN weights TEXT NOT NULL DEFAULT '{_DIGESTS}'
+    """,
 )
 """Statements that make each format from the one before it, and the first from an empty file.
 
 `steps` and `released` (the digest of a step's numbers, by step) are NULL where whole tables are compared: for values,
-and for what format 1 recorded. `receiving` are studies in which the site only receives.
+and for what format 1 recorded. `receiving` are studies in which the site only receives. From format 4 on the patients
+of a release are in its `parts`, and `counts` are the patients at each step; what an earlier format recorded stays in
+`releases`. `weights` says how the secret makes weights: a ledger keeps the way that it began with, because the same
+patients have the same weights in every release.
 """
 _STEPS = "<u2"
 _MADE = b"There was a ledger beside this file. Without releases.sqlite nothing is released: restore it from a copy.\n"
@@ -111,7 +124,7 @@ class Ledger:
         with self._open() as ledger:
             if ledger is None:
                 return nothing_near(release, "no earlier release")
-            return _judge(ledger, release, self._hashed(ledger, release))
+            return _judge(ledger, release, self._patients(ledger, release))
 
     def require(self, release: Release) -> None:
         """Refuse what rule ONCE refuses, before anybody is asked and anything is written."""
@@ -124,22 +137,30 @@ class Ledger:
         with self._open() as ledger:
             if ledger is None:
                 return None
-            row = ledger.execute(
-                "SELECT message FROM releases WHERE state = 'released' AND study = ? AND site = ? AND patients = ? "
-                "AND feature_map <> ? ORDER BY id DESC",
-                (release.study, release.site, self._hashed(ledger, release).hashes, VALUES),
-            ).fetchone()
-            return None if row is None else str(row[0])
+            patients = self._patients(ledger, release).hashes
+            earlier = ledger.execute(
+                f"SELECT id, {_counts(ledger)}, message FROM releases WHERE state = 'released' AND study = ? "  # noqa: S608
+                "AND site = ? AND n = ? AND feature_map <> ? ORDER BY id DESC",
+                (release.study, release.site, patients.n, VALUES),
+            )
+            for number, counts, message in earlier:
+                recorded = _recorded_patients(ledger, number, None, counts).hashes
+                if common_patients(patients, recorded)[0] == patients.n:
+                    return str(message)
+            return None
 
-    def draws(self, patients: Sequence[str], horizon: int, *, make: bool) -> Draws | None:
-        """A number in [0, 1) for each step and id, from an HMAC under the ledger's secret: the weights of rows.
+    def draws(self, patients: Sequence[str] | PatientIds, horizon: int, *, make: bool) -> Draws | None:
+        """A number in [0, 1) for each step and id that follows from the ledger's secret: the weights of rows.
 
         Where there is no ledger, it is made if `make` says so; else the answer is None.
         """
         if make:
             self._make()
         with self._open() as ledger:
-            return None if ledger is None else drawn(self._secret(ledger), patients, horizon)
+            if ledger is None:
+                return None
+            draw = drawn if _weights(ledger) == _CIPHER else drawn_by_digests
+            return draw(self._secret(ledger), patients, horizon)
 
     def receive_only(self, study: str, site: str) -> None:
         """Remember that the site sends nothing in a study; refused where it sent something.
@@ -185,7 +206,10 @@ class Ledger:
             ) from None
         except Exception:
             with suppress(UnreadableFile), self._connected() as ledger:
+                ledger.execute("BEGIN IMMEDIATE")
                 ledger.execute("DELETE FROM releases WHERE id = ?", (number,))
+                ledger.execute("DELETE FROM parts WHERE release = ?", (number,))
+                ledger.execute("COMMIT")
             raise
 
     def withdraw(self, digest: str) -> list[Recorded]:
@@ -220,30 +244,20 @@ class Ledger:
     def _record(self, release: Release) -> int:
         self._make()
         with self._connected() as ledger:
-            patients = self._hashed(ledger, release)
+            patients = self._patients(ledger, release)
             ledger.execute("BEGIN IMMEDIATE")  # from judging to recording, no other process may record
             verdict = _judge(ledger, release, patients)
             if not verdict.holds:
                 ledger.execute("ROLLBACK")
                 raise DisclosureError("ONCE", _refusal(release, verdict))
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            row = (now, release.study, release.feature_map, release.site, release.message, release.content)
-            done = ledger.execute(
-                "INSERT INTO releases (time, study, feature_map, site, message, content, margin, state, n, patients, "
-                "steps, released) VALUES (?, ?, ?, ?, ?, ?, ?, 'released', ?, ?, ?, ?)",
-                (*row, release.margin, len(patients.steps), patients.hashes, *_by_step(release, patients)),
-            )
+            number = _insert(ledger, release, patients)
             ledger.execute("COMMIT")
-            return int(done.lastrowid or 0)
+            return number
 
-    def _hashed(self, ledger: sqlite3.Connection, release: Release) -> Patients:
+    def _patients(self, ledger: sqlite3.Connection, release: Release) -> Patients:
         """The patients of a release, hashed as the ledger stores them."""
-        secret, steps = self._secret(ledger), release.steps or repeat(1, len(release.patients))
-        pairs = zip(release.patients, steps, strict=True)
-        steps_of = {hmac.digest(secret, plain_id(patient), "sha256")[:WIDTH]: length for patient, length in pairs}
-        hashes = sorted(steps_of)
-        lengths = np.array([steps_of[patient] for patient in hashes], np.uint16)
-        return Patients(b"".join(hashes), lengths, release.released)
+        ids = PatientIds.of(release.patients)
+        return Patients(ids.sorted_hashes(self._secret(ledger), release.steps), release.released)
 
     def _secret(self, ledger: sqlite3.Connection) -> bytes:
         """The site's secret, if the ledger was made with it: under another, no patient would match."""
@@ -283,7 +297,8 @@ class Ledger:
                     ledger.execute(f"PRAGMA user_version = {len(_FORMATS)}")
                 if not format_:
                     _write_once(self._secret_file, new_secret())
-                    ledger.execute("INSERT INTO secret VALUES (?)", (_proof(self._secret_file.read_bytes()),))
+                    proof = _proof(self._secret_file.read_bytes())
+                    ledger.execute("INSERT INTO secret (proof, weights) VALUES (?, ?)", (proof, _CIPHER))
                 ledger.execute("COMMIT")
             if not marked:
                 _write_once(self._made_file, _MADE)
@@ -341,14 +356,64 @@ def _judge(ledger: sqlite3.Connection, release: Release, patients: Patients) -> 
     since = None if release.feature_map == VALUES else _receiving_since(ledger, release.study)
     if since is not None:
         return receives_only(since)
-    by_step = "steps, released" if _format(ledger) > 1 else "NULL, NULL"
+    columns = f"{'released' if _format(ledger) > 1 else 'NULL'}, {_counts(ledger)}"
     standing = ledger.execute(
-        f"SELECT patients, {by_step}, time, study, feature_map, site, content, MAX(margin, ?1) FROM releases "  # noqa: S608
+        f"SELECT id, {columns}, time, study, feature_map, site, content, MAX(margin, ?1) FROM releases "  # noqa: S608
         "WHERE state = 'released' AND MAX(margin, ?1) > 0 AND (feature_map = ?2) = ?3 ORDER BY id",
         (release.margin, VALUES, release.feature_map == VALUES),
     )
-    earlier = (Earlier(_patients(hashes, steps, released), *rest) for hashes, steps, released, *rest in standing)
+    earlier = (
+        Earlier(_recorded_patients(ledger, number, released, counts), *rest)
+        for number, released, counts, *rest in standing
+    )
     return judge_once(release, patients, earlier)
+
+
+def _insert(ledger: sqlite3.Connection, release: Release, patients: Patients) -> int:
+    """Record a release and its patients, in a transaction that is open; its number."""
+    now, hashes, by_step = datetime.now(UTC).isoformat(timespec="seconds"), patients.hashes, len(release.steps) > 0
+    values = {
+        "time": now, "study": release.study, "feature_map": release.feature_map, "site": release.site,
+        "message": release.message, "content": release.content, "margin": release.margin, "state": "released",
+        "n": hashes.n, "patients": b"", "released": json.dumps(dict(release.released)) if by_step else None,
+        "counts": json.dumps(hashes.counts.tolist()),
+    }  # fmt: skip
+    marks = ", ".join("?" * len(values))
+    number = ledger.execute(
+        f"INSERT INTO releases ({', '.join(values)}) VALUES ({marks})",  # noqa: S608
+        (*values.values(),),
+    ).lastrowid
+    for place, part in enumerate(hashes.parts()):
+        steps = part.steps.astype(_STEPS).tobytes() if by_step else None
+        ledger.execute("INSERT INTO parts VALUES (?, ?, ?, ?)", (number, place, part.hashes, steps))
+    return int(number or 0)
+
+
+def _recorded_patients(ledger: sqlite3.Connection, number: int, released: str | None, counts: str | None) -> Patients:
+    """The patients of a recorded release, part by part; those of formats 1 to 3 are one part, and not counted."""
+    if counts is not None:
+        query = "SELECT patients, steps FROM parts WHERE release = ? ORDER BY number"
+    else:
+        query = f"SELECT patients, {'steps' if _format(ledger) > 1 else 'NULL'} FROM releases WHERE id = ?"  # noqa: S608
+
+    def parts() -> Iterator[HashPart]:
+        for hashes, steps in ledger.execute(query, (number,)):
+            each = np.ones(len(hashes) // WIDTH, np.uint16) if steps is None else np.frombuffer(steps, _STEPS)
+            yield HashPart(hashes, each)
+
+    hashes = SortedHashes.of(parts) if counts is None else SortedHashes(np.array(json.loads(counts), np.int64), parts)
+    return Patients(hashes, {int(step): str(digest) for step, digest in json.loads(released or "{}").items()})
+
+
+def _counts(ledger: sqlite3.Connection) -> str:
+    """The column of patients at each step, which is NULL for what older formats recorded."""
+    return "counts" if _format(ledger) > 3 else "NULL"
+
+
+def _weights(ledger: sqlite3.Connection) -> str:
+    """How the ledger's secret makes weights."""
+    row = ledger.execute("SELECT weights FROM secret").fetchone() if _format(ledger) > 3 else None
+    return _DIGESTS if row is None else str(row[0])
 
 
 def _receiving_since(ledger: sqlite3.Connection, study: str) -> str | None:
@@ -357,20 +422,6 @@ def _receiving_since(ledger: sqlite3.Connection, study: str) -> str | None:
         return None
     row = ledger.execute("SELECT time FROM receiving WHERE study = ?", (study,)).fetchone()
     return None if row is None else str(row[0])
-
-
-def _patients(hashes: bytes, steps: bytes | None, released: str | None) -> Patients:
-    if steps is None or released is None:
-        return Patients(hashes, np.ones(len(hashes) // WIDTH, np.uint16), {})
-    numbers = {int(step): str(digest) for step, digest in json.loads(released).items()}
-    return Patients(hashes, np.frombuffer(steps, _STEPS), numbers)
-
-
-def _by_step(release: Release, patients: Patients) -> tuple[bytes, str] | tuple[None, None]:
-    """The columns `steps` and `released` of a release."""
-    if not release.steps:
-        return None, None
-    return patients.steps.astype(_STEPS).tobytes(), json.dumps(dict(release.released))
 
 
 def _format(ledger: sqlite3.Connection) -> int:
