@@ -141,11 +141,13 @@ def fit(
     if json:
         answer = {"site": policy.site, "method": policy.method, "sites": members, "policy": out}
         parts = {"verified": verified.speaks, "settings": policy.settings, "reasons": reasons}
-        show.as_json({**answer, **parts})
+        show.as_json({**answer, **parts, "verified_on": verified.sample})
         return
     show.line(f"Wrote {out}: the policy of {policy.site}, learnt with {others} other sites. Keep it here.")
     for reason in reasons:
         show.line(reason)
+    if verified.sample is not None:
+        show.line(f"Which part of it the data can verify was judged on {verified.sample}; it was fitted to all.")
     if not verified.speaks:
         show.line("These data can verify no part of it: too few patients were treated as it advises.")
 

@@ -338,7 +338,10 @@ def describe_message(study: Study, message: Message, cost: Cost | None = None) -
 def _require_evaluated(rows: Trajectories, evaluation: SiteEvaluation) -> None:
     """Refuse values of patients whom the ledger would not record."""
     evaluated = evaluation.evaluator.rows
-    if evaluation.site != rows.site or not {*evaluated.patients.to_pylist()} <= {*rows.patients.to_pylist()}:
+    strangers = {*evaluated.patients.to_pylist()}
+    for ids in rows.id_batches():
+        strangers.difference_update(ids.to_pylist())
+    if evaluation.site != rows.site or strangers:
         raise WrongSite(
             f"The values are of {evaluated.n_patients:,} patients of site {evaluation.site!r} who are not all among "
             f"the rows, {rows.n_patients:,} patients of {rows.site!r}: the ledger would record others. Nothing was "

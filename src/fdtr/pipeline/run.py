@@ -83,11 +83,12 @@ def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: P
             ),
             near_ties(rows, study.feature_map, fit.policy_fit),
             vary(study, rows, total, own.summary, fit),
+            verified[site].sample,
         )
     evaluations, values, not_valued = _value_sites(study, sites, total, local, baselines, split, steps)
     for site, before in site_records.items():
-        trust = values[site].trust if site in values else None
-        site_records[site] = before.model_copy(update={"trust": trust, "not_valued": not_valued.get(site, "")})
+        found = {"trust": values[site].trust, "valued_on": values[site].sample} if site in values else {}
+        site_records[site] = before.model_copy(update={**found, "not_valued": not_valued.get(site, "")})
     results = Results(
         study=study,
         record=study_record(study, total, local, federated, site_records, values, split),

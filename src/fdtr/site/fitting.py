@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -24,7 +24,7 @@ from fdtr.learners import baselines, federated, local
 from fdtr.learners.backward import Fit, Settings, grams_of, noise_levels
 from fdtr.learners.private_fit import Noise, fit_private
 from fdtr.policy import Policy
-from fdtr.site.rows import cluster_codes, require_rows
+from fdtr.site.rows import cluster_codes, require_rows, sampled
 from fdtr.site.settings_choice import choose_alone, choose_together, message_settings, settings_for
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
@@ -191,10 +191,12 @@ def verify(
 ) -> VerifiedPolicy:
     """The part of a fitted policy that the data of its site can verify: advice for some patients, in some states.
 
-    `rows` are those it was fitted to. `care` is the model of what clinicians do, fitted to `rows` if None.
-    [evaluation] of the study has the rules. `help(fdtr.VerifiedPolicy)` has an example.
+    `rows` are those it was fitted to. `care` is the model of what clinicians do, fitted to `rows` if None. Of more than
+    `fdtr.site.rows.SAMPLE` patients a sample is taken. [evaluation] of the study has the rules.
+    `help(fdtr.VerifiedPolicy)` has an example.
     """
     require_rows(study, rows)
+    rows = sampled(study, rows)
     section, features, arrays = study.evaluation, study.feature_map, step_arrays(rows)
     rules = VerificationRules(
         min_chance=section.min_chance,
@@ -203,7 +205,8 @@ def verify(
         min_patients=study.disclosure.min_effective_sample_size,
     )
     care = fit_care(arrays, features, cluster_codes(rows)) if care is None else care
-    return verify_policy(fit.policy, noise_levels(fit.policy_fit), care, arrays, rules)
+    verified = verify_policy(fit.policy, noise_levels(fit.policy_fit), care, arrays, rules)
+    return replace(verified, sample=rows.sample)
 
 
 def recomputed(study: Study, rows: Trajectories, total: Total) -> SiteSummary:
@@ -237,7 +240,7 @@ def others_in(
 
 
 def _actions_of(step: Step) -> set[int]:
-    return {int(action) for chunk in step.chunks(max(step.n, 1)) for action in np.unique(chunk.actions)}
+    return {int(action) for chunk in step.chunks() for action in np.unique(chunk.actions)}
 
 
 @on_one_blas_thread

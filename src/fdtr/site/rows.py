@@ -1,6 +1,8 @@
-"""A site's rows: read as the study describes them, and divided into folds.
+"""A site's rows: read as the study describes them, divided into folds, and sampled where they are very many.
 
-In a fold nobody is judged by what was fitted to them, nor by what was fitted to others of their cluster.
+In a fold nobody is judged by what was fitted to them, nor by what was fitted to others of their cluster. What has to
+hold patients in memory, models of care, thresholds and values, takes a sample at sites with more than `SAMPLE`
+patients; policies are always fitted to all.
 """
 
 import logging
@@ -24,7 +26,11 @@ Folds = NDArray[np.intp]
 
 log = logging.getLogger("fdtr.site")
 
-_EVALUATION = b"evaluation"
+SAMPLE = 100_000
+"""Patients in a sample, more or less; docs/methods.md has the errors that it leaves."""
+
+_EVALUATION, _SAMPLE = b"evaluation", b"sample"
+_HASHES = 2**32
 
 
 def read_trajectories(source: Any, study: Study, site: str | None = None) -> Trajectories:
@@ -113,6 +119,26 @@ def evaluation_folds(study: Study, rows: Trajectories, n_folds: int) -> Folds:
             "another. Its policies cannot be valued on its own patients.",
         )
     return folds
+
+
+def draw_sample(study: Study, rows: Trajectories) -> NDArray[np.bool_]:
+    """Which patients a sample of about `SAMPLE` has, (n,): all of them where they are not more, or are a sample.
+
+    Everybody is in it or not by a hash of the own id and the study's seed: with the same chance, whatever the fold and
+    the cluster. With more patients at the site a sample only loses some of those who were in it.
+    """
+    n, seed = rows.n_patients, study.learning.seed
+    if n <= SAMPLE or rows.sample is not None:
+        return np.ones(n, np.bool_)
+    below = _HASHES * SAMPLE // n
+    parts = [assign_folds(ids.to_pylist(), seed, _HASHES, _SAMPLE) < below for ids in rows.id_batches()]
+    return np.concatenate(parts)
+
+
+def sampled(study: Study, rows: Trajectories) -> Trajectories:
+    """The patients of `draw_sample`; the rows as they are where these are all."""
+    chosen = draw_sample(study, rows)
+    return rows if chosen.all() else rows.draw(chosen)
 
 
 def cluster_codes(rows: Trajectories) -> NDArray[np.intp] | None:

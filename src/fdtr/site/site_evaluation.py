@@ -3,7 +3,7 @@
 Patients are split into folds. For each fold, every policy is fitted to the other folds, tuning included, with the other
 sites' sums as they were sent; the fold left out is treated by these policies. All patients together then give one
 estimate of the value of such policies, with propensities and Q from the same folds. Patients of one cluster share a
-fold, and errors are clustered.
+fold, and errors are clustered. At a site with very many patients a sample of each fold is valued.
 """
 
 import logging
@@ -39,10 +39,10 @@ from fdtr.learners.baselines import MajorityVote
 from fdtr.policy import Policy
 from fdtr.progress import Progress, ignore_progress
 from fdtr.site.fitting import fit_federated, fit_local, fit_q_learning, verify
-from fdtr.site.rows import cluster_codes, evaluation_folds, require_rows
+from fdtr.site.rows import Folds, cluster_codes, draw_sample, evaluation_folds, require_rows, sampled
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
-from fdtr.trajectories import Trajectories
+from fdtr.trajectories import Sample, Trajectories
 from fdtr.verified_policy import VerifiedPolicy
 
 log = logging.getLogger("fdtr.site")
@@ -64,6 +64,7 @@ class SiteEvaluation:
     """Values of several ways of treating one site's patients: `targets` by name, FDTR among them.
 
     `policies` holds each method's policies by fold: the first was fitted to all patients but those of the first fold.
+    Of more than `fdtr.site.rows.SAMPLE` patients a `sample` is valued.
     """
 
     site: str
@@ -98,6 +99,11 @@ class SiteEvaluation:
     def folds(self) -> NDArray[np.intp]:
         """The fold of each patient who is evaluated, (n,), counted from 0."""
         return self.evaluator.data.folds
+
+    @property
+    def sample(self) -> Sample | None:
+        """How many of the patients held out are valued; None where all are."""
+        return self.evaluator.rows.sample
 
     @property
     def clustered(self) -> bool:
@@ -135,12 +141,21 @@ def evaluate(
     constant action, what clinicians do, a softened policy). `method` is "pdis", "wis", "fqe", "dr" or "wdr".
     Propensities and Q are cross-fitted over `n_folds`; if the study names a cluster column, folds and errors are by
     cluster. `propensities` are used instead of fitted ones; `steps` says whether each step has its own propensity
-    model; `cap` bounds the importance weights; `ridge` is λ of fitted Q. `help(fdtr)` has an example.
+    model; `cap` bounds the importance weights; `ridge` is λ of fitted Q. Of more than `fdtr.site.rows.SAMPLE` patients
+    a sample is taken, unless there are `propensities`. `help(fdtr)` has an example.
     """
     require_rows(study, rows)
     folds = evaluation_folds(study, rows, n_folds)
+    if propensities is None:
+        rows, folds = _sampled(study, rows, folds)
     evaluator = Evaluator(rows, study.feature_map, folds, cluster_codes(rows), propensities, steps, cap, ridge)
     return evaluator.value(policy, method, interval)
+
+
+def _sampled(study: Study, rows: Trajectories, folds: Folds) -> tuple[Trajectories, Folds]:
+    """The patients who are valued, and their folds."""
+    chosen = draw_sample(study, rows)
+    return (rows, folds) if chosen.all() else (rows.draw(chosen), folds[chosen])
 
 
 @on_one_blas_thread
@@ -164,7 +179,6 @@ def evaluate_site(
     require_rows(study, rows)
     folds = evaluation_folds(study, rows, 2 if split == "half" else n_folds)
     held_out = [0] if split == "half" else list(range(int(folds.max()) + 1))
-    evaluator = Evaluator(rows, study.feature_map, folds, cluster_codes(rows))
     fitted: dict[str, list[Policy | VerifiedPolicy | MajorityVote]] = {}
     for done, fold in enumerate(held_out):
         log.info("site %s: fitting without part %d of %d", rows.site, done + 1, len(held_out))
@@ -175,7 +189,7 @@ def evaluate_site(
     if split == "half":
         rows = rows.select(folds == 0)
         folds = evaluation_folds(study, rows, n_folds)
-        evaluator = Evaluator(rows, study.feature_map, folds, cluster_codes(rows))
+    rows, folds = _sampled(study, rows, folds)
     levels = study.feature_map.levels
     targets: dict[str, Target] = {
         name: as_target(policies[0], levels)
@@ -187,7 +201,7 @@ def evaluate_site(
     constants = {f"Always {label}": Constant(position) for position, label in enumerate(labels)}
     return SiteEvaluation(
         rows.site,
-        evaluator,
+        Evaluator(rows, study.feature_map, folds, cluster_codes(rows)),
         {**targets, CLINICIANS: Behaviour(), **constants},
         fitted,
     )
@@ -291,6 +305,7 @@ def _fit_all(
     if voters is not None:
         policies["LDTR (MV)"] = MajorityVote("LDTR (MV)", (alone.policy, *voters.local))
         policies["Q-learn (1-MV)"] = MajorityVote("Q-learn (1-MV)", (q["Q-learn (1)"], *voters.single))
+    train = sampled(study, train)
     care = fit_care(step_arrays(train), study.feature_map, cluster_codes(train))
     for fit in (together, alone):
         verified = verify(study, train, fit, care)

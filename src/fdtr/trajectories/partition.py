@@ -114,14 +114,21 @@ class RowsOnDisk:
         """Labels of clusters as Arrow text, or None."""
         return self._labels(CLUSTER) if self.files.clustered else None
 
+    def id_batches(self) -> Iterator[Any]:
+        """Ids, a row group at a time."""
+        return self._label_batches(PATIENT)
+
     def unit_batches(self) -> Iterator[Any]:
         """Labels of clusters, or else ids, a row group at a time."""
+        return self._label_batches(CLUSTER if self.files.clustered else PATIENT)
+
+    def _label_batches(self, column: str) -> Iterator[Any]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         path, start = self.folder / PATIENTS, 0
         with _reading(path), pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(GROUP_ROWS, columns=[CLUSTER if self.files.clustered else PATIENT]):
+            for batch in file.iter_batches(GROUP_ROWS, columns=[column]):
                 mask, start = self.mask, start + len(batch)
                 labels = batch.column(0)
                 yield labels if mask is None else labels.filter(pa.array(mask[start - len(batch) : start]))
@@ -178,12 +185,9 @@ class RowsOnDisk:
 
     def _labels(self, column: str) -> Any:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        path = self.folder / PATIENTS
-        with _reading(path):
-            labels = pq.read_table(path, columns=[column])[column].combine_chunks()
-        return labels if self.mask is None else labels.filter(pa.array(self.mask))
+        batches = [*self._label_batches(column)]
+        return pa.concat_arrays(batches) if batches else pa.array([], pa.string())
 
 
 @dataclass(frozen=True, eq=False, repr=False)

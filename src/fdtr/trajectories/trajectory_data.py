@@ -72,6 +72,10 @@ class SiteRows(Protocol):
         """Labels of clusters as Arrow text, or None."""
         ...
 
+    def id_batches(self) -> Iterator[Any]:
+        """Ids as Arrow text, some at a time."""
+        ...
+
     def unit_batches(self) -> Iterator[Any]:
         """Labels of clusters, or else ids, as Arrow text, some at a time."""
         ...
@@ -159,6 +163,10 @@ class RowsInMemory:
         """n_h, the patients at each step."""
         return tuple(stop - start for start, stop in pairwise(self.start))
 
+    def id_batches(self) -> Iterator[Any]:
+        """Ids, all at once."""
+        yield self.patients
+
     def unit_batches(self) -> Iterator[Any]:
         """Labels of clusters, or else ids, all at once."""
         yield self.patients if self.clusters is None else self.clusters
@@ -233,12 +241,27 @@ class ManySites:
         return np.diff(self.start, axis=1)
 
 
+@dataclass(frozen=True)
+class Sample:
+    """How many of a site's patients were drawn for what cannot see them all.
+
+    >>> print(Sample(100_212, 20_000_000))
+    100,212 of 20,000,000 patients, drawn by a hash of their ids
+    """
+
+    n: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.n:,} of {self.of:,} patients, drawn by a hash of their ids"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectories:
     """Patients' trajectories at one site or at several.
 
     `covariates` are names, in the order of the rows of `states`; `meaning` is what the table was read as. Arrays are
-    read-only views of one block.
+    read-only views of one block. `sample` says of how many patients these are a sample; None if they are none.
     """
 
     horizon: int
@@ -246,6 +269,7 @@ class Trajectories:
     n_actions: int
     meaning: tuple[Any, ...]
     _rows: Mapping[str, SiteRows]
+    sample: Sample | None = None
 
     def __repr__(self) -> str:
         """Sizes only, never a patient's value."""
@@ -339,7 +363,17 @@ class Trajectories:
         mask = np.asarray(patients)
         if mask.dtype != np.bool_ or mask.shape != (self.n_patients,):
             raise ValueError(f"The mask must be {self.n_patients} booleans, one a patient.")
-        return replace(self, _rows={self.site: self._only.select(mask)})
+        return replace(self, _rows={self.site: self._only.select(mask)}, sample=None)
+
+    def draw(self, patients: NDArray[np.bool_]) -> Trajectories:
+        """The only site's patients that are True in the mask, in memory, as a sample of all."""
+        chosen = self.select(patients)
+        sample = Sample(chosen.n_patients, self.n_patients)
+        return replace(chosen, _rows={self.site: chosen._only.in_memory()}, sample=sample)
+
+    def id_batches(self) -> Iterator[Any]:
+        """Ids of the only site's patients as Arrow text, some at a time, in the order of step 0."""
+        return self._only.id_batches()
 
     def recast(self, layout: TableLayout, levels: Sequence[int]) -> Trajectories:
         """The rows as `layout` would have read them: fewer steps, merged actions, narrower ranges.
