@@ -35,6 +35,7 @@ from fdtr.exchange.site_state.joined_folders import find_joined
 from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.exchange.site_state.sent_copies import find_kept, read_own
 from fdtr.exchange.wire import inspect, read_total
+from fdtr.learners.finished_steps import goes_on
 from fdtr.signing import fingerprint_of, require_own
 from fdtr.site.fitting import fit_federated, recomputed, verify
 from fdtr.site.rows import read_trajectories
@@ -112,6 +113,7 @@ def ask_and_release(
         show.line(f"If it is never sent, strike it: {show.program()} site withdraw {released.summary.digest[:12]}")
 
 
+@goes_on
 def fit(
     study: StudyPath,
     data: DataPath,
@@ -152,6 +154,7 @@ def fit(
         show.line("These data can verify no part of it: too few patients were treated as it advises.")
 
 
+@goes_on
 def evaluate(
     study: StudyPath,
     data: DataPath,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fdtr.algebra.normal_equations import assemble_gram, assemble_moment, grams_by_action
 from fdtr.algebra.threads import for_chunks, rows_in_cache
 from fdtr.features import FeatureMap
+from fdtr.learners.finished_steps import once
 from fdtr.trajectories import Chunk, Step
 
 Array = NDArray[np.float64]
@@ -176,17 +177,21 @@ def _sum_products(
         counts = np.bincount(groups, minlength=n_folds * n_actions)
         return _Products(grams_by_action(rows, groups, counts), outcomes, counts)
 
-    total = _Products(
-        np.zeros((n_folds * n_actions, width, width)),
-        np.zeros((n_folds, 1 + len(next_values))),
-        np.zeros(n_folds * n_actions, dtype=np.int64),
-    )
+    def pass_over() -> _Products:
+        total = _Products(
+            np.zeros((n_folds * n_actions, width, width)),
+            np.zeros((n_folds, 1 + len(next_values))),
+            np.zeros(n_folds * n_actions, dtype=np.int64),
+        )
 
-    def add(part: _Products) -> None:
-        for whole, of_chunk in zip(total, part, strict=True):
-            np.add(whole, of_chunk, out=whole)
+        def add(part: _Products) -> None:
+            for whole, of_chunk in zip(total, part, strict=True):
+                np.add(whole, of_chunk, out=whole)
 
-    for_chunks(sums, add, enumerate(step.chunks(size)))
+        for_chunks(sums, add, enumerate(step.chunks(size)))
+        return total
+
+    total = _Products(*once(step, features, next_values, folds, pass_over))
     by_fold = zip(np.split(total.grams, n_folds), total.outcomes, np.split(total.counts, n_folds), strict=True)
     return [_Products(*products) for products in by_fold]
 

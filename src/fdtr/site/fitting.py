@@ -22,6 +22,7 @@ from fdtr.evaluation.trees import fit_care
 from fdtr.evaluation.verification import VerificationRules, verify_policy
 from fdtr.learners import baselines, federated, local
 from fdtr.learners.backward import Fit, Settings, grams_of, noise_levels
+from fdtr.learners.finished_steps import goes_on
 from fdtr.learners.private_fit import Noise, fit_private
 from fdtr.policy import Policy
 from fdtr.site.rows import cluster_codes, require_rows, sampled
@@ -99,6 +100,7 @@ class FederatedFit:
         return self.policy_fit.theta[:, : self.policy.features.n_shared]
 
 
+@goes_on
 @on_one_blas_thread
 def fit_message(study: Study, rows: Trajectories, noise: Noise | None = None) -> MessageFit:
     """Fit the local model behind a site's message, with fixed settings (`message_settings`).
@@ -112,6 +114,7 @@ def fit_message(study: Study, rows: Trajectories, noise: Noise | None = None) ->
     return MessageFit(fit, partial(_summary, study, rows, fit, noise))
 
 
+@goes_on
 @on_one_blas_thread
 def fit_local(study: Study, rows: Trajectories, noise: Noise | None = None) -> LocalFit:
     """Fit LDTR (Algorithm 1) to one site's patients, without any other site. `noise` as for `fit_message`.
@@ -144,6 +147,7 @@ def _summary(study: Study, rows: Trajectories, fit: Fit, noise: Noise | None) ->
     return summary.without(withheld_steps(judge(measure(rows, study.feature_map, fit, study.rules), study.rules)))
 
 
+@goes_on
 @on_one_blas_thread
 def fit_federated(
     study: Study,

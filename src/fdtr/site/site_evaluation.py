@@ -36,6 +36,7 @@ from fdtr.evaluation.targets import Behaviour, ByFold, Constant, PolicyLike, Tar
 from fdtr.evaluation.trees import fit_care
 from fdtr.inference import holm
 from fdtr.learners.baselines import MajorityVote
+from fdtr.learners.finished_steps import goes_on
 from fdtr.policy import Policy
 from fdtr.progress import Progress, ignore_progress
 from fdtr.site.fitting import fit_federated, fit_local, fit_q_learning, verify
@@ -158,6 +159,7 @@ def _sampled(study: Study, rows: Trajectories, folds: Folds) -> tuple[Trajectori
     return (rows, folds) if chosen.all() else (rows.draw(chosen), folds[chosen])
 
 
+@goes_on
 @on_one_blas_thread
 def evaluate_site(
     study: Study,

@@ -150,6 +150,14 @@ class RowsOnDisk:
             return self.files.counts
         return tuple(int(np.count_nonzero(self.mask[:n])) for n in self.files.counts)
 
+    @cached_property
+    def digest(self) -> str:
+        """Identifies the site's files by what the manifest says, and by their names, sizes and times of change."""
+        files = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in self.folder.glob("*.parquet")]
+        return fingerprint(
+            {"site": vars(self.files), "files": [[str(part) for part in file] for file in sorted(files)]}
+        )
+
     def step(self, h: int) -> Step:
         """One step, read chunk by chunk."""
         return StepOnDisk(self, h)
