@@ -22,7 +22,6 @@ from fdtr.hub import combine_messages
 from fdtr.pipeline.results import report_again
 from fdtr.report.record import load_record
 from fdtr.site import evaluate_site, partition_table
-from fdtr.site import rows as site_rows
 from fdtr.site.fitting import fit_federated, fit_local, verify
 from fdtr.site.rows import draw_sample, evaluation_folds, read_trajectories, sampled, tuning_folds
 from fdtr.site.site_evaluation import summarize_values
@@ -33,7 +32,7 @@ from random_tables import make_study, make_table
 pytestmark = pytest.mark.quick
 
 N = 600
-SMALL = 150
+VALUED, JUDGED = 150, 120
 STUDY = make_study(disclosure={"jitter": 0, "min_sites": 2, "min_effective_sample_size": 5})
 
 
@@ -49,8 +48,8 @@ def rows(table):
 
 @pytest.fixture
 def few(monkeypatch):
-    """Samples of about 150 patients."""
-    monkeypatch.setattr(site_rows, "SAMPLE", SMALL)
+    """About 150 patients are valued, and 120 judged."""
+    set_sizes(monkeypatch, VALUED, JUDGED)
 
 
 @pytest.fixture(scope="module")
@@ -59,35 +58,41 @@ def total(table):
     return combine(fit_local(STUDY, of_site).summary for of_site in sites.values())
 
 
-def members(rows) -> set[str]:
-    return {*np.array(rows.patients.to_pylist())[draw_sample(STUDY, rows)]}
+def set_sizes(monkeypatch, valued: int, judged: int) -> None:
+    monkeypatch.setattr("fdtr.site.site_evaluation.VALUED", valued)
+    for module in ("fitting", "site_evaluation"):
+        monkeypatch.setattr(f"fdtr.site.{module}.JUDGED", judged)
+
+
+def members(rows, size: int = VALUED) -> set[str]:
+    return {*np.array(rows.patients.to_pylist())[draw_sample(STUDY, rows, size)]}
 
 
 def test_a_site_that_is_not_very_large_has_no_sample(rows):
-    assert sampled(STUDY, rows) is rows
-    assert draw_sample(STUDY, rows).all()
+    assert sampled(STUDY, rows, N) is rows
+    assert draw_sample(STUDY, rows, N).all()
     assert verify(STUDY, rows, fit_local(STUDY, rows)).sample is None
 
 
-def test_everybody_is_in_a_sample_by_the_own_id_alone(rows, few):
+def test_everybody_is_in_a_sample_by_the_own_id_alone(rows):
     chosen = members(rows)
-    assert abs(len(chosen) - SMALL) < 4 * np.sqrt(SMALL)  # four standard deviations of a count
+    assert abs(len(chosen) - VALUED) < 4 * np.sqrt(VALUED)  # four standard deviations of a count
+    assert members(rows, JUDGED) < chosen
     shuffled = np.random.default_rng(1).permutation(rows.n_patients) < 450
     fewer = members(rows.select(shuffled))
     among = {*np.array(rows.patients.to_pylist())[shuffled]}
     assert chosen & among <= fewer <= among  # of fewer patients a larger share is drawn
     seeded = STUDY.model_validate(STUDY.public | {"learning": STUDY.public["learning"] | {"seed": 7}})
-    assert {*np.array(rows.patients.to_pylist())[draw_sample(seeded, rows)]} != chosen
+    assert {*np.array(rows.patients.to_pylist())[draw_sample(seeded, rows, VALUED)]} != chosen
 
 
-def test_a_sample_has_the_same_share_of_every_fold(monkeypatch):
+def test_a_sample_has_the_same_share_of_every_fold():
     study, n = make_study(), 20_000
     covariates = {c.name: np.linspace(*c.range, n) for c in study.covariates}
     flat = {"patient": [f"p{i}" for i in range(n)], "step": np.zeros(n, int), "action": np.zeros(n, int)}
     one_step = study.model_validate(study.public | {"horizon": 1})
     rows = read_trajectories(pa.table(flat | {"reward": np.zeros(n)} | covariates), one_step, "a")
-    monkeypatch.setattr(site_rows, "SAMPLE", 5_000)
-    chosen = draw_sample(one_step, rows)
+    chosen = draw_sample(one_step, rows, 5_000)
     for folds in (tuning_folds(one_step, rows), evaluation_folds(one_step, rows, 5)):
         counts = np.bincount(folds)
         drawn = np.bincount(folds[chosen])
@@ -95,12 +100,12 @@ def test_a_sample_has_the_same_share_of_every_fold(monkeypatch):
         assert (np.abs(drawn - 0.25 * counts) < 4 * error).all()
 
 
-def test_patients_of_a_cluster_are_drawn_one_by_one(few):
+def test_patients_of_a_cluster_are_drawn_one_by_one():
     study = make_study(columns={"cluster": "ward"})
     table = make_table(study, {"a": N}, seed=3)
     wards = [f"w{int(patient[1:]) % 6}" for patient in table["patient"].to_pylist()]
     clustered = read_trajectories(table.append_column("ward", pa.array(wards)), study, "a")
-    part = sampled(study, clustered)
+    part = sampled(study, clustered, VALUED)
     assert part.n_clusters == 6  # a sample of whole clusters would have one or two
     assert {*part.patients.to_pylist()} == members(read_trajectories(table, STUDY, "a"))
 
@@ -108,7 +113,7 @@ def test_patients_of_a_cluster_are_drawn_one_by_one(few):
 def test_a_verified_part_is_that_of_the_sample_and_says_so(rows, few, tmp_path):
     fit = fit_local(STUDY, rows)
     verified = verify(STUDY, rows, fit)
-    part = rows.draw(draw_sample(STUDY, rows))
+    part = rows.draw(draw_sample(STUDY, rows, JUDGED))
     assert verify(STUDY, part, fit).threshold == verified.threshold
     assert verified.sample == Sample(part.n_patients, N)
     verified.save(tmp_path / "a.policy")
@@ -132,7 +137,7 @@ def test_policies_know_all_others_and_values_are_those_of_the_sample(rows, total
     whole = fit_federated(STUDY, rows.select(folds != 0), total, own)
     assert np.array_equal(found.policies["FDTR"][0].theta, whole.theta)
     held_out = rows.select(folds == 0) if split == "half" else rows
-    chosen = draw_sample(STUDY, held_out)
+    chosen = draw_sample(STUDY, held_out, VALUED)
     assert found.sample == Sample(int(chosen.sum()), held_out.n_patients)
     valued = evaluation_folds(STUDY, held_out, 3)[chosen]
     assert np.array_equal(found.folds, valued)
@@ -144,7 +149,7 @@ def test_policies_know_all_others_and_values_are_those_of_the_sample(rows, total
 def test_a_value_of_a_sample_differs_from_that_of_all_by_its_standard_error(rows, total, monkeypatch):
     own = fit_local(STUDY, rows).summary
     whole = evaluate_site(STUDY, rows, total, own)
-    monkeypatch.setattr(site_rows, "SAMPLE", SMALL)
+    set_sizes(monkeypatch, VALUED, JUDGED)
     part = evaluate_site(STUDY, rows, total, own)
     for name in ("FDTR", "Clinicians"):
         of_all, of_sample = whole.value(name), part.value(name)
@@ -167,7 +172,7 @@ def test_values_that_are_released_are_those_of_the_sample_and_the_ledger_has_eve
     for value in values.values:
         error = found.assess(value.method, value.over or None).standard_error
         assert value.standard_error == pytest.approx(error, rel=0.1)  # rounded, but that of the sample
-    other = rows.select(~draw_sample(STUDY, rows))
+    other = rows.select(~draw_sample(STUDY, rows, VALUED))
     with pytest.raises(fdtr.errors.WrongSite, match="not all among"):
         release_values(STUDY, other, found, tmp_path / "more.fdtr", confirm=AGREED_BEFOREHAND)
 
@@ -182,12 +187,12 @@ def test_terminal_json_and_page_say_of_how_many(table, few, tmp_path, monkeypatc
     write_total(combine_messages(STUDY, messages), tmp_path / "total.fdtr")
     pq.write_table(table, "table.parquet")
     inputs = [tmp_path / name for name in ("study.toml", "table.parquet", "total.fdtr")]
-    sample = Sample(len(members(read_trajectories(table, STUDY, "a"))), N)
+    sample, judged = (Sample(len(members(read_trajectories(table, STUDY, "a"), m)), N) for m in (VALUED, JUDGED))
     capsys.readouterr()
     site_commands.fit(*inputs, out=tmp_path / "a.policy", site="a")
-    assert f"judged on {sample}" in " ".join(capsys.readouterr().out.split())
+    assert f"judged on {judged}" in " ".join(capsys.readouterr().out.split())
     site_commands.fit(*inputs, out=tmp_path / "a.policy", site="a", json=True)
-    assert json.loads(capsys.readouterr().out)["verified_on"] == vars(sample)
+    assert json.loads(capsys.readouterr().out)["verified_on"] == vars(judged)
     site_commands.evaluate(*inputs, site="a", report=tmp_path / "a.html")
     assert f"to {sample}" in " ".join(capsys.readouterr().out.split())
     assert str(sample) in (tmp_path / "a.html").read_text()
@@ -201,24 +206,24 @@ def test_results_and_report_of_a_run_say_of_how_many(table, few, tmp_path, capsy
     results = fdtr.run(STUDY, read_trajectories(table, STUDY))
     results.save(tmp_path / "out")
     record = load_record(tmp_path / "out")
-    sample = Sample(len(members(read_trajectories(table, STUDY, "a"))), N)
-    assert record.sites["a"].verified_on == record.sites["a"].valued_on == sample
+    sample, judged = (Sample(len(members(read_trajectories(table, STUDY, "a"), m)), N) for m in (VALUED, JUDGED))
+    assert (record.sites["a"].verified_on, record.sites["a"].valued_on) == (judged, sample)
     page = report_again(tmp_path / "out").read_text()
     assert f"values and gains are those of {sample}" in page
-    assert f"was judged on {sample}" in page
+    assert f"was judged on {judged}" in page
     study_output.show_results(results, tmp_path / "out", machine=False)
     told = " ".join(capsys.readouterr().out.split())
-    assert f"judged on {sample}" in told
+    assert f"judged on {judged}" in told
     assert f"Values are those of {sample}" in told
 
 
 def test_what_a_site_holds_in_memory_does_not_grow_with_its_patients_on_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(site_rows, "SAMPLE", 400)
+    set_sizes(monkeypatch, 400, 400)
     for module in (partition, partition_writer):
         monkeypatch.setattr(module, "GROUP_ROWS", 512)
     monkeypatch.setenv("FDTR_THREADS", "1")
     peaks = []
-    for n in (2_000, 8_000):
+    for n in (1_000, 2_000, 8_000):  # the first loads what is loaded once
         one_site = partition_table(STUDY, make_table(STUDY, {"a": n}), tmp_path / f"{n}")
         fit = fit_local(STUDY, one_site)
         own = fit.summary
@@ -230,4 +235,4 @@ def test_what_a_site_holds_in_memory_does_not_grow_with_its_patients_on_disk(tmp
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     # Folds and masks take some bytes a patient. All rows would take four times as much.
-    assert peaks[1] < 1.3 * peaks[0]
+    assert peaks[2] < 1.3 * peaks[1]

@@ -25,7 +25,7 @@ from fdtr.learners.backward import Fit, Settings, grams_of, noise_levels
 from fdtr.learners.finished_steps import goes_on
 from fdtr.learners.private_fit import Noise, fit_private
 from fdtr.policy import Policy
-from fdtr.site.rows import cluster_codes, require_rows, sampled
+from fdtr.site.rows import JUDGED, cluster_codes, require_rows, sampled
 from fdtr.site.settings_choice import choose_alone, choose_together, message_settings, settings_for
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
@@ -196,11 +196,11 @@ def verify(
     """The part of a fitted policy that the data of its site can verify: advice for some patients, in some states.
 
     `rows` are those it was fitted to. `care` is the model of what clinicians do, fitted to `rows` if None. Of more than
-    `fdtr.site.rows.SAMPLE` patients a sample is taken. [evaluation] of the study has the rules.
+    `fdtr.site.rows.JUDGED` patients a sample is taken. [evaluation] of the study has the rules.
     `help(fdtr.VerifiedPolicy)` has an example.
     """
     require_rows(study, rows)
-    rows = sampled(study, rows)
+    rows = sampled(study, rows, JUDGED)
     section, features, arrays = study.evaluation, study.feature_map, step_arrays(rows)
     rules = VerificationRules(
         min_chance=section.min_chance,

@@ -1,8 +1,8 @@
 """A site's rows: read as the study describes them, divided into folds, and sampled where they are very many.
 
 In a fold nobody is judged by what was fitted to them, nor by what was fitted to others of their cluster. What has to
-hold patients in memory, models of care, thresholds and values, takes a sample at sites with more than `SAMPLE`
-patients; policies are always fitted to all.
+hold patients in memory, models of care, thresholds and values, takes a sample at very large sites; policies are always
+fitted to all.
 """
 
 import logging
@@ -26,8 +26,11 @@ Folds = NDArray[np.intp]
 
 log = logging.getLogger("fdtr.site")
 
-SAMPLE = 100_000
-"""Patients in a sample, more or less; docs/methods.md has the errors that it leaves."""
+VALUED, JUDGED = 100_000, 50_000
+"""Patients, more or less, who are valued at a very large site, and on whom it is judged what can be verified.
+
+docs/methods.md has the errors that these numbers leave. With them a site's fit stays below a gigabyte of memory.
+"""
 
 _EVALUATION, _SAMPLE = b"evaluation", b"sample"
 _HASHES = 2**32
@@ -121,23 +124,23 @@ def evaluation_folds(study: Study, rows: Trajectories, n_folds: int) -> Folds:
     return folds
 
 
-def draw_sample(study: Study, rows: Trajectories) -> NDArray[np.bool_]:
-    """Which patients a sample of about `SAMPLE` has, (n,): all of them where they are not more, or are a sample.
+def draw_sample(study: Study, rows: Trajectories, size: int) -> NDArray[np.bool_]:
+    """Which patients a sample of about `size` has, (n,): all of them where they are not more, or are a sample.
 
     Everybody is in it or not by a hash of the own id and the study's seed: with the same chance, whatever the fold and
-    the cluster. With more patients at the site a sample only loses some of those who were in it.
+    the cluster. A smaller sample is part of a larger one, and with more patients at the site a sample only loses some.
     """
     n, seed = rows.n_patients, study.learning.seed
-    if n <= SAMPLE or rows.sample is not None:
+    if n <= size or rows.sample is not None:
         return np.ones(n, np.bool_)
-    below = _HASHES * SAMPLE // n
+    below = _HASHES * size // n
     parts = [assign_folds(ids.to_pylist(), seed, _HASHES, _SAMPLE) < below for ids in rows.id_batches()]
     return np.concatenate(parts)
 
 
-def sampled(study: Study, rows: Trajectories) -> Trajectories:
+def sampled(study: Study, rows: Trajectories, size: int) -> Trajectories:
     """The patients of `draw_sample`; the rows as they are where these are all."""
-    chosen = draw_sample(study, rows)
+    chosen = draw_sample(study, rows, size)
     return rows if chosen.all() else rows.draw(chosen)
 
 

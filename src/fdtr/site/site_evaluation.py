@@ -40,7 +40,7 @@ from fdtr.learners.finished_steps import goes_on
 from fdtr.policy import Policy
 from fdtr.progress import Progress, ignore_progress
 from fdtr.site.fitting import fit_federated, fit_local, fit_q_learning, verify
-from fdtr.site.rows import Folds, cluster_codes, draw_sample, evaluation_folds, require_rows, sampled
+from fdtr.site.rows import JUDGED, VALUED, Folds, cluster_codes, draw_sample, evaluation_folds, require_rows, sampled
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
 from fdtr.trajectories import Sample, Trajectories
@@ -65,7 +65,7 @@ class SiteEvaluation:
     """Values of several ways of treating one site's patients: `targets` by name, FDTR among them.
 
     `policies` holds each method's policies by fold: the first was fitted to all patients but those of the first fold.
-    Of more than `fdtr.site.rows.SAMPLE` patients a `sample` is valued.
+    Of more than `fdtr.site.rows.VALUED` patients a `sample` is valued.
     """
 
     site: str
@@ -142,7 +142,7 @@ def evaluate(
     constant action, what clinicians do, a softened policy). `method` is "pdis", "wis", "fqe", "dr" or "wdr".
     Propensities and Q are cross-fitted over `n_folds`; if the study names a cluster column, folds and errors are by
     cluster. `propensities` are used instead of fitted ones; `steps` says whether each step has its own propensity
-    model; `cap` bounds the importance weights; `ridge` is λ of fitted Q. Of more than `fdtr.site.rows.SAMPLE` patients
+    model; `cap` bounds the importance weights; `ridge` is λ of fitted Q. Of more than `fdtr.site.rows.VALUED` patients
     a sample is taken, unless there are `propensities`. `help(fdtr)` has an example.
     """
     require_rows(study, rows)
@@ -155,7 +155,7 @@ def evaluate(
 
 def _sampled(study: Study, rows: Trajectories, folds: Folds) -> tuple[Trajectories, Folds]:
     """The patients who are valued, and their folds."""
-    chosen = draw_sample(study, rows)
+    chosen = draw_sample(study, rows, VALUED)
     return (rows, folds) if chosen.all() else (rows.draw(chosen), folds[chosen])
 
 
@@ -307,7 +307,7 @@ def _fit_all(
     if voters is not None:
         policies["LDTR (MV)"] = MajorityVote("LDTR (MV)", (alone.policy, *voters.local))
         policies["Q-learn (1-MV)"] = MajorityVote("Q-learn (1-MV)", (q["Q-learn (1)"], *voters.single))
-    train = sampled(study, train)
+    train = sampled(study, train, JUDGED)
     care = fit_care(step_arrays(train), study.feature_map, cluster_codes(train))
     for fit in (together, alone):
         verified = verify(study, train, fit, care)
