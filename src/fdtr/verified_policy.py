@@ -26,6 +26,7 @@ from fdtr.algebra.pessimism import argmax_first
 from fdtr.errors import Abstains, InvalidStates, UnreadableFile
 from fdtr.features.states import state_blocks
 from fdtr.policy import KIND, Explanation, Policy, for_each_block
+from fdtr.trajectories import Sample
 
 Array = NDArray[np.float64]
 
@@ -77,7 +78,8 @@ class VerifiedPolicy:
     """The part of a `policy` that data of its site can verify.
 
     `care` is the model of b̂, `noise` (H,) is σ̂ of each step. The `threshold` of u is
-    infinite where nothing can be verified.
+    infinite where nothing can be verified. `sample` says how many of the training patients b̂ and the threshold come
+    from, where not from all.
 
     >>> import fdtr, pyarrow as pa
     >>> from fdtr.simulation import WorldSpec, make_world
@@ -98,6 +100,7 @@ class VerifiedPolicy:
     threshold: float
     least_z: float
     least_chance: float
+    sample: Sample | None = None
 
     @property
     def site(self) -> str:
@@ -224,6 +227,7 @@ class VerifiedPolicy:
             "threshold": self.threshold if self.speaks else None,
             "least_z": self.least_z,
             "least_chance": self.least_chance,
+            **({"sample": vars(self.sample)} if self.sample else {}),
         }
         header, arrays = self.policy.packed()
         container.write(path, KIND, {**header, "verified": verified}, {**arrays, **self.care.packed()}, private=True)
@@ -251,10 +255,12 @@ class VerifiedPolicy:
                 inf if threshold is None else float(threshold),
                 float(content["least_z"]),
                 float(content["least_chance"]),
+                Sample(**content["sample"]) if "sample" in content else None,
             )
             sound = policy.precision is not None and len(verified.noise) == policy.horizon
             sound &= all(0 <= noise < inf for noise in verified.noise) and not np.isnan(verified.threshold)
             sound &= 0 <= verified.least_chance <= 1 and 0 <= verified.least_z < inf
+            sound &= verified.sample is None or 0 < verified.sample.n < verified.sample.of
         except (KeyError, TypeError, ValueError):
             sound = False
         if not sound:

@@ -26,6 +26,7 @@ from fdtr.report.pages import environment, gain, interval, number, percent, scri
 from fdtr.report.record import Assessment, BrokenRule, Choice, Example, KnownValue, Record, Span, Subgroup
 from fdtr.report.record import UsualCare as RecordedCare
 from fdtr.report.render import render, render_site_page
+from fdtr.trajectories import Sample
 from fdtr.tuning import UsualCare
 from fdtr.tuning.ladder import LADDER
 from random_tables import make_study, make_table
@@ -485,6 +486,13 @@ def near_a_threshold(record: Record) -> Record:
     return record.model_copy(update={"sites": sites})
 
 
+def very_large(record: Record) -> Record:
+    """Sites with so many patients that a sample of them is judged and valued."""
+    samples = {"verified_on": Sample(50_000, 2_000_000), "valued_on": Sample(100_000, 2_000_000)}
+    sites = {name: site.model_copy(update=samples) for name, site in record.sites.items()}
+    return record.model_copy(update={"sites": sites})
+
+
 def test_every_sentence_of_the_templates_is_shown_by_some_study(found):
     own = make_study(covariates=[{"name": "x", "range": [0, 10]}], ends={"death": 0.0})
     common = make_study(covariates=[{"name": "x", "effect": "shared"}])
@@ -500,6 +508,7 @@ def test_every_sentence_of_the_templates_is_shown_by_some_study(found):
         contradicted(found),
         rejected(found),
         near_a_threshold(found),
+        very_large(found),
     ]
     site = found.sites["north"]
     assert site.trust

@@ -36,6 +36,7 @@ def write_page(
         withheld=ties.withheld,
         n_clusters=rows.n_clusters if evaluation.clustered else None,
         split=split,
+        sample=evaluation.sample,
     )
     write_atomically(path, page.encode())
 
@@ -43,6 +44,8 @@ def write_page(
 def show_evaluation(study: Study, evaluation: SiteEvaluation) -> None:
     """Print gains and values at one site with their verdicts, why these are not better, and FDTR's weights by step."""
     patients = f"{evaluation.evaluator.rows.n_patients:,} patients, none treated by a policy fitted to them"
+    if evaluation.sample is not None:
+        patients = f"{evaluation.sample}, none treated by a policy fitted to them"
     for pairs in (GAINS, [(name, "") for name in evaluation.targets]):
         rows, reasons = [], []
         for name, over in pairs:
@@ -110,6 +113,7 @@ def evaluation_json(
     return {
         "site": evaluation.site,
         "patients": evaluation.evaluator.rows.n_patients,
+        "sample": evaluation.sample,
         "assessments": [
             {"method": method, "over": over, **vars(assessed)}
             for (method, over), assessed in estimated.assessments.items()

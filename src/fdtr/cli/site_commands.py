@@ -43,6 +43,7 @@ from fdtr.exchange.site_state.joined_folders import find_joined
 from fdtr.exchange.site_state.ledger import site_ledger
 from fdtr.exchange.site_state.sent_copies import find_kept, read_own
 from fdtr.exchange.wire import inspect, read_total
+from fdtr.learners.finished_steps import goes_on
 from fdtr.signing import fingerprint_of, require_own
 from fdtr.site.fitting import fit_federated, recomputed, verify
 from fdtr.site.rows import read_trajectories
@@ -128,6 +129,7 @@ def ask_and_release(
         show.line(f"If it is never sent, strike it: {show.program()} site withdraw {released.summary.digest[:12]}")
 
 
+@goes_on
 def fit(
     context: typer.Context,
     study: StudyPath,
@@ -161,15 +163,18 @@ def fit(
     if json:
         answer = {"site": policy.site, "method": policy.method, "sites": members, "policy": out}
         parts = {"verified": verified.speaks, "settings": policy.settings, "reasons": reasons}
-        show.as_json({**answer, **parts})
+        show.as_json({**answer, **parts, "verified_on": verified.sample})
         return
     show.line(f"Wrote {out}: the policy of {policy.site}, learnt with {others} other sites. Keep it here.")
     for reason in reasons:
         show.line(reason)
+    if verified.sample is not None:
+        show.line(f"Which part of it the data can verify was judged on {verified.sample}; it was fitted to all.")
     if not verified.speaks:
         show.line("These data can verify no part of it: too few patients were treated as it advises.")
 
 
+@goes_on
 def evaluate(
     study: StudyPath,
     data: DataTable,

@@ -180,6 +180,11 @@ def _values(study: Study, record: Record) -> None:
         show.line(LEGEND)
         show.line()
     for site, site_record in record.sites.items():
+        if site_record.verified_on:
+            judged = f"which part of its policy can be verified was judged on {site_record.verified_on}"
+            valued = f"Values are those of {site_record.valued_on}. " if site_record.valued_on else ""
+            show.line(f"{site}: {judged}. {valued}Policies were fitted to all who are not held out.")
+            show.line()
         if site_record.not_valued:
             show.line(f"{site} is not valued: {site_record.not_valued}")
             show.line()

@@ -38,6 +38,7 @@ class CautionKind(StrEnum):
     MODEL_ALONE = "model-alone"
     OUTSIDE_RANGE = "outside-range"
     UNDEFINED_DRAWS = "undefined-draws"
+    SAMPLED = "sampled"
 
 
 class Doubt(str):

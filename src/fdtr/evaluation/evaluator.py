@@ -34,7 +34,7 @@ from fdtr.evaluation.target_evaluation import SiteData, TargetEvaluation
 from fdtr.evaluation.targets import Treatment, as_target
 from fdtr.evaluation.trees import best_propensities
 from fdtr.features import FeatureMap
-from fdtr.trajectories import Trajectories
+from fdtr.trajectories import Sample, Trajectories
 
 Array = NDArray[np.float64]
 
@@ -193,7 +193,7 @@ class Evaluator:
                 clusters=clusters,
                 propensities=propensities,
                 outcomes=fitted_q.sum_outcomes(design),
-                cautions=_cluster_cautions(folds, clusters),
+                cautions=_cluster_cautions(folds, clusters) + _sample_cautions(self.rows.sample),
                 richer=richer,
             )
 
@@ -226,6 +226,10 @@ def _cluster_cautions(folds: NDArray[np.intp], clusters: NDArray[np.intp] | None
             Caution(CautionKind.FEW_CLUSTERS, f"{what}; below {FEW_CLUSTERS} intervals tend to be too short.")
         )
     return tuple(cautions)
+
+
+def _sample_cautions(sample: Sample | None) -> tuple[Caution, ...]:
+    return () if sample is None else (Caution(CautionKind.SAMPLED, f"Valued on {sample}."),)
 
 
 def _range_doubt(statistic: Statistic, limits: Interval, horizon: int) -> str:

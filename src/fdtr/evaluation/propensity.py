@@ -212,8 +212,11 @@ def _fit(columns: Array, actions: Codes, n_actions: int) -> _Model | None:
     if len(used) == 1 or constant.all():
         coefficients[:, 0] = _log_odds(np.bincount(actions, minlength=n_actions) / len(actions))
         return _Model(coefficients, constant, (), converged=True)
-    centre, spread = columns[:, ~constant].mean(axis=0), columns[:, ~constant].std(axis=0)
-    model, converged = _fit_logistic((columns[:, ~constant] - centre) / spread, actions)
+    scaled = columns[:, ~constant]
+    centre, spread = scaled.mean(axis=0), scaled.std(axis=0)
+    scaled -= centre
+    scaled /= spread
+    model, converged = _fit_logistic(scaled, actions)
     slopes, intercepts = model.coef_ / spread, model.intercept_ - (model.coef_ / spread) @ centre
     if len(used) == 2:  # scikit-learn gives the second of two actions alone
         slopes, intercepts = np.vstack([0 * slopes, slopes]), np.append(0.0, intercepts)

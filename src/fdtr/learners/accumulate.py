@@ -11,6 +11,7 @@ from fdtr.algebra.namespaces import Runs, count_groups, empty, namespace_of, sum
 from fdtr.algebra.normal_equations import assemble_gram, assemble_moment, grams_by_action
 from fdtr.algebra.threads import for_chunks, rows_in_cache
 from fdtr.features import FeatureMap
+from fdtr.learners.finished_steps import once
 from fdtr.trajectories import Chunk, Step
 
 Array = NDArray[np.float64]
@@ -159,7 +160,8 @@ def _sum_products(
     """The products of each fold; of all rows together without folds."""
     n_folds = 1 if folds is None else int(folds.max(initial=0)) + 1
     work = _ProductsOfChunk(features, tuple(next_values), n_folds)
-    grams, outcomes, counts = step.sums(work, rows_in_cache(work.width), folds)
+    size = rows_in_cache(work.width)
+    grams, outcomes, counts = once(step, features, next_values, folds, lambda: step.sums(work, size, folds))
     by_fold = zip(np.split(grams, n_folds), outcomes, np.split(counts, n_folds), strict=True)
     return [_Products(*products) for products in by_fold]
 

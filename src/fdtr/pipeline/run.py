@@ -13,6 +13,7 @@ from fdtr.errors import DisclosureError, FdtrError, InvalidStudy, WrongSite
 from fdtr.hub import combine_messages
 from fdtr.inference.near_ties import near_ties
 from fdtr.learners.baselines import MajorityVote
+from fdtr.learners.finished_steps import goes_on
 from fdtr.pipeline.results import Results, Rule
 from fdtr.pipeline.study_record import Practice, SiteEstimates, site_record, study_record, value_site
 from fdtr.policy import Policy
@@ -45,6 +46,7 @@ _WORK = {"alone": 1, "with the others": 1, ALLOWED: 2, "baselines": 1, "checks":
 """How long each step takes at one site, relative to the others; _HALF is done with `split` "half" only."""
 
 
+@goes_on
 @on_one_blas_thread
 def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: Progress = ignore_progress) -> Results:
     """Fit FDTR and the five baselines for every site of a table, and value them on patients held out from them.
@@ -83,11 +85,12 @@ def run(study: Study, data: Trajectories, *, split: Split = "folds", progress: P
             ),
             near_ties(rows, study.feature_map, fit.policy_fit),
             vary(study, rows, total, own.summary, fit),
+            verified[site].sample,
         )
     evaluations, values, not_valued = _value_sites(study, sites, total, local, baselines, split, steps)
     for site, before in site_records.items():
-        trust = values[site].trust if site in values else None
-        site_records[site] = before.model_copy(update={"trust": trust, "not_valued": not_valued.get(site, "")})
+        found = {"trust": values[site].trust, "valued_on": values[site].sample} if site in values else {}
+        site_records[site] = before.model_copy(update={**found, "not_valued": not_valued.get(site, "")})
     results = Results(
         study=study,
         record=study_record(study, total, local, federated, site_records, values, split),
@@ -258,6 +261,7 @@ def _baselines(
     }
 
 
+@goes_on
 @on_one_blas_thread
 def tune(
     study: Study, data: Trajectories, total: Total | None = None, own: SiteSummary | None = None

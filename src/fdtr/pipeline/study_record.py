@@ -27,6 +27,7 @@ from fdtr.site.site_check import SiteCheck, Variation
 from fdtr.site.site_evaluation import SiteEvaluation, Split, gains_by_group
 from fdtr.study import Study
 from fdtr.summary import Total
+from fdtr.trajectories import Sample
 from fdtr.tuning import Choice
 
 Array = NDArray[np.float64]
@@ -60,13 +61,14 @@ class SiteEstimates:
     """Everything that is estimated at one site.
 
     `estimates` are those of every way of treating by every estimator. `assessments` have what can be said of each
-    value, and of each gain, by (method, what it is over).
+    value, and of each gain, by (method, what it is over). They are of `n` patients: a `sample`, or all if None.
     """
 
     estimates: Mapping[str, Mapping[Estimator, Estimate]]
     assessments: Mapping[tuple[str, str], Assessment]
     subgroups: Sequence[GroupGain]
     n: int
+    sample: Sample | None
     clustered: bool
     trust: record.Trust
 
@@ -84,6 +86,7 @@ def value_site(study: Study, evaluation: SiteEvaluation) -> SiteEstimates:
         assessments=assessments,
         subgroups=gains_by_group(study, evaluation),
         n=evaluation.evaluator.rows.n_patients,
+        sample=evaluation.sample,
         clustered=evaluation.clustered,
         trust=_trust(evaluation, [estimates[FDTR][estimator] for estimator in SHOWN], labels, assessments),
     )
@@ -127,7 +130,12 @@ def study_record(
 
 
 def site_record(
-    fit: FederatedFit, check: SiteCheck, practice: Practice, ties: NearTies, variations: Sequence[Variation]
+    fit: FederatedFit,
+    check: SiteCheck,
+    practice: Practice,
+    ties: NearTies,
+    variations: Sequence[Variation],
+    verified_on: Sample | None,
 ) -> record.Site:
     """What a study found at one site before it was valued, as plain values."""
     return record.Site.of(
@@ -147,6 +155,7 @@ def site_record(
         variations=variations,
         near_ties=ties.shares,
         withheld=ties.withheld,
+        verified_on=verified_on,
     )
 
 

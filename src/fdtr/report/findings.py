@@ -25,7 +25,8 @@ class Findings:
 
     `patients` names all sites, also those that are `not_valued`, with the reason. `near_ties` has shares by step,
     `decisions` how many there are at each step, and `withheld` what is not shown because of them. `clusters` says
-    whose errors are by cluster. `true_gains` over clinicians, by method, are known of simulated data alone.
+    whose errors are by cluster, and `samples` of how many patients values are, where not of all. `true_gains` over
+    clinicians, by method, are known of simulated data alone.
     """
 
     study: Study
@@ -40,6 +41,7 @@ class Findings:
     not_valued: Mapping[str, str] = field(default_factory=dict)
     split: Split = "folds"
     clusters: Sequence[str] = ()
+    samples: Mapping[str, str] = field(default_factory=dict)
     true_gains: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -87,6 +89,7 @@ def findings_of(record: Record) -> Findings:
         not_valued={name: site.not_valued for name, site in sites.items() if site.not_valued},
         split=record.split,
         clusters=[f"{n:,} clusters at {site}" for site, n in clusters.items()],
+        samples={name: str(site.valued_on) for name, site in sites.items() if site.valued_on},
         true_gains={
             method: truth[method] - truth[CLINICIANS] for method in (PART, FDTR) if {method, CLINICIANS} <= truth.keys()
         },

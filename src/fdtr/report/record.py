@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from fdtr.comparisons import Evidence
 from fdtr.errors import UnreadableFile
 from fdtr.study import Study
+from fdtr.trajectories import Sample
 
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 _FromArray = BeforeValidator(lambda value: value.tolist() if isinstance(value, np.ndarray) else value)
@@ -182,7 +183,8 @@ class Site(Part):
     not shown because of them. `disclosure` has the rules that the site's sums break. `steps_sent` are the steps at
     which something is left of the shared features in what the site may send, `share_sent` the share of their
     independent directions and `efficiency_sent` of the information on them; `near_threshold` says that other secret
-    weights could change what is taken out of a secure sum.
+    weights could change what is taken out of a secure sum. `verified_on` is the sample that the verified part
+    was judged on, and `valued_on` the one that was valued; None where these are all.
     """
 
     patients: int
@@ -212,6 +214,8 @@ class Site(Part):
     variations: list[Variation]
     near_ties: Steps
     withheld: str
+    verified_on: Sample | None = None
+    valued_on: Sample | None = None
     not_valued: str = ""
     trust: Trust | None = None
 

@@ -51,12 +51,14 @@ def render_site_page(
     withheld: str = "",
     n_clusters: int | None = None,
     split: Literal["folds", "half"] = "folds",
+    sample: object = None,
 ) -> str:
     """The values of one site as HTML, for that site alone: gains and values, subgroups, and how far to trust them.
 
     `n` patients were valued. `near_ties` are the shares of patients with nearly tied actions by step, and `withheld` is
     what is not shown because of them, as a `NearTies` has both; without them the page says that near ties were not
-    examined. `n_clusters` is given where errors are by cluster.
+    examined. `n_clusters` is given where errors are by cluster, and the `sample` that they are where not all were
+    valued.
     """
     findings = Findings(
         study=study,
@@ -69,6 +71,7 @@ def render_site_page(
         withheld={site: withheld} if withheld else {},
         split=split,
         clusters=[] if n_clusters is None else [f"{n_clusters:,} clusters at {site}"],
+        samples={site: str(sample)} if sample else {},
     )
     return render_page("site.html.j2", _scripts(), site=site, version=__version__, **_values_view(findings))
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -22,9 +22,10 @@ from fdtr.evaluation.trees import fit_care
 from fdtr.evaluation.verification import VerificationRules, verify_policy
 from fdtr.learners import baselines, federated, local
 from fdtr.learners.backward import Fit, Settings, grams_of, noise_levels
+from fdtr.learners.finished_steps import goes_on
 from fdtr.learners.private_fit import Noise, fit_private
 from fdtr.policy import Policy
-from fdtr.site.rows import require_rows
+from fdtr.site.rows import JUDGED, require_rows, sampled
 from fdtr.site.settings_choice import choose_alone, choose_together, message_settings, settings_for
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
@@ -99,6 +100,7 @@ class FederatedFit:
         return self.policy_fit.theta[:, : self.policy.features.n_shared]
 
 
+@goes_on
 @on_one_blas_thread
 def fit_message(study: Study, rows: Trajectories, noise: Noise | None = None) -> MessageFit:
     """Fit the local model behind a site's message, with fixed settings (`message_settings`).
@@ -112,6 +114,7 @@ def fit_message(study: Study, rows: Trajectories, noise: Noise | None = None) ->
     return MessageFit(fit, partial(_summary, study, rows, fit, noise))
 
 
+@goes_on
 @on_one_blas_thread
 def fit_local(study: Study, rows: Trajectories, noise: Noise | None = None) -> LocalFit:
     """Fit LDTR (Algorithm 1) to one site's patients, without any other site. `noise` as for `fit_message`.
@@ -144,6 +147,7 @@ def _summary(study: Study, rows: Trajectories, fit: Fit, noise: Noise | None) ->
     return summary.without(withheld_steps(judge(measure(rows, study.feature_map, fit, study.rules), study.rules)))
 
 
+@goes_on
 @on_one_blas_thread
 def fit_federated(
     study: Study,
@@ -191,10 +195,12 @@ def verify(
 ) -> VerifiedPolicy:
     """The part of a fitted policy that the data of its site can verify: advice for some patients, in some states.
 
-    `rows` are those it was fitted to. `care` is the model of what clinicians do, fitted to `rows` if None.
-    [evaluation] of the study has the rules. `help(fdtr.VerifiedPolicy)` has an example.
+    `rows` are those it was fitted to. `care` is the model of what clinicians do, fitted to `rows` if None. Of more than
+    `fdtr.site.rows.JUDGED` patients a sample is taken. [evaluation] of the study has the rules.
+    `help(fdtr.VerifiedPolicy)` has an example.
     """
     require_rows(study, rows)
+    rows = sampled(study, rows, JUDGED)
     section, features, arrays = study.evaluation, study.feature_map, step_arrays(rows)
     rules = VerificationRules(
         min_chance=section.min_chance,
@@ -203,7 +209,8 @@ def verify(
         min_patients=study.disclosure.min_effective_sample_size,
     )
     care = fit_care(arrays, features, rows.cluster_codes()) if care is None else care
-    return verify_policy(fit.policy, noise_levels(fit.policy_fit), care, arrays, rules)
+    verified = verify_policy(fit.policy, noise_levels(fit.policy_fit), care, arrays, rules)
+    return replace(verified, sample=rows.sample)
 
 
 def recomputed(study: Study, rows: Trajectories, total: Total) -> SiteSummary:
@@ -237,7 +244,7 @@ def others_in(
 
 
 def _actions_of(step: Step) -> set[int]:
-    return {int(action) for chunk in step.chunks(max(step.n, 1)) for action in np.unique(chunk.actions)}
+    return {int(action) for chunk in step.chunks() for action in np.unique(chunk.actions)}
 
 
 @on_one_blas_thread

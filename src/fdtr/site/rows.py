@@ -1,6 +1,8 @@
-"""A site's rows: read as the study describes them, and divided into folds.
+"""A site's rows: read as the study describes them, divided into folds, and sampled where they are very many.
 
-In a fold nobody is judged by what was fitted to them, nor by what was fitted to others of their cluster.
+In a fold nobody is judged by what was fitted to them, nor by what was fitted to others of their cluster. What has to
+hold patients in memory, models of care, thresholds and values, takes a sample at very large sites; policies are always
+fitted to all.
 """
 
 import logging
@@ -28,8 +30,15 @@ Folds = NDArray[Any]
 
 log = logging.getLogger("fdtr.site")
 
-_EVALUATION = b"evaluation"
 _MADE: WeakKeyDictionary[Trajectories, dict[tuple[int, int, bytes], Folds]] = WeakKeyDictionary()
+VALUED, JUDGED = 100_000, 50_000
+"""Patients, more or less, who are valued at a very large site, and on whom it is judged what can be verified.
+
+docs/methods.md has the errors that these numbers leave. With them a site's fit stays below a gigabyte of memory.
+"""
+
+_EVALUATION, _SAMPLE = b"evaluation", b"sample"
+_HASHES = 2**32
 
 
 def read_trajectories(source: Any, study: Study, site: str | None = None) -> Trajectories:
@@ -125,6 +134,24 @@ def folds_of(rows: Trajectories, seed: int, n_folds: int = N_FOLDS, purpose: byt
         made[setting] = assign_folds(rows.units(), seed, n_folds, purpose)
         made[setting].flags.writeable = False
     return made[setting]
+
+
+def draw_sample(study: Study, rows: Trajectories, size: int) -> NDArray[np.bool_]:
+    """Which patients a sample of about `size` has, (n,): all of them where they are not more, or are a sample.
+
+    Everybody is in it or not by a hash of the own id and the study's seed: with the same chance, whatever the fold and
+    the cluster. A smaller sample is part of a larger one, and with more patients at the site a sample only loses some.
+    """
+    n, seed = rows.n_patients, study.learning.seed
+    if n <= size or rows.sample is not None:
+        return np.ones(n, np.bool_)
+    return np.asarray(assign_folds(rows.ids, seed, _HASHES, _SAMPLE) < _HASHES * size // n)
+
+
+def sampled(study: Study, rows: Trajectories, size: int) -> Trajectories:
+    """The patients of `draw_sample`; the rows as they are where these are all."""
+    chosen = draw_sample(study, rows, size)
+    return rows if chosen.all() else rows.draw(chosen)
 
 
 def _without_gaps(rows: Trajectories, folds: Folds) -> Folds:

@@ -3,7 +3,7 @@
 Patients are split into folds. For each fold, every policy is fitted to the other folds, tuning included, with the other
 sites' sums as they were sent; the fold left out is treated by these policies. All patients together then give one
 estimate of the value of such policies, with propensities and Q from the same folds. Patients of one cluster share a
-fold, and errors are clustered.
+fold, and errors are clustered. At a site with very many patients a sample of each fold is valued.
 """
 
 import logging
@@ -36,13 +36,14 @@ from fdtr.evaluation.targets import Behaviour, ByFold, Constant, PolicyLike, Tar
 from fdtr.evaluation.trees import fit_care
 from fdtr.inference import holm
 from fdtr.learners.baselines import MajorityVote
+from fdtr.learners.finished_steps import goes_on
 from fdtr.policy import Policy
 from fdtr.progress import Progress, ignore_progress
 from fdtr.site.fitting import fit_federated, fit_local, fit_q_learning, verify
-from fdtr.site.rows import evaluation_folds, require_rows
+from fdtr.site.rows import JUDGED, VALUED, Folds, draw_sample, evaluation_folds, require_rows, sampled
 from fdtr.study import Study
 from fdtr.summary import SiteSummary, Total
-from fdtr.trajectories import Trajectories
+from fdtr.trajectories import Sample, Trajectories
 from fdtr.verified_policy import VerifiedPolicy
 
 log = logging.getLogger("fdtr.site")
@@ -64,6 +65,7 @@ class SiteEvaluation:
     """Values of several ways of treating one site's patients: `targets` by name, FDTR among them.
 
     `policies` holds each method's policies by fold: the first was fitted to all patients but those of the first fold.
+    Of more than `fdtr.site.rows.VALUED` patients a `sample` is valued.
     """
 
     site: str
@@ -98,6 +100,11 @@ class SiteEvaluation:
     def folds(self) -> NDArray[np.intp]:
         """The fold of each patient who is evaluated, (n,), counted from 0."""
         return self.evaluator.data.folds
+
+    @property
+    def sample(self) -> Sample | None:
+        """How many of the patients held out are valued; None where all are."""
+        return self.evaluator.rows.sample
 
     @property
     def clustered(self) -> bool:
@@ -135,14 +142,24 @@ def evaluate(
     constant action, what clinicians do, a softened policy). `method` is "pdis", "wis", "fqe", "dr" or "wdr".
     Propensities and Q are cross-fitted over `n_folds`; if the study names a cluster column, folds and errors are by
     cluster. `propensities` are used instead of fitted ones; `steps` says whether each step has its own propensity
-    model; `cap` bounds the importance weights; `ridge` is λ of fitted Q. `help(fdtr)` has an example.
+    model; `cap` bounds the importance weights; `ridge` is λ of fitted Q. Of more than `fdtr.site.rows.VALUED` patients
+    a sample is taken, unless there are `propensities`. `help(fdtr)` has an example.
     """
     require_rows(study, rows)
     folds = evaluation_folds(study, rows, n_folds)
+    if propensities is None:
+        rows, folds = _sampled(study, rows, folds)
     evaluator = Evaluator(rows, study.feature_map, folds, rows.cluster_codes(), propensities, steps, cap, ridge)
     return evaluator.value(policy, method, interval)
 
 
+def _sampled(study: Study, rows: Trajectories, folds: Folds) -> tuple[Trajectories, Folds]:
+    """The patients who are valued, and their folds."""
+    chosen = draw_sample(study, rows, VALUED)
+    return (rows, folds) if chosen.all() else (rows.draw(chosen), folds[chosen])
+
+
+@goes_on
 @on_one_blas_thread
 def evaluate_site(
     study: Study,
@@ -164,7 +181,6 @@ def evaluate_site(
     require_rows(study, rows)
     folds = evaluation_folds(study, rows, 2 if split == "half" else n_folds)
     held_out = [0] if split == "half" else list(range(int(folds.max()) + 1))
-    evaluator = Evaluator(rows, study.feature_map, folds, rows.cluster_codes())
     fitted: dict[str, list[Policy | VerifiedPolicy | MajorityVote]] = {}
     for done, fold in enumerate(held_out):
         log.info("site %s: fitting without part %d of %d", rows.site, done + 1, len(held_out))
@@ -175,7 +191,7 @@ def evaluate_site(
     if split == "half":
         rows = rows.select(folds == 0)
         folds = evaluation_folds(study, rows, n_folds)
-        evaluator = Evaluator(rows, study.feature_map, folds, rows.cluster_codes())
+    rows, folds = _sampled(study, rows, folds)
     levels = study.feature_map.levels
     targets: dict[str, Target] = {
         name: as_target(policies[0], levels)
@@ -187,7 +203,7 @@ def evaluate_site(
     constants = {f"Always {label}": Constant(position) for position, label in enumerate(labels)}
     return SiteEvaluation(
         rows.site,
-        evaluator,
+        Evaluator(rows, study.feature_map, folds, rows.cluster_codes()),
         {**targets, CLINICIANS: Behaviour(), **constants},
         fitted,
     )
@@ -291,6 +307,7 @@ def _fit_all(
     if voters is not None:
         policies["LDTR (MV)"] = MajorityVote("LDTR (MV)", (alone.policy, *voters.local))
         policies["Q-learn (1-MV)"] = MajorityVote("Q-learn (1-MV)", (q["Q-learn (1)"], *voters.single))
+    train = sampled(study, train, JUDGED)
     care = fit_care(step_arrays(train), study.feature_map, train.cluster_codes())
     for fit in (together, alone):
         verified = verify(study, train, fit, care)

@@ -162,6 +162,14 @@ class RowsOnDisk:
             return self.files.counts
         return tuple(int(np.count_nonzero(self.mask[:n])) for n in self.files.counts)
 
+    @cached_property
+    def digest(self) -> str:
+        """Identifies the site's files by what the manifest says, and by their names, sizes and times of change."""
+        files = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in self.folder.glob("*.parquet")]
+        return fingerprint(
+            {"site": vars(self.files), "files": [[str(part) for part in file] for file in sorted(files)]}
+        )
+
     def step(self, h: int) -> Step:
         """One step, read chunk by chunk."""
         return StepOnDisk(self, h)
@@ -197,12 +205,9 @@ class RowsOnDisk:
 
     def _labels(self, column: str) -> Any:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        path = self.folder / PATIENTS
-        with _reading(path):
-            labels = pq.read_table(path, columns=[column])[column].combine_chunks()
-        return labels if self.mask is None else labels.filter(pa.array(self.mask))
+        batches = [*self._label_batches(column)]
+        return pa.concat_arrays(batches) if batches else pa.array([], pa.string())
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -262,12 +262,27 @@ class ManySites:
         return np.diff(self.start, axis=1)
 
 
+@dataclass(frozen=True)
+class Sample:
+    """How many of a site's patients were drawn for what cannot see them all.
+
+    >>> print(Sample(100_212, 20_000_000))
+    100,212 of 20,000,000 patients, drawn by a hash of their ids
+    """
+
+    n: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.n:,} of {self.of:,} patients, drawn by a hash of their ids"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectories:
     """Patients' trajectories at one site or at several.
 
     `covariates` are names, in the order of the rows of `states`; `meaning` is what the table was read as. Arrays are
-    read-only views of one block.
+    read-only views of one block. `sample` says of how many patients these are a sample; None if they are none.
     """
 
     horizon: int
@@ -275,6 +290,7 @@ class Trajectories:
     n_actions: int
     meaning: tuple[Any, ...]
     _rows: Mapping[str, SiteRows]
+    sample: Sample | None = None
 
     def __repr__(self) -> str:
         """Sizes only, never a patient's value."""
@@ -397,7 +413,13 @@ class Trajectories:
         mask = np.asarray(patients)
         if mask.dtype != np.bool_ or mask.shape != (self.n_patients,):
             raise ValueError(f"The mask must be {self.n_patients} booleans, one a patient.")
-        return replace(self, _rows={self.site: self._only.select(mask)})
+        return replace(self, _rows={self.site: self._only.select(mask)}, sample=None)
+
+    def draw(self, patients: NDArray[np.bool_]) -> Trajectories:
+        """The only site's patients that are True in the mask, in memory, as a sample of all."""
+        chosen = self.select(patients)
+        sample = Sample(chosen.n_patients, self.n_patients)
+        return replace(chosen, _rows={self.site: chosen._only.in_memory()}, sample=sample)
 
     def recast(self, layout: TableLayout, levels: Sequence[int]) -> Trajectories:
         """The rows as `layout` would have read them: fewer steps, merged actions, narrower ranges.
