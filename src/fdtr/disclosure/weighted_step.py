@@ -1,6 +1,6 @@
 """One step of a weighted message: what its blocks show, and what the rules take out of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,21 +11,15 @@ from numpy.typing import NDArray
 from fdtr.algebra.pessimism import LowerBound
 from fdtr.algebra.schur import as_own, eliminate, present, rank_beside
 from fdtr.disclosure.blocks import Design, Unit, describe, directions_of, in_most
+from fdtr.disclosure.cells import Cells, References, label_of
 from fdtr.disclosure.common_repairs import CommonRepairs
-from fdtr.disclosure.facts import (
-    Cells,
-    Pair,
-    count_cells,
-    count_outcomes,
-    count_pairs,
-    count_references,
-    label_of,
-    measure_outcomes,
-)
-from fdtr.disclosure.rules import Rules, Verdict, counted, numbers_told, patients_for
+from fdtr.disclosure.pairs import Pair, count_pairs
+from fdtr.disclosure.rule_once import Draws
+from fdtr.disclosure.rules import Rules, Verdict, counted, numbers_told, outcomes_for, patients_for
+from fdtr.disclosure.step_scan import StepScan, scan_step
 from fdtr.errors import RuleCode
 from fdtr.features import FeatureMap
-from fdtr.learners.accumulate import WeightedProducts, accumulate_weighted
+from fdtr.learners.accumulate import WeightedPart, WeightedProducts, accumulate_weighted, weighted_parts
 from fdtr.learners.backward import Fit
 from fdtr.summary import Sums, summarize_step
 from fdtr.trajectories import Step, Trajectories
@@ -42,41 +36,45 @@ class StepPlan:
     """One step: what its rows show, and what is taken out of them.
 
     Blocks are named by the position of an action, or None for the whole step; `groups` (A,) maps actions to blocks.
-    `actions` and `weights` are those of the rows, (n,), `drawn` the weights before any was made smaller; `gram` is ΦᵀΦ
-    of the exact sums. `absorbed` units and the rows of actions in `left_out` are taken out. `outcomes` (G,) counts the
-    patients whose reward is not their group's most common one, or fewer who stand out; `standing_out` (5, n) are these,
-    `in_full` (5, G) how many do so in full (`rare_outcomes`), and `differences` (5, n) by how much outcomes as measured
-    differ (`limited_outcomes`). `broken` says how a rule was broken, `repairs` what it took out, and `withheld_by`
-    which one took out the rest of the step. Sums leave times `scale`; `shown`, of each row (n,), is the share of its
-    evidence in the site's own sums that a secure sum shows; `shown_by_number`, by which outcomes are judged, what it
-    would be if all sites varied alike, and `shown_among_few`, for which they are moved, the same among fewer sites.
-    `remembered` is what was computed for the present rows, weights, functions and outcomes.
+    `scan` is what a first pass found; `gram` is ΦᵀΦ of the exact sums. `absorbed` units and the rows of actions in
+    `left_out` are taken out. `outcomes` (G,) counts the patients whose reward is not their group's most common one, or
+    fewer who stand out. `broken` says how a rule was broken, `repairs` what it took out, and `withheld_by` which one
+    took out the rest of the step. Sums leave times `scale`; `shown`, of each row (n,), is the share of its evidence in
+    the site's own sums that a secure sum shows; `shown_by_number`, by which outcomes are judged, what it would be if
+    all sites varied alike, and `shown_among_few`, for which they are moved, the same among fewer sites. `remembered` is
+    what was computed for the present rows, weights, functions and outcomes.
+
+    While a step is `screened`, no array of its rows exists: passes over its chunks have shown that no row has to be
+    looked at by itself, and `least` (6, G) counts how many patients have another reward than the most common one, and
+    how many stand out by each measure (`rare_outcomes`): exactly where they are few, and otherwise at least so many.
+    After `look_closer` there are `actions`, `drawn`, `weights`, `measured` and `outcomes_sent` of all rows. Then
+    `standing_out` (5, n) are those who stand out, `in_full` (5, G) how many do so in full, and `differences` (5, n) by
+    how much outcomes as measured differ (`limited_outcomes`); `before` are weights and outcomes before LEVERAGE.
     """
 
     number: int
     horizon: int
     step: Step
-    actions: NDArray[np.intp]
     features: FeatureMap
     rules: Rules
     following: LowerBound | None
     design: Design
     groups: NDArray[np.intp]
-    cells: Cells
+    scan: StepScan
     pairs: list[Pair]
-    references: dict[tuple[int, tuple[int, ...]], int]
     outcomes: Counts
-    weights: Array
-    drawn: Array
     gram: Array
     scale: float = 1.0
     shown: Array | float = 1.0
     shown_by_number: Array | float = 1.0
     shown_among_few: Array | float = 1.0
     absorbed: list[Unit] = field(default_factory=list)
+    screened: bool = False
+    least: Counts | None = None
     standing_out: NDArray[np.bool_] | None = None
     differences: Array | None = None
     in_full: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    before: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(0), np.zeros((2, 0))))
     left_out: set[int] = field(default_factory=set)
     withheld_by: RuleCode | None = None
     largest_leverage: float = 0.0
@@ -85,32 +83,79 @@ class StepPlan:
     remembered: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: Trajectories, features: FeatureMap, fit: Fit, h: int, rules: Rules, weights: Array) -> "StepPlan":
-        """Step `h` before anything is taken out; `weights` (n,) are those of all patients at it."""
+    def of(cls, rows: Trajectories, features: FeatureMap, fit: Fit, h: int, rules: Rules, draws: Draws) -> "StepPlan":
+        """Step `h` before anything is taken out; `draws` make the weights of all patients at it."""
         step, exact = rows.step(h), fit.statistics[h]
         used = tuple(int(a) for a in np.flatnonzero(exact.action_counts))
         design = Design(features, used)
         apart = design.by_action or design.separable or not rules.alone
         groups = np.arange(features.n_actions) if apart else np.zeros(features.n_actions, np.intp)
-        cells = count_cells(step, features, groups, rules.min_cell)
-        return cls(
+        following = fit.bounds[h + 1] if h + 1 < rows.horizon else None
+        scan = scan_step(
+            step,
+            features,
+            following,
+            lambda here: 1.0 - rules.jitter * draws.at(h, here),
+            groups,
+            exact.action_counts,
+            design.functions,
+            rules.min_cell,
+            outcomes_for(rows.horizon * features.n_shared),
+        )
+        plan = cls(
             number=h,
             horizon=rows.horizon,
             step=step,
-            actions=np.concatenate([np.zeros(0, np.intp), *(chunk.actions for chunk in step.chunks())]),
             features=features,
             rules=rules,
-            following=fit.bounds[h + 1] if h + 1 < rows.horizon else None,
+            following=following,
             design=design,
             groups=groups,
-            cells=cells,
-            pairs=count_pairs(step, features, groups, cells, design.functions, references=True),
-            references=count_references(step, features, groups, design.functions),
-            outcomes=count_outcomes(step, groups),
-            weights=weights[: step.n].copy(),
-            drawn=weights[: step.n],
+            scan=scan,
+            pairs=count_pairs(step, features, groups, scan.cells, design.functions, references=True),
+            outcomes=np.zeros(len(scan.cells.n), np.int64),
             gram=exact.gram,
         )
+        plan.products = scan.products
+        return plan
+
+    # The rows.
+
+    def parts(self) -> Iterator[tuple[WeightedPart, Array]]:
+        """Chunks with their weights as drawn and their V, (c,)."""
+        parked = self.scan.parked
+        for part in weighted_parts(self.step, self.features, parked.weights.read):
+            yield part, parked.values.read(part.here)
+
+    def look_closer(self) -> None:
+        """Let every row be looked at by itself, in memory."""
+        self.screened = False
+
+    @cached_property
+    def actions(self) -> NDArray[np.intp]:
+        """The action of each row, (n,)."""
+        return self.actions_of(slice(0, self.step.n))
+
+    def actions_of(self, here: slice) -> NDArray[np.intp]:
+        """The actions of some rows; fewer where the step has fewer rows."""
+        stop = max(min(here.stop, self.step.n), here.start)
+        return self.scan.parked.actions.read(slice(here.start, stop)).astype(np.intp)
+
+    @cached_property
+    def drawn(self) -> Array:
+        """Weights before any was made smaller, (n,)."""
+        return self.scan.parked.weights.read(slice(0, self.step.n))
+
+    @cached_property
+    def weights(self) -> Array:
+        """The weight of each row, (n,); 0 where it does not count."""
+        return self.drawn.copy()
+
+    @cached_property
+    def measured(self) -> Array:
+        """The rewards, and V of the next step or the worth of an end, (2, n)."""
+        rewards = np.concatenate([np.zeros(0), *(chunk.rewards for chunk in self.step.chunks())])
+        return np.stack([rewards, self.scan.parked.values.read(slice(0, self.step.n))])
 
     # What is left in the blocks.
 
@@ -136,6 +181,21 @@ class StepPlan:
             return [(action, None) for action in self.kept_actions] if self.blocks else []
         return [(0 if block is None else block, block) for block in self.blocks]
 
+    @property
+    def cells(self) -> Cells:
+        """Counts in each column, as of all rows."""
+        return self.scan.cells
+
+    @property
+    def references(self) -> References:
+        """Patients at reference levels."""
+        return self.scan.references
+
+    def groups_in(self, block: int | None) -> list[int]:
+        """Groups of the patients of a block whose rows count."""
+        actions = self.kept_actions if block is None else [block]
+        return np.unique(self.groups[actions]).tolist() if actions else []
+
     def patients(self, block: int | None) -> int:
         """n_a, the true number of patients of a block."""
         if block is None and len(self.cells.n) > 1:
@@ -150,12 +210,8 @@ class StepPlan:
     @cached_property
     def products(self) -> WeightedProducts:
         """Sums of products of the weighted rows, by action."""
-        return accumulate_weighted(self.step, self.features, self.outcomes_sent, self.weights)
-
-    @cached_property
-    def measured(self) -> Array:
-        """The rewards, and V of the next step or the worth of an end, (2, n)."""
-        return measure_outcomes(self.step, self.features, self.following)
+        parts = weighted_parts(self.step, self.features, self.weights.__getitem__)
+        return accumulate_weighted(parts, self.features, lambda part: self.outcomes_sent[:, part.here])
 
     @cached_property
     def outcomes_sent(self) -> Array:
@@ -173,6 +229,16 @@ class StepPlan:
         """Patients (n,) whose rows count, and of whose outcomes a part is left out."""
         changed: NDArray[np.bool_] = (self.outcomes_sent != self.measured).any(axis=0)
         return changed & self.rows_of(None)
+
+    @property
+    def n_limited(self) -> int:
+        """How many are `limited`."""
+        return 0 if self.screened else int(self.limited.sum())
+
+    @property
+    def n_lighter(self) -> int:
+        """How many are `lighter`."""
+        return 0 if self.screened else int(self.lighter.sum())
 
     @property
     def lighter(self) -> NDArray[np.bool_]:

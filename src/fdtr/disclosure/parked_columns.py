@@ -1,0 +1,47 @@
+"""Columns of a step that are computed once and needed again: short ones in memory, long ones in a temporary file."""
+
+from io import BytesIO
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from fdtr.errors import UnwritableFile
+
+MOST_IN_MEMORY = 2**22
+"""Bytes of one column beyond which it goes to a file without a name, which the system removes by itself."""
+
+
+class ParkedColumn:
+    """Numbers of one type, written in order and read in parts."""
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self._dtype = np.dtype(dtype)
+        self._file: IO[bytes] = BytesIO()
+
+    def append(self, numbers: NDArray[Any]) -> None:
+        """Write further numbers."""
+        content = np.ascontiguousarray(numbers, self._dtype).data
+        try:
+            self._file.seek(0, 2)
+            if isinstance(self._file, BytesIO) and self._file.tell() + content.nbytes > MOST_IN_MEMORY:
+                short, self._file = self._file, TemporaryFile()  # noqa: SIM115 - closed by `close`
+                self._file.write(short.getbuffer())
+            self._file.write(content)
+        except OSError as error:
+            raise UnwritableFile(
+                f"A temporary file could not be written: {error.strerror or type(error).__name__}. Nothing was "
+                "written. Free some space, or let the variable TMPDIR name a folder on another disk."
+            ) from None
+
+    def read(self, here: slice) -> NDArray[Any]:
+        """The numbers from `here.start` to `here.stop`."""
+        width = self._dtype.itemsize
+        self._file.seek(here.start * width)
+        return np.frombuffer(self._file.read((here.stop - here.start) * width), self._dtype)
+
+    def close(self) -> None:
+        """Give the file back, if there is one."""
+        if not isinstance(self._file, BytesIO):
+            self._file.close()

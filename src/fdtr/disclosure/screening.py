@@ -1,0 +1,285 @@
+"""Screening: passes over a step's chunks that show that no row has to be looked at by itself.
+
+In a large site the rules for rows hold by far for almost everybody. So the most that any row can tell is bounded by
+sums and maxima over all rows, and only rows with much leverage are kept, of which there are few, as leverages add up to
+the rank. How many patients stand out by an outcome is counted among those farthest out. Where a bound does not show
+that a rule holds, `StepPlan.look_closer` has every row looked at in memory. What is sent is the same either way.
+"""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fdtr.algebra.threads import for_chunks
+from fdtr.disclosure.cells import cut
+from fdtr.disclosure.patient_evidence import (
+    NO_VARIANCE,
+    NOTHING_LEFT,
+    EvidenceSums,
+    explained_maps,
+    fitted_maps,
+    leverage_roots,
+    mean_weight,
+    relative_variance,
+    shown_columns,
+)
+from fdtr.disclosure.rules import Rules, outcomes_for
+from fdtr.disclosure.step_scan import Largest, OutcomeEnds
+from fdtr.disclosure.weighted_step import StepPlan
+from fdtr.learners.accumulate import WeightedPart
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+LEVERAGE_FACTOR = 1.4
+ALIKE_COSINE, ALIKE_SHARE = 0.95, 0.5
+"""A row is hidden by others that point almost where it does, and at least half as far."""
+
+STANDS_OUT = 0.25
+"""A patient stands out whose outcome differs by this share of the largest difference within a block."""
+
+_FAR = 0.1
+"""Rows are kept whose leverage exceeds this share of what one row may have."""
+
+_PIECES = 32  # of the range in which the most common value or the median may be
+_ROUNDING = 1e-9
+
+
+@dataclass(eq=False, repr=False)
+class Survey:
+    """What rows of a step show, by block: the largest `leverage`, sums of squared columns, and of residuals of r and Y.
+
+    `sums` are over the columns that the block shows and, in the last two places, the residuals. `far` holds the
+    leverages (c,) of rows with much of it, and their R_a ψ (r, c).
+    """
+
+    leverage: dict[int | None, float] = field(default_factory=dict)
+    sums: dict[int | None, EvidenceSums] = field(default_factory=dict)
+    far: dict[int | None, tuple[Array, Array]] = field(default_factory=dict)
+
+    def add(self, block: int | None, leverage: float, sums: EvidenceSums, far: Array, images: Array) -> None:
+        """Take further rows of a block into account."""
+        if block not in self.leverage:
+            self.leverage[block], self.sums[block], self.far[block] = leverage, sums, (far, images)
+            return
+        self.leverage[block] = max(self.leverage[block], leverage)
+        self.sums[block] += sums
+        if len(far):
+            before = self.far[block]
+            self.far[block] = np.concatenate([before[0], far]), np.concatenate([before[1], images], axis=1)
+
+
+def leverage_cap(plan: StepPlan, block: int | None) -> float:
+    """The leverage that one row of a block may have, unless others alike hide it."""
+    return min(plan.rules.max_leverage, LEVERAGE_FACTOR / sqrt(plan.patients(block)))
+
+
+def hidden_among(rules: Rules, suspects: NDArray[np.intp], leverage: Array, images: Array) -> NDArray[np.bool_]:
+    """Which `suspects` (places) are among enough others that point where they do, and half as far.
+
+    `leverage` (n,) and `images` R_a ψ (r, n) are those of the rows of a block with half as much as a suspect, or more.
+    """
+    hidden = np.zeros(len(suspects), bool)
+    lengths = np.sqrt(np.maximum(np.einsum("rn,rn->n", images, images), np.finfo(float).tiny))
+    directions = images / lengths
+    for position in np.flatnonzero(leverage[suspects] <= rules.max_leverage * (1 + _ROUNDING)):
+        suspect = suspects[position]
+        alike = np.abs(directions[:, suspect] @ directions) >= ALIKE_COSINE
+        hidden[position] = np.sum(alike & (leverage >= ALIKE_SHARE * leverage[suspect])) >= rules.min_cell
+    return hidden
+
+
+def screen(plan: StepPlan) -> None:
+    """Let a step be `screened` if its outcomes show that nobody's has to be looked at."""
+    ends, used = plan.scan.ends, plan.groups_in(None)
+    if not plan.rules.alone or any(ends.n[used] < 2 * ends.largest.shape[2]):
+        return
+    tally = _Tally(Largest(3 * len(ends.n), ends.largest.shape[2]), np.zeros((3, len(ends.n))))
+    plan.remembered["survey"] = _survey(plan, tally)
+    least = np.vstack([_unusual(ends), *(_beside_usual(ends, outcome) for outcome in (0, 1)), *_beside_fitted(tally)])
+    least[:, np.setdiff1d(np.arange(len(ends.n)), used)] = 0
+    if not ((least != 0) & (least < outcomes_for(plan.features.n_shared))).any():
+        plan.least, plan.screened = least, True
+
+
+def surveyed(plan: StepPlan) -> Survey:
+    """The survey of a screened step, of what is left now."""
+    if "survey" not in plan.remembered:
+        plan.remembered["survey"] = _survey(plan, None)
+    known: Survey = plan.remembered["survey"]
+    return known
+
+
+# What stands out.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Tally:
+    """Sizes |e| of what own features leave of r and V and all features of r: the `largest`, and Σ e² (3, G)."""
+
+    largest: Largest
+    squares: Array
+
+
+def _unusual(ends: OutcomeEnds) -> Counts:
+    """Patients of each group, (G,), whose reward is not the most common one; or fewer, but more than `largest` holds.
+
+    If these are few, they are all at the ends.
+    """
+    counts = np.zeros(len(ends.n), np.int64)
+    for group, values in enumerate(np.concatenate([ends.largest[0], ends.smallest[0]], axis=1)):
+        times = np.unique(values, return_counts=True)[1]
+        counts[group] = times.sum() - times.max()
+    return counts
+
+
+def _beside_usual(ends: OutcomeEnds, outcome: int) -> Counts:
+    """How many patients of each group stand out beside the most common value or the median, (G,), at least.
+
+    Both are medians, so that they are nearer to the mean than a standard deviation. −1 where nothing can be said.
+    """
+    counts = np.zeros(len(ends.n), np.int64)
+    for group in np.flatnonzero(ends.n):
+        high, low = ends.largest[outcome, group], ends.smallest[outcome, group]
+        if high.max() - low.min() > 0:
+            counts[group] = _least_beside(high, low, ends, outcome, int(group))
+    return counts
+
+
+def _least_beside(high: Array, low: Array, ends: OutcomeEnds, outcome: int, group: int) -> int:
+    most, least, n = float(high.max()), float(low.min()), int(ends.n[group])
+    if most - least <= 4 * NOTHING_LEFT:
+        return -1
+    mean, squares = ends.sums[outcome, group] / n, float(ends.squares[outcome, group])
+    around = max(squares - n * mean**2, 0.0) + _ROUNDING * squares
+    reach = sqrt(around / n)
+    pieces = np.linspace(max(least, mean - reach), min(most, mean + reach), _PIECES + 1)
+    counts = []
+    for start, stop in pairwise(pieces.tolist()):
+        farthest = max(most - start, stop - least)
+        level = STANDS_OUT * (1 + _ROUNDING) * np.array([max(most - u, u - least) for u in (stop, start)])
+        marked = int(np.sum(high - stop >= level[0]) + np.sum(start - low >= level[1]))
+        beside = max(start - mean, mean - stop, 0.0)
+        in_full = max(squares - n * mean**2 - _ROUNDING * squares, 0.0) + n * beside**2
+        counts.append(min(marked, int(in_full / farthest**2)))
+    return min(counts) or -1
+
+
+def _beside_fitted(tally: _Tally) -> Counts:
+    """How many patients of each group stand out beside what features explain, (3, G), at least; −1: nothing known."""
+    sizes = tally.largest.values.reshape(*tally.squares.shape, -1)
+    largest = sizes.max(axis=2)
+    level = STANDS_OUT * (1 + _ROUNDING) * largest
+    marked = np.sum(sizes >= level[:, :, None], axis=2)
+    shares = tally.squares / np.maximum(largest, NOTHING_LEFT / 2) ** 2
+    counts: Counts = np.minimum(marked, (shares * (1 - _ROUNDING)).astype(np.int64))
+    counts[largest <= NOTHING_LEFT / 2] = 0
+    counts[(largest > NOTHING_LEFT / 2) & (largest < 2 * NOTHING_LEFT)] = -1
+    return counts
+
+
+# What rows tell.
+
+
+def most_of_rows(plan: StepPlan, largest: float) -> float:
+    """A bound of what any row of a screened step tells, if all steps together may tell `largest`."""
+    survey, most, spread = surveyed(plan), 0.0, relative_variance(plan)
+    for block in plan.blocks:
+        n, (leverage, images) = plan.patients(block), survey.far[block]
+        others = min(survey.leverage[block], 2 * _FAR * leverage_cap(plan, block))
+        evidence = n * leverage**2 / 2
+        much = np.flatnonzero(evidence > max(largest / plan.horizon, 1 / plan.rules.min_cell, n * others**2) / 2)
+        hidden = much[hidden_among(plan.rules, much, leverage, images)]
+        evidence[hidden] = np.minimum(evidence[hidden], 1 / plan.rules.min_cell)
+        columns = survey.sums[block].most(spread)[:-2]
+        most = max(most, n * others**2 / 2, evidence.max(initial=0.0), columns.max(initial=0.0))
+    return float(most)
+
+
+def most_of_outcomes(plan: StepPlan) -> float:
+    """A bound of what the outcomes of any row of a screened step tell."""
+    survey = surveyed(plan)
+    if not plan.blocks:
+        return 0.0
+    sums = survey.sums[plan.blocks[0]].last(2)
+    for block in plan.blocks[1:]:
+        sums += survey.sums[block].last(2)
+    sizes, leverage = np.sqrt(sums.largest), max(survey.leverage.values())
+    if ((sizes > NOTHING_LEFT / 2) & (sizes < 2 * NOTHING_LEFT)).any():
+        return inf
+    told = np.where(sizes > NOTHING_LEFT, sums.most(relative_variance(plan)), 0.0)[0]
+    for outcome in range(1 if plan.following is None else 2):
+        variance = sums.sums[outcome] / sums.weights
+        if sizes[outcome] > NOTHING_LEFT and variance > NO_VARIANCE / 2:
+            told += leverage / mean_weight(plan) * max(sums.largest[outcome] / variance - 1.0, 0.0) * (1 + _ROUNDING)
+    return float(told)
+
+
+def is_far_from_nobody(plan: StepPlan) -> bool:
+    """Whether no row of a screened step has more leverage than it may have, but those that others hide."""
+    survey = surveyed(plan)
+    for block in plan.blocks:
+        leverage, images = survey.far[block]
+        out = np.flatnonzero(leverage > leverage_cap(plan, block) * (1 + _ROUNDING))
+        if len(out) and not hidden_among(plan.rules, out, leverage, images).all():
+            return False
+    return True
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Found:
+    """What one chunk shows: by action its largest leverage, sums, and rows with much leverage; for a tally, sizes."""
+
+    by_action: dict[int, tuple[float, EvidenceSums, Array, Array]]
+    sizes: list[tuple[int, int, Array, float]]
+
+
+def _survey(plan: StepPlan, tally: _Tally | None) -> Survey:
+    """A pass over the rows that count; a `tally` of outcomes is filled in the same pass."""
+    m, n_actions, kept = plan.features.n_functions, plan.features.n_actions, plan.kept_actions
+    roots, columns, fitted = leverage_roots(plan), shown_columns(plan)[0], fitted_maps(plan)
+    own = explained_maps(plan, plan.scan.products, plan.design.used)[:, :2] if tally else None
+    block_of = {action: action if plan.design.by_action else None for action in kept}
+    far = {block: _FAR * leverage_cap(plan, block) for block in plan.blocks}
+
+    def look_at(part: tuple[WeightedPart, Array]) -> _Found:
+        (chunk, _, weights), values = part
+        rows = np.empty((m + 3, len(weights)))
+        plan.features.psi(chunk.states, out=rows[:m])
+        rows[m], rows[m + 1], rows[m + 2] = chunk.rewards, values, weights
+        order = np.argsort(chunk.actions.astype(np.min_scalar_type(n_actions)), kind="stable")
+        found = _Found({}, [])
+        for action, block in cut(np.take(rows, order, axis=1), np.bincount(chunk.actions, minlength=n_actions)):
+            if action not in block_of:
+                continue
+            psi, (rewards, following, weight) = block[:m], block[m:]
+            image = np.dot(roots[action], psi)
+            leverage = weight * np.einsum("rn,rn->n", image, image)
+            out = np.flatnonzero(leverage > far[block_of[action]])
+            left = np.stack([rewards, rewards + following]) - np.dot(fitted[action], psi)
+            shown = np.concatenate([np.dot(columns[action], psi), left])
+            sums = EvidenceSums.of(np.square(shown, out=shown), weight)
+            found.by_action[action] = float(leverage.max()), sums, leverage[out], np.take(image, out, axis=1)
+            if tally and own is not None:
+                of_own = np.abs(block[m : m + 2] - np.dot(own[action], psi))
+                group = int(plan.groups[action])
+                for measure, sizes in enumerate((*of_own, np.abs(left[0]))):
+                    series = measure * tally.squares.shape[1] + group
+                    found.sizes.append((measure, group, tally.largest.among(series, sizes), float(sizes @ sizes)))
+        return found
+
+    survey = Survey()
+
+    def add(found: _Found) -> None:
+        for action, of_action in found.by_action.items():
+            survey.add(block_of[action], *of_action)
+        for measure, group, sizes, squares in found.sizes:
+            if tally:
+                tally.largest.add(measure * tally.squares.shape[1] + group, sizes)
+                tally.squares[measure, group] += squares
+
+    for_chunks(look_at, add, plan.parts())
+    return survey
