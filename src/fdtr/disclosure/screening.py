@@ -94,15 +94,29 @@ def hidden_among(rules: Rules, suspects: NDArray[np.intp], leverage: Array, imag
 
 def screen(plan: StepPlan) -> None:
     """Let a step be `screened` if its outcomes show that nobody's has to be looked at."""
-    ends, used = plan.scan.ends, plan.groups_in(None)
-    if not plan.rules.alone or any(ends.n[used] < 2 * ends.largest.shape[2]):
+    if not plan.rules.alone:
         return
+    ends = plan.scan.ends
     tally = _Tally(Largest(3 * len(ends.n), ends.largest.shape[2]), np.zeros((3, len(ends.n))))
     plan.remembered["survey"] = _survey(plan, tally)
     least = np.vstack([_unusual(ends), *(_beside_usual(ends, outcome) for outcome in (0, 1)), *_beside_fitted(tally)])
-    least[:, np.setdiff1d(np.arange(len(ends.n)), used)] = 0
-    if not ((least != 0) & (least < outcomes_for(plan.features.n_shared))).any():
-        plan.least, plan.screened = least, True
+    counting = np.array([_counts(plan, group) for group in range(len(ends.n))])
+    needed = np.array([_most_needed(plan, group) for group in range(len(ends.n))])
+    if not (counting & (least != 0) & (least < needed)).any():
+        plan.least, plan.screened = least * counting, True
+
+
+def _counts(plan: StepPlan, group: int) -> bool:
+    """Whether a group has patients, and is not left out in any case because it has so few."""
+    n, apart = int(plan.cells.n[group]), plan.design.by_action or plan.design.separable
+    return n >= (plan.rules.min_action if apart else 1)
+
+
+def _most_needed(plan: StepPlan, group: int) -> int:
+    """The most patients who have to stand out in a group, whatever is taken out."""
+    design = plan.design
+    alone = design.by_action and not design.partly
+    return outcomes_for(len(design.within(group)) if alone else plan.features.n_shared)
 
 
 def surveyed(plan: StepPlan) -> Survey:
@@ -130,8 +144,8 @@ def _unusual(ends: OutcomeEnds) -> Counts:
     If these are few, they are all at the ends.
     """
     counts = np.zeros(len(ends.n), np.int64)
-    for group, values in enumerate(np.concatenate([ends.largest[0], ends.smallest[0]], axis=1)):
-        times = np.unique(values, return_counts=True)[1]
+    for group in np.flatnonzero(ends.n > 1):
+        times = np.unique(np.concatenate(ends.apart(0, int(group))), return_counts=True)[1]
         counts[group] = times.sum() - times.max()
     return counts
 
@@ -142,9 +156,9 @@ def _beside_usual(ends: OutcomeEnds, outcome: int) -> Counts:
     Both are medians, so that they are nearer to the mean than a standard deviation. −1 where nothing can be said.
     """
     counts = np.zeros(len(ends.n), np.int64)
-    for group in np.flatnonzero(ends.n):
-        high, low = ends.largest[outcome, group], ends.smallest[outcome, group]
-        if high.max() - low.min() > 0:
+    for group in np.flatnonzero(ends.n > 1):
+        high, low = ends.apart(outcome, int(group))
+        if high.max() > low.min():
             counts[group] = _least_beside(high, low, ends, outcome, int(group))
     return counts
 

@@ -66,6 +66,11 @@ class OutcomeEnds:
     sums: Array
     squares: Array
 
+    def apart(self, outcome: int, group: int) -> tuple[Array, Array]:
+        """Largest and smallest values of r (0) or V (1) in a group, so few that no patient is among both."""
+        few = min(self.largest.shape[2], int(self.n[group]) // 2)
+        return np.sort(self.largest[outcome, group])[-few:], np.sort(self.smallest[outcome, group])[:few]
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Parked:
@@ -131,7 +136,11 @@ def scan_step(
     sizes = _by_group(action_counts, groups)
     usual = usual_values(step, features, groups, min_cell, sizes)
     scan = _Scan(features, following, groups, usual, functions, farthest)
-    for_chunks(scan.look_at, scan.add, weighted_parts(step, features, weights))
+    try:
+        for_chunks(scan.look_at, scan.add, weighted_parts(step, features, weights))
+    except BaseException:
+        scan.parked.close()
+        raise
     return scan.result(sizes)
 
 
@@ -158,7 +167,7 @@ class _Scan:
         self._products = np.zeros((features.n_actions, width, width))
         self._sums = np.zeros((2, 2, self._n_groups))
         self._bounds: list[Bounds] = []
-        self._parked = Parked.empty(features.n_actions)
+        self.parked = Parked.empty(features.n_actions)
 
     def look_at(self, part: WeightedPart) -> _Part:
         """What one chunk adds."""
@@ -203,9 +212,9 @@ class _Scan:
         self._bounds = [Bounds.widest([*self._bounds, part.bounds])]
         for series, numbers in part.ends:
             self._extremes.add(series, numbers)
-        self._parked.weights.append(part.columns.weights)
-        self._parked.values.append(part.values)
-        self._parked.actions.append(part.columns.chunk.actions)
+        self.parked.weights.append(part.columns.weights)
+        self.parked.values.append(part.values)
+        self.parked.actions.append(part.columns.chunk.actions)
 
     def result(self, sizes: Counts) -> StepScan:
         """What was found, in groups of these `sizes` (G,)."""
@@ -216,7 +225,7 @@ class _Scan:
             products=WeightedProducts(self._features, self._products),
             bounds=Bounds.widest(self._bounds),
             ends=OutcomeEnds(sizes, high, -low, self._sums[0], self._sums[1]),
-            parked=self._parked,
+            parked=self.parked,
         )
 
 

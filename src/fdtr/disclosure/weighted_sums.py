@@ -27,6 +27,7 @@ a site's sums, and all rules but ACTION for rare actions and LEVERAGE are judged
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -87,21 +88,21 @@ def weigh(
     Where no repair helps, a step is withheld, and its sums are zeros. In a secure sum `common` is what all sites take
     out; without it only the site's own repairs are made, and what is left is counted.
     """
-    with one_blas_thread():
-        plans = _planned(rows, features, fit, rules, draws)
+    with one_blas_thread(), ExitStack() as temporary:
+        plans = _planned(rows, features, fit, rules, draws, temporary)
         overall = _repair_alone(plans, rules) if rules.alone else _repair_with_others(plans, rules, common)
         steps: list[Sums] = []
         by_step: list[list[Verdict]] = []
         for_chunks(StepPlan.summarize, steps.append, plans)
         for_chunks(judge_step, by_step.append, plans)
         counting = not rules.alone and common is None
-    return WeightedSums(
-        sums=stack_steps(steps),
-        verdicts=(*(verdict for judged in by_step for verdict in judged), *overall),
-        leverage=max((plan.largest_leverage for plan in plans), default=0.0),
-        kept=_kept(plans, steps, common),
-        counts=_count(plans, CountLayout(features, rules, rows.horizon)) if counting else None,
-    )
+        return WeightedSums(
+            sums=stack_steps(steps),
+            verdicts=(*(verdict for judged in by_step for verdict in judged), *overall),
+            leverage=max((plan.largest_leverage for plan in plans), default=0.0),
+            kept=_kept(plans, steps, common),
+            counts=_count(plans, CountLayout(features, rules, rows.horizon)) if counting else None,
+        )
 
 
 def _kept(plans: Sequence[StepPlan], steps: Sequence[Sums], common: CommonRepairs | None) -> Kept:
@@ -185,9 +186,14 @@ def _less(counts: Counts, light: Counts) -> Counts:
     return less
 
 
-def _planned(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Draws) -> list[StepPlan]:
+def _planned(
+    rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Draws, temporary: ExitStack
+) -> list[StepPlan]:
+    """The steps before any repair; their temporary files are closed with `temporary`."""
+
     def plan_of(h: int) -> StepPlan:
         plan = StepPlan.of(rows, features, fit, h, rules, draws)
+        temporary.callback(plan.scan.parked.close)
         screen(plan)
         if not plan.screened:
             standing_out(plan)
