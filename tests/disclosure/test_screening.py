@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fdtr.disclosure import parked_columns, rare_outcomes, screening, weighted_sums
+from fdtr.disclosure import parked_columns, rare_outcomes, rule_leverage, screening, weighted_sums
 from fdtr.disclosure.parked_columns import ParkedColumn
-from fdtr.disclosure.patient_evidence import EvidenceSums, _evidence_in
+from fdtr.disclosure.patient_evidence import EvidenceSums
 from fdtr.disclosure.rule_once import Draws
 from fdtr.disclosure.step_scan import Largest
 from fdtr.disclosure.weighted_step import StepPlan
@@ -118,37 +118,57 @@ def require_same(weighted, other):
 
 
 CASES = {
-    "by far": (World(n=1500), [True, True]),
-    "normal": (World(n=1500, outcome="normal"), [True, True]),
-    "even": (World(n=1500, outcome="even"), [True, True]),
-    "three values": (World(n=1500, outcome="three", one_block=True), [True, True]),
-    "often": (World(n=1500, outcome="often"), [True, True]),
-    "constant": (World(n=1500, outcome="constant"), [True, True]),
-    "ragged": (World(n=1500, horizon=3, ragged=True), [True, True, True]),
-    "rare action": (World(n=1500, rare_action=9), [True, True]),
-    "few at an action": (World(n=1500, rare_action=40), [False, False]),
-    "many alike": (World(n=9000, ward=0.01), [True, True]),
-    "one step": (World(n=1500, horizon=3, far=1, membership=0.95), [False, True, True]),
-    "all steps": (World(n=1500, horizon=3, far=1, far_steps=3, membership=0.7), [False, False, False]),
-    "one far outcome": (World(n=1500, outcome="one"), [True, False]),
-    "rare outcomes": (World(n=300, outcome="rare"), [False, False]),
-    "low membership": (World(n=900, membership=0.55), [False, False]),
-    "few": (World(n=66), [False, False]),
-    "secure": (World(n=1500, secure=True), [False, False]),
+    "by far": (World(n=1500), "screened screened"),
+    "normal": (World(n=1500, outcome="normal"), "screened screened"),
+    "even": (World(n=1500, outcome="even"), "screened screened"),
+    "three values": (World(n=1500, outcome="three", one_block=True), "screened screened"),
+    "often": (World(n=1500, outcome="often"), "screened screened"),
+    "constant": (World(n=1500, outcome="constant"), "screened screened"),
+    "ragged": (World(n=1500, horizon=3, ragged=True), "screened screened screened"),
+    "rare action": (World(n=1500, rare_action=9), "screened screened"),
+    "many alike": (World(n=9000, ward=0.01), "screened screened"),
+    "few at an action": (World(n=4000, rare_action=40), "people people"),
+    "one step": (World(n=20_000, horizon=3, far=1), "people people people"),
+    "ragged and far": (World(n=20_000, horizon=3, ragged=True, far=2), "people people people"),
+    "skewed and far": (World(n=20_000, outcome="skewed", far=1), "people people"),
+    "all steps": (World(n=1500, horizon=3, far=1, far_steps=3, membership=0.7), "everybody everybody everybody"),
+    "one far outcome": (World(n=1500, outcome="one"), "screened everybody"),
+    "rare outcomes": (World(n=300, outcome="rare"), "everybody everybody"),
+    "low membership": (World(n=900, membership=0.55), "everybody everybody"),
+    "few": (World(n=66), "everybody everybody"),
+    "secure": (World(n=1500, secure=True), "everybody everybody"),
 }
+
+
+def looked_at(plan):
+    """Whose rows of a step were looked at by themselves."""
+    return "screened" if plan.screened else "everybody" if plan.people is None else "people"
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_screened_site_sends_the_same(monkeypatch, name):
     world, expected = CASES[name]
     plans, weighted = steps_and_message(world, monkeypatch)
-    assert [plan.screened for plan in plans] == expected
+    assert [looked_at(plan) for plan in plans] == expected.split()
     for plan in plans:
-        arrays_of_rows = {"actions", "weights", "drawn", "measured", "outcomes_sent"} & set(vars(plan))
-        assert bool(arrays_of_rows) is not plan.screened
-    others, looked_at = steps_and_message(world, monkeypatch, screened=False)
-    assert not any(plan.screened for plan in others)
-    require_same(weighted, looked_at)
+        of_rows = [vars(plan)[field] for field in ("actions", "weights", "drawn", "measured") if field in vars(plan)]
+        most = {"screened": 0, "people": world.n / 4, "everybody": world.n}[looked_at(plan)]
+        assert max((array.shape[-1] for array in of_rows), default=0) <= most
+    others, looked_closer = steps_and_message(world, monkeypatch, screened=False)
+    assert {looked_at(plan) for plan in others} == {"everybody"}
+    require_same(weighted, looked_closer)
+    if "people" in expected and world.far:
+        assert sum(weighted.kept.lighter)
+
+
+def test_where_others_than_the_people_tell_much_everybody_is_looked_at(monkeypatch):
+    """Whoever is not among the suspects is found on the way, and what was done before stays."""
+    world, asked = World(n=20_000, horizon=3, far=3), []
+    monkeypatch.setattr(rule_leverage, "suspects", lambda plan, *_: asked.append(plan.number) or np.array([1]))
+    plans, weighted = steps_and_message(world, monkeypatch)
+    assert asked
+    assert {looked_at(plan) for plan in plans} == {"everybody"}
+    require_same(weighted, steps_and_message(world, monkeypatch, screened=False)[1])
 
 
 @given(
@@ -189,7 +209,7 @@ def test_no_row_tells_more_than_the_bound(drawn):
     spread = 0.3**2 / 12 / 0.85**2
     parts = [EvidenceSums.of(values[:, part], weights[part]) for part in (slice(cut), slice(cut, None))]
     most = (parts[0] + parts[1]).most(spread)
-    assert (most >= _evidence_in(values, weights, spread).max(axis=1)).all()
+    assert (most >= EvidenceSums.of(values, weights).evidence(values, weights, spread).max(axis=1)).all()
 
 
 @pytest.mark.parametrize("outcome", sorted(OUTCOMES))
@@ -203,7 +223,7 @@ def test_no_more_stand_out_than_are_found_by_looking_at_every_row(monkeypatch, o
     for h in range(2):
         plan = StepPlan.of(rows, study.feature_map, fit, h, study.rules, draws)
         screening.screen(plan)
-        if plan.least is None:  # nothing could be said of somebody
+        if not plan.screened:  # nothing could be said of somebody
             continue
         least, most = plan.least.copy(), plan.scan.ends.largest.shape[2]
         marked = rare_outcomes.standing_out(plan)

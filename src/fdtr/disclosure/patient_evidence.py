@@ -10,7 +10,7 @@ squared residual of the reward, and for the products of φ̃ with the residuals 
 finds a third value in a column of two values, and an outcome that few patients have.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,16 +28,20 @@ _BOUND_MARGIN = 1e-6  # for rounding errors of sums in a bound
 NOTHING_LEFT = 1e-9  # of outcomes between 0 and the number of steps: rounding errors tell of nobody
 
 
-def column_evidence(plan: StepPlan) -> Array:
-    """The most evidence that the square of one shared column gives of each row, within its block, (n,)."""
+def column_evidence(plan: StepPlan, sums: Mapping[int | None, "EvidenceSums"] | None) -> Array:
+    """The most evidence that the square of one shared column gives of each row, within its block, (n,).
+
+    `sums` are those of all rows by block, with the columns first, where not all rows are at hand.
+    """
     spread, evidence = relative_variance(plan), np.zeros(len(plan.weights))
     packed, shown = shown_columns(plan)
     squares = image(plan, packed) ** 2
     for block, columns in shown.items():
         rows = np.flatnonzero(plan.rows_of(block))
         if columns:
-            by_column = _evidence_in(np.take(squares[:columns], rows, axis=1), plan.weights[rows], spread)
-            evidence[rows] = by_column.max(axis=0)
+            values, weights = np.take(squares[:columns], rows, axis=1), plan.weights[rows]
+            of_all = sums[block].some(slice(columns)) if sums else EvidenceSums.of(values, weights)
+            evidence[rows] = of_all.evidence(values, weights, spread).max(axis=0)
     return evidence
 
 
@@ -55,44 +59,32 @@ def shown_columns(plan: StepPlan) -> tuple[Array, dict[int | None, int]]:
     return packed, {block: len(columns) for block, columns in shown.items()}
 
 
-def outcome_evidence(plan: StepPlan, leverage: Array) -> Array:
+def outcome_evidence(plan: StepPlan, leverage: Array, sums: "EvidenceSums | None") -> Array:
     """Evidence of each row by its outcomes, (2, n): in σ̂², and what s_r and s tell beyond a typical outcome.
 
     With residuals e of variance σ² the latter is h (w/E(w)) (e²/σ² − 1) for each. It is below 0 for a patient with
     an outcome that is closer to the fitted one than usual: over the steps of a typical patient it adds up to 0, as rule
-    NUMBERS counts what a typical outcome tells.
+    NUMBERS counts what a typical outcome tells. `sums` are those of all rows' residuals, where not all are at hand.
     """
     weights, kept = plan.weights, np.isin(plan.actions, plan.kept_actions)
-    left = residuals(plan)
+    left = residuals(plan, sums)
+    of_all = sums or EvidenceSums.of(left[:, kept] ** 2, weights[kept])
     evidence = np.zeros((2, len(weights)))
-    evidence[0, kept] = _evidence_in(left[:1, kept] ** 2, weights[kept], relative_variance(plan))[0]
-    for residual in left[: 1 if plan.following is None else 2]:
-        variance = float(weights[kept] @ residual[kept] ** 2 / max(weights[kept].sum(), NO_VARIANCE))
+    of_reward = of_all.some(slice(1))
+    evidence[0, kept] = of_reward.evidence(left[:1, kept] ** 2, weights[kept], relative_variance(plan))[0]
+    for residual, square in list(zip(left, of_all.sums, strict=True))[: 1 if plan.following is None else 2]:
+        variance = float(square / max(of_all.weights, NO_VARIANCE))
         if variance > NO_VARIANCE:
             evidence[1] += leverage * (weights / mean_weight(plan)) * (residual**2 / variance - 1.0)
     return np.where(kept, evidence, 0.0)
 
 
-def _evidence_in(values: Array, weights: Array, spread: float) -> Array:
-    """Evidence of each of the rows in sums Σ w z, (k, n), where `values` (k, n) are z, and `spread` is c."""
-    scale = values.max(axis=1, initial=0.0, keepdims=True)
-    if values.shape[1] < 2:
-        return np.zeros(values.shape)
-    z, squares = values / np.where(scale, scale, 1.0), weights**2
-    mean = ((z @ weights)[:, None] - weights * z) / np.maximum(weights.sum() - weights, NO_VARIANCE)
-    first = squares * z
-    others = [np.maximum(part.sum(axis=-1, keepdims=True) - part, 0.0) for part in (squares, first, first * z)]
-    # z is a square of residuals from an estimated mean, whose error adds about 4 z̄² to the sum of (z − z̄)².
-    between = others[2] - 2 * mean * others[1] + mean**2 * (others[0] - 4 * squares.mean())
-    variance = np.maximum(between, 0.0) + spread * others[2]
-    return np.asarray(squares * (z - mean) ** 2 / np.maximum(variance, NO_VARIANCE))
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class EvidenceSums:
-    """What decides how much the rows of a block tell at most in sums Σ w z of k columns z ≥ 0.
+    """What decides how much rows tell in sums Σ w z of k columns z ≥ 0.
 
-    Over `n` rows: `weights` Σ w and `squares` Σ w², and by column (k,) the largest z, Σ w z, Σ w² z and Σ w² z².
+    Over `n` rows: `weights` Σ w and `squares` Σ w², and by column (k,) Σ w z, Σ w² z and Σ w² z², and the `largest` z,
+    of rows that are looked at in bounds alone.
     """
 
     n: int
@@ -104,15 +96,15 @@ class EvidenceSums:
     second: Array
 
     @classmethod
-    def of(cls, values: Array, weights: Array) -> "EvidenceSums":
-        """Those of some rows, `values` (k, n) and `weights` (n,)."""
+    def of(cls, values: Array, weights: Array, outside: NDArray[np.bool_] | None = None) -> "EvidenceSums":
+        """Those of some rows, `values` (k, n) and `weights` (n,); bounds are of the rows `outside` (n,), or of all."""
         squares = weights**2
         first = np.dot(values, squares)
         return cls(
             n=len(weights),
             weights=float(weights.sum()),
             squares=float(squares.sum()),
-            largest=values.max(axis=1, initial=0.0),
+            largest=(values if outside is None else values[:, outside]).max(axis=1, initial=0.0),
             sums=np.dot(values, weights),
             first=first,
             second=np.dot(values**2, squares),
@@ -129,10 +121,25 @@ class EvidenceSums:
             self.second + other.second,
         )
 
-    def last(self, count: int) -> "EvidenceSums":
-        """Those of the last columns."""
-        of_columns = (part[-count:] for part in (self.largest, self.sums, self.first, self.second))
+    def some(self, columns: slice) -> "EvidenceSums":
+        """Those of some columns."""
+        of_columns = (part[columns] for part in (self.largest, self.sums, self.first, self.second))
         return EvidenceSums(self.n, self.weights, self.squares, *of_columns)
+
+    def evidence(self, values: Array, weights: Array, spread: float) -> Array:
+        """Evidence of some of the rows, (k, c), of which `values` (k, c) are z; `spread` is c."""
+        if self.n < 2:
+            return np.zeros(values.shape)
+        scale, squares = np.maximum(self.largest, values.max(axis=1, initial=0.0))[:, None], weights**2
+        mean = (self.sums[:, None] - weights * values) / np.maximum(self.weights - weights, NO_VARIANCE)
+        first = squares * values
+        totals = ((self.squares, squares), (self.first[:, None], first), (self.second[:, None], first * values))
+        others = [np.maximum(total - part, 0.0) for total, part in totals]
+        # z is a square of residuals from an estimated mean, whose error adds about 4 z̄² to the sum of (z − z̄)².
+        between = others[2] - 2 * mean * others[1] + mean**2 * (others[0] - 4 * self.squares / self.n)
+        variance = np.maximum(between, 0.0) + spread * others[2]
+        least = NO_VARIANCE * scale**2 + np.finfo(float).tiny
+        return np.asarray(squares * (values - mean) ** 2 / np.maximum(variance, least))
 
     def most(self, spread: float) -> Array:
         """A bound (k,) of the evidence that any row gives, if no weight exceeds 1; `spread` is c.
@@ -183,10 +190,10 @@ def residual_columns(plan: StepPlan, units: Sequence[Unit]) -> Array:
 
 
 def image(plan: StepPlan, maps: Array) -> Array:
-    """`maps` (A, k, m) of every row's action times its ψ, (k, n)."""
+    """`maps` (A, k, m) of the action of every row at hand times its ψ, (k, n)."""
     images = np.zeros((maps.shape[1], len(plan.weights)))
     start = 0
-    for chunk in plan.step.chunks():
+    for chunk in plan.at_hand.chunks():
         psi, stop = plan.features.psi(chunk.states), start + len(chunk.actions)
         for action in np.flatnonzero(np.bincount(chunk.actions)):
             there = np.flatnonzero(chunk.actions == action)
@@ -195,13 +202,17 @@ def image(plan: StepPlan, maps: Array) -> Array:
     return images
 
 
-def residuals(plan: StepPlan) -> Array:
-    """What all features leave of r and of Y, (2, n); 0 where they leave rounding errors alone."""
+def residuals(plan: StepPlan, sums: EvidenceSums | None = None) -> Array:
+    """What all features leave of r and of Y, (2, n); 0 where they leave rounding errors alone.
+
+    `sums` are those of all rows, where not all are at hand.
+    """
     fitted = image(plan, fitted_maps(plan))
     rewards, following = plan.outcomes_sent
     left = np.stack([rewards, rewards + following]) - fitted
     counting = left[:, plan.rows_of(None)] if plan.left_out else left
     size = np.maximum(counting.max(axis=1, initial=0.0), -counting.min(axis=1, initial=0.0))
+    size = size if sums is None else np.maximum(size, np.sqrt(sums.largest))
     left[size <= NOTHING_LEFT] = 0.0
     return left
 

@@ -43,6 +43,7 @@ from fdtr.disclosure.screening import (
     most_of_outcomes,
     most_of_rows,
     surveyed,
+    suspects,
 )
 from fdtr.disclosure.weighted_step import StepPlan
 
@@ -65,6 +66,8 @@ _MOVING_STEPS = 30
 _MUCH = 0.5  # outcomes are moved at the steps where they tell this share of what the patient's tell at most, or more
 _LEAST_WEIGHT = 1e-6  # a row that would count less than this share of its weight does not count at all
 _ROUNDING = 1e-9
+_LITTLE = 0.05  # of what all steps may tell: those who tell less at every step are not looked at
+_MOST_PEOPLE = 0.25  # of all patients; if more had to be looked at, all are
 _MARGIN = 1e-3  # weights are made smaller by this more than needed: other rows' leverage grows a little
 
 
@@ -86,14 +89,28 @@ def repair_leverage(
         if not plan.screened:
             _begin(plan)
     of_rows = inf if rows_later else (1.0 - _FOR_OUTCOMES) * largest
-    _hold_rows(plans, of_rows, most_shrunk)
-    while (told := _hold_outcomes(plans, largest)) and most_shrunk < 1:
-        _take_out_of(plans[told.number], told.block)
-        _hold_rows(plans, of_rows, most_shrunk)
+    try:
+        told = _hold(plans, of_rows, largest, most_shrunk)
+    except _OthersTellMuch:
+        _look_at_everybody(plans)
+        told = _hold(plans, of_rows, largest, most_shrunk)
     for plan in plans:
         _record(plan)
         plan.largest_leverage = _largest_leverage(plan) if plan.blocks else 0.0
     return told.most if told else 0.0
+
+
+class _OthersTellMuch(Exception):
+    """Rows that are not at hand might have to be changed."""
+
+
+def _hold(plans: Sequence[StepPlan], of_rows: float, largest: float, most_shrunk: float) -> "_Told | None":
+    """Hold the rule for rows and for outcomes; may begin anywhere on the way."""
+    _hold_rows(plans, of_rows, most_shrunk)
+    while (told := _hold_outcomes(plans, largest)) and most_shrunk < 1:
+        _take_out_of(plans[told.number], told.block)
+        _hold_rows(plans, of_rows, most_shrunk)
+    return told
 
 
 def _begin(plan: StepPlan) -> None:
@@ -102,18 +119,37 @@ def _begin(plan: StepPlan) -> None:
     plan.before = plan.weights.copy(), plan.outcomes_sent
 
 
-def _look_closer(plans: Sequence[StepPlan]) -> None:
-    """Let every row of some steps be looked at by itself."""
+def _look_at_people(plans: Sequence[StepPlan], largest: float) -> None:
+    """Have the rows of people at hand who might tell much at some screened step, or of everybody if these are many.
+
+    All patients of steps whose rows are at hand already are among them.
+    """
+    n, first = max(plan.step.n for plan in plans), max([0, *(plan.step.n for plan in plans if not plan.screened)])
+    much = (_LITTLE if largest == inf else _LITTLE * largest) / len(plans)
+    found = [suspects(plan, much, _FOR_OUTCOMES * much) for plan in plans if plan.screened]
+    people = np.union1d(np.arange(first), np.concatenate(found)).astype(np.intp)
     for plan in plans:
         if plan.screened:
-            plan.look_closer()
+            plan.look_closer(people if len(people) <= _MOST_PEOPLE * n else None)
             _begin(plan)
 
 
+def _look_at_everybody(plans: Sequence[StepPlan]) -> None:
+    for plan in plans:
+        screened = plan.screened
+        plan.look_closer()
+        if screened:
+            _begin(plan)
+
+
+def _is_in_part(plan: StepPlan) -> bool:
+    """Whether only some people's rows are at hand."""
+    return not plan.screened and plan.people is not None
+
+
 def _largest_leverage(plan: StepPlan) -> float:
-    if plan.screened:
-        return max(surveyed(plan).leverage.values())
-    return float(_leverage(plan)[0].max(initial=0.0))
+    others = max(surveyed(plan).leverage.values()) if plan.screened or _is_in_part(plan) else 0.0
+    return others if plan.screened else max(others, float(_leverage(plan)[0].max(initial=0.0)))
 
 
 @dataclass(frozen=True)
@@ -145,7 +181,7 @@ def _hold_rows(plans: Sequence[StepPlan], largest: float, most_shrunk: float) ->
     """Hold the rule for rows at every step, and for their evidence over all steps; it depends on no outcome."""
     for _ in range(_SHRINKING_STEPS):
         for plan in plans:
-            _repair_step(plan, most_shrunk)
+            _repair_step(plans, plan, largest, most_shrunk)
         if largest == inf or not _shrink_over_steps(plans, largest, most_shrunk):
             return
     over = _told_by_rows(plans, largest)[1] > largest * (1 + _ROUNDING)
@@ -167,10 +203,9 @@ def _hold_outcomes(plans: Sequence[StepPlan], largest: float) -> _Told | None:
     if any(plan.screened for plan in plans):
         if _outcomes_tell_little(plans, largest):
             return None
-        _look_closer(plans)
-    for plan in plans:
-        if plan.differences is None:
-            standing_out(plan)
+        _look_at_people(plans, largest)
+    if sum(most_of_outcomes(plan) for plan in plans if _is_in_part(plan)) > _FOR_OUTCOMES * largest:
+        raise _OthersTellMuch
     of_rows = _told_by_rows(plans, (1.0 - _FOR_OUTCOMES) * largest)[1]
     most = np.maximum(largest - of_rows, _FOR_OUTCOMES * largest)
     _move_outcomes(plans, most, of_rows, largest)
@@ -207,6 +242,10 @@ def _move_outcomes(plans: Sequence[StepPlan], most: Array, of_rows: Array, large
         for plan, part in zip(plans, by_step, strict=True):
             n = len(part)
             if (part >= much[:n]).any():
+                if _is_in_part(plan):
+                    raise _OthersTellMuch
+                if plan.differences is None:
+                    standing_out(plan)
                 _note_evidence(plan, worst, largest)
                 moved |= move_to_fitted(plan, np.where(part >= much[:n], part, 0.0), share[:n])
         if not moved:
@@ -265,12 +304,13 @@ def _told_by_rows(plans: Sequence[StepPlan], largest: float) -> tuple[list[Array
     return by_step, _added(by_step)
 
 
-def _repair_step(plan: StepPlan, most_shrunk: float) -> None:
+def _repair_step(plans: Sequence[StepPlan], plan: StepPlan, largest: float, most_shrunk: float) -> None:
     """Hold the rule at one step."""
     while not (plan.withheld or plan.remembered.get("held")):
         crowded = _too_many_directions(plan) if most_shrunk < 1 else []
         if not crowded and not (plan.screened and is_far_from_nobody(plan)):
-            _look_closer([plan])
+            if plan.screened:
+                _look_at_people(plans, largest)
             crowded = _shrink(plan, most_shrunk)
         plan.remembered["held"] = not crowded
         for block in crowded:
@@ -315,18 +355,20 @@ def _take_out_of(plan: StepPlan, block: int | None) -> None:
 def _shrink_over_steps(plans: Sequence[StepPlan], largest: float, most_shrunk: float) -> bool:
     """One pass over the patients whose rows tell more than `largest` over all steps; whether there were any."""
     by_step, totals = _told_by_rows(plans, largest)
+    if sum(most_of_rows(plan, largest) for plan in plans if _is_in_part(plan)) > largest:
+        raise _OthersTellMuch
     over = totals > largest * (1 + _ROUNDING)
     if not over.any():
         return False
     if any(plan.screened for plan in plans):  # the bounds do not suffice
-        _look_closer(plans)
+        _look_at_people(plans, largest)
         return _shrink_over_steps(plans, largest, most_shrunk)
     told = [np.asarray(part) for part in by_step]
-    shrunk = np.zeros(len(totals), bool)
+    shrunk, n = np.zeros(len(totals), bool), max(plan.step.n for plan in plans)
     for plan in plans:
-        shrunk[: plan.step.n] |= plan.weights < plan.before[0] * (1 - _ROUNDING)
+        shrunk[: len(plan.weights)] |= plan.weights < plan.before[0] * (1 - _ROUNDING)
     worst = float(totals.max())
-    if np.sum(over | shrunk) > max(1, int(max(most_shrunk, MOST_SHRUNK_TOGETHER) * len(totals))):
+    if np.sum(over | shrunk) > max(1, int(max(most_shrunk, MOST_SHRUNK_TOGETHER) * n)):
         most = _tells_most(plans, told, over, worst)
         _note_evidence(plans[most.number], worst, largest)
         _take_out_of(plans[most.number], most.block)
@@ -365,9 +407,9 @@ def _compute_of_rows(plan: StepPlan, largest: float) -> Array:
         rows = plan.rows_of(block)
         evidence[rows] = plan.patients(block) * leverage[rows] ** 2 / 2
         much = np.flatnonzero(rows & (evidence > max(largest / plan.horizon, 1 / plan.rules.min_cell) / 2))
-        hidden = _hidden_by_others(plan, much, rows, leverage, roots)
+        hidden = _hidden_by_others(plan, block, much, leverage, roots)
         evidence[much[hidden]] = np.minimum(evidence[much[hidden]], 1 / plan.rules.min_cell)
-    return np.maximum(evidence, column_evidence(plan))
+    return np.maximum(evidence, column_evidence(plan, surveyed(plan).sums if _is_in_part(plan) else None))
 
 
 def _of_outcomes(plan: StepPlan) -> Array:
@@ -375,7 +417,9 @@ def _of_outcomes(plan: StepPlan) -> Array:
     if not plan.blocks:
         return np.zeros((2, len(plan.weights)))
     if "told by outcomes" not in plan.remembered:
-        plan.remembered["told by outcomes"] = outcome_evidence(plan, _leverage(plan)[0])
+        plan.remembered["told by outcomes"] = outcome_evidence(
+            plan, _leverage(plan)[0], surveyed(plan).residuals if _is_in_part(plan) else None
+        )
     known: Array = plan.remembered["told by outcomes"]
     return known
 
@@ -384,6 +428,8 @@ def _shrink(plan: StepPlan, most_shrunk: float) -> list[int | None]:
     """Shrink weights until LEVERAGE holds; returns blocks in which too many rows would have to."""
     start = plan.before[0]
     for _ in range(_SHRINKING_STEPS):
+        if _is_in_part(plan) and not is_far_from_nobody(plan):
+            raise _OthersTellMuch
         leverage, roots = _leverage(plan)
         crowded, far = [], np.zeros(len(leverage), bool)
         for block in plan.blocks:
@@ -392,7 +438,7 @@ def _shrink(plan: StepPlan, most_shrunk: float) -> list[int | None]:
             out = rows & (leverage > cap * (1 + _ROUNDING))
             if not out.any():
                 continue
-            out[out] = ~_hidden_by_others(plan, np.flatnonzero(out), rows, leverage, roots)
+            out[out] = ~_hidden_by_others(plan, block, np.flatnonzero(out), leverage, roots)
             if out.any():
                 worst = float(leverage[out].max())
                 measured = f"one patient has a leverage of {worst:.2f}{plan.at(block)}"
@@ -418,19 +464,21 @@ def _leverage(plan: StepPlan) -> tuple[Array, Array]:
     """Leverage of every row in what is left, (n,), and R_a (A, r, m) with leverage w ‖R_a ψ‖²."""
     if "leverage" not in plan.remembered:
         roots = leverage_roots(plan)
-        plan.remembered["leverage"] = plan.weights * measure_leverage(plan.step, plan.features, roots), roots
+        plan.remembered["leverage"] = plan.weights * measure_leverage(plan.at_hand, plan.features, roots), roots
     known: tuple[Array, Array] = plan.remembered["leverage"]
     return known
 
 
 def _hidden_by_others(
-    plan: StepPlan, suspects: NDArray[np.intp], rows: NDArray[np.bool_], leverage: Array, roots: Array
+    plan: StepPlan, block: int | None, rows: NDArray[np.intp], leverage: Array, roots: Array
 ) -> NDArray[np.bool_]:
-    """Which rows are among enough others of their block that point where they do, and half as far."""
-    if not (leverage[suspects] <= plan.rules.max_leverage * (1 + _ROUNDING)).any():
-        return np.zeros(len(suspects), bool)
-    members = np.flatnonzero(rows)
-    places = np.searchsorted(members, suspects)
+    """Which `rows` of a block are among enough others of it that point where they do, and half as far."""
+    if not (leverage[rows] <= plan.rules.max_leverage * (1 + _ROUNDING)).any():
+        return np.zeros(len(rows), bool)
+    if _is_in_part(plan):
+        return surveyed(plan).far[block].hidden(plan.rules, plan.places[rows])
+    members = np.flatnonzero(plan.rows_of(block))
+    places = np.searchsorted(members, rows)
     return hidden_among(plan.rules, places, leverage[members], _images(plan, members, roots))
 
 

@@ -22,7 +22,7 @@ from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import WeightedPart, WeightedProducts, accumulate_weighted, weighted_parts
 from fdtr.learners.backward import Fit
 from fdtr.summary import Sums, summarize_step
-from fdtr.trajectories import Step, Trajectories
+from fdtr.trajectories import Step, Trajectories, rows_at
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -47,7 +47,8 @@ class StepPlan:
     While a step is `screened`, no array of its rows exists: passes over its chunks have shown that no row has to be
     looked at by itself, and `least` (6, G) counts how many patients have another reward than the most common one, and
     how many stand out by each measure (`rare_outcomes`): exactly where they are few, and otherwise at least so many.
-    After `look_closer` there are `actions`, `drawn`, `weights`, `measured` and `outcomes_sent` of all rows. Then
+    After `look_closer` there are `actions`, `drawn`, `weights`, `measured` and `outcomes_sent` of all rows, or of those
+    of some `people`, who are places of patients in order: sums over all others come from passes over chunks. Then
     `standing_out` (5, n) are those who stand out, `in_full` (5, G) how many do so in full, and `differences` (5, n) by
     how much outcomes as measured differ (`limited_outcomes`); `before` are weights and outcomes before LEVERAGE.
     """
@@ -70,6 +71,7 @@ class StepPlan:
     shown_among_few: Array | float = 1.0
     absorbed: list[Unit] = field(default_factory=list)
     screened: bool = False
+    people: NDArray[np.intp] | None = None
     least: Counts | None = None
     standing_out: NDArray[np.bool_] | None = None
     differences: Array | None = None
@@ -121,20 +123,51 @@ class StepPlan:
 
     # The rows.
 
-    def parts(self) -> Iterator[tuple[WeightedPart, Array]]:
-        """Chunks with their weights as drawn and their V, (c,)."""
-        parked = self.scan.parked
-        for part in weighted_parts(self.step, self.features, parked.weights.read):
-            yield part, parked.values.read(part.here)
+    def parts(self) -> Iterator[WeightedPart]:
+        """Chunks with their weights as they are now, and V as measured."""
+        for part in weighted_parts(self.step, self.features, self._weights_at):
+            yield part._replace(values=self.scan.parked.values.read(part.here))
 
-    def look_closer(self) -> None:
-        """Let every row be looked at by itself, in memory."""
-        self.screened = False
+    def _weights_at(self, here: slice) -> Array:
+        if not self.screened and self.people is None:
+            return self.weights[here]
+        weights: Array = self.scan.parked.weights.read(here)
+        if not self.screened:
+            weights, inside = weights.copy(), slice(*np.searchsorted(self.places, [here.start, here.stop]))
+            weights[self.places[inside] - here.start] = self.weights[inside]
+        return weights
+
+    def look_closer(self, people: NDArray[np.intp] | None = None) -> None:
+        """Let every row, or those of some `people`, be looked at by itself, in memory."""
+        if self.screened:
+            self.screened, self.people = False, people
+            self.remembered.pop("survey", None)
+        elif self.people is not None and people is None:
+            places, weights, before = self.places, self.weights, self.before[0]
+            for name in ("places", "at_hand", "actions", "drawn", "weights", "measured", "outcomes_sent"):
+                self.__dict__.pop(name, None)
+            self.people = None
+            self.weights[~self.rows_of(None)] = 0.0
+            self.before = self.weights.copy(), self.outcomes_sent
+            self.weights[places], self.before[0][places] = weights, before
+            self.forget()
+
+    @cached_property
+    def places(self) -> NDArray[np.intp]:
+        """Where the rows at hand are in the step."""
+        if self.people is None:
+            return np.arange(self.step.n)
+        return self.people[self.people < self.step.n]
+
+    @cached_property
+    def at_hand(self) -> Step:
+        """The rows at hand: all, or those of some people, in memory."""
+        return self.step if self.people is None else rows_at(self.step, self.places)
 
     @cached_property
     def actions(self) -> NDArray[np.intp]:
-        """The action of each row, (n,)."""
-        return self.actions_of(slice(0, self.step.n))
+        """The action of each row at hand, (n,)."""
+        return self.scan.parked.actions.take(self.places).astype(np.intp)
 
     def actions_of(self, here: slice) -> NDArray[np.intp]:
         """The actions of some rows; fewer where the step has fewer rows."""
@@ -144,7 +177,7 @@ class StepPlan:
     @cached_property
     def drawn(self) -> Array:
         """Weights before any was made smaller, (n,)."""
-        return self.scan.parked.weights.read(slice(0, self.step.n))
+        return self.scan.parked.weights.take(self.places)
 
     @cached_property
     def weights(self) -> Array:
@@ -154,8 +187,8 @@ class StepPlan:
     @cached_property
     def measured(self) -> Array:
         """The rewards, and V of the next step or the worth of an end, (2, n)."""
-        rewards = np.concatenate([np.zeros(0), *(chunk.rewards for chunk in self.step.chunks())])
-        return np.stack([rewards, self.scan.parked.values.read(slice(0, self.step.n))])
+        rewards = np.concatenate([np.zeros(0), *(chunk.rewards for chunk in self.at_hand.chunks())])
+        return np.stack([rewards, self.scan.parked.values.take(self.places)])
 
     # What is left in the blocks.
 
@@ -210,8 +243,13 @@ class StepPlan:
     @cached_property
     def products(self) -> WeightedProducts:
         """Sums of products of the weighted rows, by action."""
-        parts = weighted_parts(self.step, self.features, self.weights.__getitem__)
-        return accumulate_weighted(parts, self.features, lambda part: self.outcomes_sent[:, part.here])
+        return accumulate_weighted(self.parts(), self.features, self._outcomes_at)
+
+    def _outcomes_at(self, part: WeightedPart) -> Array:
+        """The outcomes of a chunk; while only some people's rows are at hand, none is another than measured."""
+        if not self.screened and self.people is None:
+            return self.outcomes_sent[:, part.here]
+        return np.stack([part.chunk.rewards, np.zeros(0) if part.values is None else part.values])
 
     @cached_property
     def outcomes_sent(self) -> Array:

@@ -128,11 +128,12 @@ class WeightedProducts:
 
 
 class WeightedPart(NamedTuple):
-    """A chunk of a step, its rows' places `here` in the step, and their `weights` (c,)."""
+    """A chunk of a step, its rows' places `here` in the step, their `weights` (c,), and V (c,) where it is known."""
 
     chunk: Chunk
     here: slice
     weights: Array
+    values: Array | None = None
 
 
 def weighted_chunk_rows(features: FeatureMap) -> int:

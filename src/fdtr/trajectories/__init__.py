@@ -1,6 +1,6 @@
 """Trajectories: the long table, checked once, as contiguous arrays by site and step."""
 
 from fdtr.trajectories.table_sources import Covariate, TableLayout
-from fdtr.trajectories.trajectory_data import CHUNK_ROWS, Chunk, ManySites, Step, Trajectories, read
+from fdtr.trajectories.trajectory_data import CHUNK_ROWS, Chunk, ManySites, Step, Trajectories, read, rows_at
 
-__all__ = ["CHUNK_ROWS", "Chunk", "Covariate", "ManySites", "Step", "TableLayout", "Trajectories", "read"]
+__all__ = ["CHUNK_ROWS", "Chunk", "Covariate", "ManySites", "Step", "TableLayout", "Trajectories", "read", "rows_at"]

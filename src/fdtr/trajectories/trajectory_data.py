@@ -140,6 +140,21 @@ class StepInMemory:
             )
 
 
+def rows_at(step: Step, places: NDArray[np.intp]) -> Step:
+    """Rows of a step at some `places`, which are in order, in memory; all of them as if they ended there."""
+    parts: list[tuple[Floats, NDArray[np.intp], Floats]] = []
+    start = 0
+    for chunk in step.chunks():
+        stop = start + len(chunk.actions)
+        inside = places[np.searchsorted(places, start) : np.searchsorted(places, stop)] - start
+        parts.append((np.take(chunk.states, inside, axis=1), chunk.actions[inside], chunk.rewards[inside]))
+        start = stop
+    states = np.concatenate([part[0] for part in parts], axis=1) if parts else np.zeros((0, 0))
+    actions = np.concatenate([np.zeros(0, np.intp), *(part[1] for part in parts)])
+    rewards = np.concatenate([np.zeros(0), *(part[2] for part in parts)])
+    return StepInMemory(Chunk(states, actions, rewards, np.zeros((len(states), 0)), np.zeros(len(places))))
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RowsInMemory:
     """One site, steps one after another: `start[h]` is where step h begins; patients longest first."""
