@@ -29,21 +29,27 @@ from math import inf, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.threads import for_chunks
-from fdtr.disclosure.facts import measure_leverage
 from fdtr.disclosure.limited_outcomes import move_to_fitted
-from fdtr.disclosure.patient_evidence import column_evidence, leverage_roots, outcome_evidence
 from fdtr.disclosure.rare_outcomes import standing_out
 from fdtr.disclosure.rules import counted, membership
 from fdtr.disclosure.screening import (
     LEVERAGE_FACTOR,
-    hidden_among,
     is_far_from_nobody,
     leverage_cap,
     most_of_outcomes,
     most_of_rows,
     surveyed,
     suspects,
+)
+from fdtr.disclosure.told_by_patients import (
+    added,
+    hidden_by_others,
+    largest_of,
+    leverage_of,
+    of_outcomes,
+    over_steps,
+    told_by_outcomes,
+    told_by_rows,
 )
 from fdtr.disclosure.weighted_step import StepPlan
 
@@ -142,14 +148,9 @@ def _look_at_everybody(plans: Sequence[StepPlan]) -> None:
             _begin(plan)
 
 
-def _is_in_part(plan: StepPlan) -> bool:
-    """Whether only some people's rows are at hand."""
-    return not plan.screened and plan.people is not None
-
-
 def _largest_leverage(plan: StepPlan) -> float:
-    others = max(surveyed(plan).leverage.values()) if plan.screened or _is_in_part(plan) else 0.0
-    return others if plan.screened else max(others, float(_leverage(plan)[0].max(initial=0.0)))
+    others = max(surveyed(plan).leverage.values()) if plan.screened or plan.in_part else 0.0
+    return others if plan.screened else max(others, float(leverage_of(plan)[0].max(initial=0.0)))
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def _hold_rows(plans: Sequence[StepPlan], largest: float, most_shrunk: float) ->
             _repair_step(plans, plan, largest, most_shrunk)
         if largest == inf or not _shrink_over_steps(plans, largest, most_shrunk):
             return
-    over = _told_by_rows(plans, largest)[1] > largest * (1 + _ROUNDING)
+    over = told_by_rows(plans, largest)[1] > largest * (1 + _ROUNDING)
     for plan in plans:  # weights that do not settle
         plan.weights[over[: len(plan.weights)]] = 0.0
         plan.forget("products", "schur", "shares")
@@ -204,45 +205,45 @@ def _hold_outcomes(plans: Sequence[StepPlan], largest: float) -> _Told | None:
         if _outcomes_tell_little(plans, largest):
             return None
         _look_at_people(plans, largest)
-    if sum(most_of_outcomes(plan) for plan in plans if _is_in_part(plan)) > _FOR_OUTCOMES * largest:
+    if sum(most_of_outcomes(plan) for plan in plans if plan.in_part) > _FOR_OUTCOMES * largest:
         raise _OthersTellMuch
-    of_rows = _told_by_rows(plans, (1.0 - _FOR_OUTCOMES) * largest)[1]
+    of_rows = told_by_rows(plans, (1.0 - _FOR_OUTCOMES) * largest)[1]
     most = np.maximum(largest - of_rows, _FOR_OUTCOMES * largest)
     _move_outcomes(plans, most, of_rows, largest)
-    by_kind = _told_by_outcomes(plans, [plan.shown_by_number for plan in plans])
-    totals = _over_steps(by_kind)
+    by_kind = told_by_outcomes(plans, [plan.shown_by_number for plan in plans])
+    totals = over_steps(by_kind)
     over = totals > most * (1 + _ROUNDING)
     if not over.any():
         return None
     of_functions = [np.maximum(part[1], 0.0) for part in by_kind]  # σ̂² tells the same with fewer functions
-    suffices = over & (_added(of_functions) >= totals - most)
+    suffices = over & (added(of_functions) >= totals - most)
     by_step = of_functions if suffices.any() else [part.sum(axis=0) for part in by_kind]
     return _tells_most(plans, by_step, over, float((totals + of_rows)[over].max()))
 
 
 def _outcomes_tell_little(plans: Sequence[StepPlan], largest: float) -> bool:
     """Whether nobody's outcomes tell more than rows leave to them, as bounds show where steps are screened."""
-    of_rows = _told_by_rows(plans, (1.0 - _FOR_OUTCOMES) * largest)[1]
-    by_step = [most_of_outcomes(plan) if plan.screened else _of_outcomes(plan).sum(axis=0) for plan in plans]
-    return bool((_added(by_step) <= np.maximum(largest - of_rows, _FOR_OUTCOMES * largest)).all())
+    of_rows = told_by_rows(plans, (1.0 - _FOR_OUTCOMES) * largest)[1]
+    by_step = [most_of_outcomes(plan) if plan.screened else of_outcomes(plan).sum(axis=0) for plan in plans]
+    return bool((added(by_step) <= np.maximum(largest - of_rows, _FOR_OUTCOMES * largest)).all())
 
 
 def _move_outcomes(plans: Sequence[StepPlan], most: Array, of_rows: Array, largest: float) -> None:
     """Move outcomes until nobody's tell more than `most` (n,) among few sites, or none can be moved any more."""
     for _ in range(_MOVING_STEPS):
-        by_kind = _told_by_outcomes(plans, [plan.shown_among_few for plan in plans])
-        by_step, totals = [part.sum(axis=0) for part in by_kind], _over_steps(by_kind)
+        by_kind = told_by_outcomes(plans, [plan.shown_among_few for plan in plans])
+        by_step, totals = [part.sum(axis=0) for part in by_kind], over_steps(by_kind)
         over = totals > most * (1 + _ROUNDING)
         if not over.any():
             return
         worst = float((totals + of_rows)[over].max())
         share = np.sqrt(most / np.where(over, totals, most)) * (1 - _MARGIN)
-        much = np.where(over, _MUCH * np.maximum(_largest(by_step), _ROUNDING), inf)
+        much = np.where(over, _MUCH * np.maximum(largest_of(by_step), _ROUNDING), inf)
         moved = False
         for plan, part in zip(plans, by_step, strict=True):
             n = len(part)
             if (part >= much[:n]).any():
-                if _is_in_part(plan):
+                if plan.in_part:
                     raise _OthersTellMuch
                 if plan.differences is None:
                     standing_out(plan)
@@ -250,18 +251,6 @@ def _move_outcomes(plans: Sequence[StepPlan], most: Array, of_rows: Array, large
                 moved |= move_to_fitted(plan, np.where(part >= much[:n], part, 0.0), share[:n])
         if not moved:
             return
-
-
-def _told_by_outcomes(plans: Sequence[StepPlan], shown: Sequence[Array | float]) -> list[Array]:
-    """What outcomes tell at every step of a sum that shows a share of it, (2, n) each."""
-    by_kind: list[Array] = []
-    for_chunks(_of_outcomes, by_kind.append, plans)  # steps side by side
-    return [part * share for part, share in zip(by_kind, shown, strict=True)]
-
-
-def _over_steps(by_kind: Sequence[Array]) -> Array:
-    """What outcomes tell over all steps of each patient, (n,)."""
-    return np.maximum(_added([part.sum(axis=0) for part in by_kind]), 0.0)
 
 
 def _tells_most(plans: Sequence[StepPlan], by_step: Sequence[Array], over: NDArray[np.bool_], worst: float) -> _Told:
@@ -272,36 +261,6 @@ def _tells_most(plans: Sequence[StepPlan], by_step: Sequence[Array], over: NDArr
         for block in plan.blocks
     }
     return _Told(*max(sums, key=lambda place: sums[place]), worst)
-
-
-def _added(by_step: Sequence[Array | float]) -> Array:
-    """The sum over the steps of each patient, (n,), where a number counts for everybody; of numbers alone (1,)."""
-    totals = np.zeros(max((len(part) for part in by_step if isinstance(part, np.ndarray)), default=1))
-    for part in by_step:
-        if isinstance(part, np.ndarray):
-            totals[: len(part)] += part
-        else:
-            totals += part
-    return totals
-
-
-def _largest(by_step: Sequence[Array]) -> Array:
-    """The largest over the steps of each patient, (n,)."""
-    largest = np.zeros(max(map(len, by_step), default=0))
-    for part in by_step:
-        largest[: len(part)] = np.maximum(largest[: len(part)], part)
-    return largest
-
-
-def _told_by_rows(plans: Sequence[StepPlan], largest: float) -> tuple[list[Array | float], Array]:
-    """What rows tell at every step, and over all steps, (n,); of screened steps a bound for all rows."""
-
-    def told(plan: StepPlan) -> Array | float:
-        return most_of_rows(plan, largest) if plan.screened else _of_rows(plan, largest) * plan.shown
-
-    by_step: list[Array | float] = []
-    for_chunks(told, by_step.append, plans)  # steps side by side
-    return by_step, _added(by_step)
 
 
 def _repair_step(plans: Sequence[StepPlan], plan: StepPlan, largest: float, most_shrunk: float) -> None:
@@ -317,7 +276,7 @@ def _repair_step(plans: Sequence[StepPlan], plan: StepPlan, largest: float, most
             if most_shrunk < 1:
                 _take_out_of(plan, block)
             else:  # weights that do not settle
-                far = _leverage(plan)[0] > LEVERAGE_FACTOR / sqrt(plan.patients(block)) * (1 + _ROUNDING)
+                far = leverage_of(plan)[0] > LEVERAGE_FACTOR / sqrt(plan.patients(block)) * (1 + _ROUNDING)
                 plan.weights[far & plan.rows_of(block)] = 0.0
                 plan.forget("products", "schur", "shares")
 
@@ -354,8 +313,8 @@ def _take_out_of(plan: StepPlan, block: int | None) -> None:
 
 def _shrink_over_steps(plans: Sequence[StepPlan], largest: float, most_shrunk: float) -> bool:
     """One pass over the patients whose rows tell more than `largest` over all steps; whether there were any."""
-    by_step, totals = _told_by_rows(plans, largest)
-    if sum(most_of_rows(plan, largest) for plan in plans if _is_in_part(plan)) > largest:
+    by_step, totals = told_by_rows(plans, largest)
+    if sum(most_of_rows(plan, largest) for plan in plans if plan.in_part) > largest:
         raise _OthersTellMuch
     over = totals > largest * (1 + _ROUNDING)
     if not over.any():
@@ -378,7 +337,7 @@ def _shrink_over_steps(plans: Sequence[StepPlan], largest: float, most_shrunk: f
         if light.any():
             _note_evidence(plan, worst, largest)
             scale = np.sqrt(largest / totals[: len(part)][light]) * (1 - _MARGIN)
-            h = np.minimum(_leverage(plan)[0][light], 1 - 1e-12)
+            h = np.minimum(leverage_of(plan)[0][light], 1 - 1e-12)
             plan.weights[light] *= scale * (1 - h) / (1 - scale * h)
             plan.weights[plan.weights < _LEAST_WEIGHT * plan.before[0]] = 0.0
             plan.forget("products", "schur", "shares")
@@ -390,47 +349,13 @@ def _note_evidence(plan: StepPlan, worst: float, largest: float) -> None:
     plan.note("LEVERAGE", measured, f"at most {membership(largest):.2f}", sqrt(worst / largest))
 
 
-def _of_rows(plan: StepPlan, largest: float) -> Array:
-    """What every row tells, (n,): at least n_a h²/2, but at most 1/`min_cell`, where it matters, among others alike."""
-    if not plan.blocks:
-        return np.zeros(len(plan.weights))
-    if ("told by rows", largest) not in plan.remembered:
-        plan.remembered["told by rows", largest] = _compute_of_rows(plan, largest)
-    known: Array = plan.remembered["told by rows", largest]
-    return known
-
-
-def _compute_of_rows(plan: StepPlan, largest: float) -> Array:
-    leverage, roots = _leverage(plan)
-    evidence = np.zeros(len(leverage))
-    for block in plan.blocks:
-        rows = plan.rows_of(block)
-        evidence[rows] = plan.patients(block) * leverage[rows] ** 2 / 2
-        much = np.flatnonzero(rows & (evidence > max(largest / plan.horizon, 1 / plan.rules.min_cell) / 2))
-        hidden = _hidden_by_others(plan, block, much, leverage, roots)
-        evidence[much[hidden]] = np.minimum(evidence[much[hidden]], 1 / plan.rules.min_cell)
-    return np.maximum(evidence, column_evidence(plan, surveyed(plan).sums if _is_in_part(plan) else None))
-
-
-def _of_outcomes(plan: StepPlan) -> Array:
-    """What the outcomes of every row tell, (2, n): in σ̂², and in s_r and s."""
-    if not plan.blocks:
-        return np.zeros((2, len(plan.weights)))
-    if "told by outcomes" not in plan.remembered:
-        plan.remembered["told by outcomes"] = outcome_evidence(
-            plan, _leverage(plan)[0], surveyed(plan).residuals if _is_in_part(plan) else None
-        )
-    known: Array = plan.remembered["told by outcomes"]
-    return known
-
-
 def _shrink(plan: StepPlan, most_shrunk: float) -> list[int | None]:
     """Shrink weights until LEVERAGE holds; returns blocks in which too many rows would have to."""
     start = plan.before[0]
     for _ in range(_SHRINKING_STEPS):
-        if _is_in_part(plan) and not is_far_from_nobody(plan):
+        if plan.in_part and not is_far_from_nobody(plan):
             raise _OthersTellMuch
-        leverage, roots = _leverage(plan)
+        leverage, roots = leverage_of(plan)
         crowded, far = [], np.zeros(len(leverage), bool)
         for block in plan.blocks:
             rows = plan.rows_of(block)
@@ -438,7 +363,7 @@ def _shrink(plan: StepPlan, most_shrunk: float) -> list[int | None]:
             out = rows & (leverage > cap * (1 + _ROUNDING))
             if not out.any():
                 continue
-            out[out] = ~_hidden_by_others(plan, block, np.flatnonzero(out), leverage, roots)
+            out[out] = ~hidden_by_others(plan, block, np.flatnonzero(out), leverage, roots)
             if out.any():
                 worst = float(leverage[out].max())
                 measured = f"one patient has a leverage of {worst:.2f}{plan.at(block)}"
@@ -458,37 +383,3 @@ def _shrink(plan: StepPlan, most_shrunk: float) -> list[int | None]:
             return []
         plan.forget("products", "schur", "shares")
     return [block for block in plan.blocks if (far & plan.rows_of(block)).any()]
-
-
-def _leverage(plan: StepPlan) -> tuple[Array, Array]:
-    """Leverage of every row in what is left, (n,), and R_a (A, r, m) with leverage w ‖R_a ψ‖²."""
-    if "leverage" not in plan.remembered:
-        roots = leverage_roots(plan)
-        plan.remembered["leverage"] = plan.weights * measure_leverage(plan.at_hand, plan.features, roots), roots
-    known: tuple[Array, Array] = plan.remembered["leverage"]
-    return known
-
-
-def _hidden_by_others(
-    plan: StepPlan, block: int | None, rows: NDArray[np.intp], leverage: Array, roots: Array
-) -> NDArray[np.bool_]:
-    """Which `rows` of a block are among enough others of it that point where they do, and half as far."""
-    if not (leverage[rows] <= plan.rules.max_leverage * (1 + _ROUNDING)).any():
-        return np.zeros(len(rows), bool)
-    if _is_in_part(plan):
-        return surveyed(plan).far[block].hidden(plan.rules, plan.places[rows])
-    members = np.flatnonzero(plan.rows_of(block))
-    places = np.searchsorted(members, rows)
-    return hidden_among(plan.rules, places, leverage[members], _images(plan, members, roots))
-
-
-def _images(plan: StepPlan, members: NDArray[np.intp], roots: Array) -> Array:
-    """R_a ψ of the rows `members`, (r, n)."""
-    images, start = [np.zeros((roots.shape[1], 0))], 0
-    for chunk in plan.step.chunks():
-        stop = start + len(chunk.actions)
-        inside = members[(members >= start) & (members < stop)] - start
-        psi = plan.features.psi(np.take(chunk.states, inside, axis=1))
-        images.append(np.einsum("nrm,mn->rn", roots[chunk.actions[inside]], psi))
-        start = stop
-    return np.hstack(images)

@@ -1,28 +1,27 @@
 """One step of a weighted message: what its blocks show, and what the rules take out of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.pessimism import LowerBound
 from fdtr.algebra.schur import as_own, eliminate, present, rank_beside
-from fdtr.disclosure.blocks import Design, Unit, describe, directions_of, in_most
-from fdtr.disclosure.cells import Cells, References, label_of
+from fdtr.disclosure.blocks import Design, Unit, describe, directions_of
+from fdtr.disclosure.cells import Cells, References
 from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.disclosure.pairs import Pair, count_pairs
 from fdtr.disclosure.rule_once import Draws
 from fdtr.disclosure.rules import Rules, Verdict, counted, numbers_told, outcomes_for, patients_for
-from fdtr.disclosure.step_scan import StepScan, scan_step
+from fdtr.disclosure.step_rows import StepRows
+from fdtr.disclosure.step_scan import scan_step
 from fdtr.errors import RuleCode
 from fdtr.features import FeatureMap
-from fdtr.learners.accumulate import WeightedPart, WeightedProducts, accumulate_weighted, weighted_parts
 from fdtr.learners.backward import Fit
 from fdtr.summary import Sums, summarize_step
-from fdtr.trajectories import Step, Trajectories, rows_at
+from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -31,37 +30,30 @@ WHOLE_STEP = "the whole step"
 _ROUNDING = 1e-9
 
 
-@dataclass(eq=False)
-class StepPlan:
+@dataclass(eq=False, kw_only=True)
+class StepPlan(StepRows):
     """One step: what its rows show, and what is taken out of them.
 
     Blocks are named by the position of an action, or None for the whole step; `groups` (A,) maps actions to blocks.
-    `scan` is what a first pass found; `gram` is ΦᵀΦ of the exact sums. `absorbed` units and the rows of actions in
-    `left_out` are taken out. `outcomes` (G,) counts the patients whose reward is not their group's most common one, or
-    fewer who stand out. `broken` says how a rule was broken, `repairs` what it took out, and `withheld_by` which one
-    took out the rest of the step. Sums leave times `scale`; `shown`, of each row (n,), is the share of its evidence in
-    the site's own sums that a secure sum shows; `shown_by_number`, by which outcomes are judged, what it would be if
-    all sites varied alike, and `shown_among_few`, for which they are moved, the same among fewer sites. `remembered` is
-    what was computed for the present rows, weights, functions and outcomes.
+    `gram` is ΦᵀΦ of the exact sums. `absorbed` units and the rows of actions in `left_out` are taken out. `outcomes`
+    (G,) counts the patients whose reward is not their group's most common one, or fewer who stand out. `broken` says
+    how a rule was broken, `repairs` what it took out, and `withheld_by` which one took out the rest of the step. Sums
+    leave times `scale`; `shown`, of each row (n,), is the share of its evidence in the site's own sums that a secure
+    sum shows; `shown_by_number`, by which outcomes are judged, what it would be if all sites varied alike, and
+    `shown_among_few`, for which they are moved, the same among fewer sites.
 
-    While a step is `screened`, no array of its rows exists: passes over its chunks have shown that no row has to be
-    looked at by itself, and `least` (6, G) counts how many patients have another reward than the most common one, and
-    how many stand out by each measure (`rare_outcomes`): exactly where they are few, and otherwise at least so many.
-    After `look_closer` there are `actions`, `drawn`, `weights`, `measured` and `outcomes_sent` of all rows, or of those
-    of some `people`, who are places of patients in order: sums over all others come from passes over chunks. Then
-    `standing_out` (5, n) are those who stand out, `in_full` (5, G) how many do so in full, and `differences` (5, n) by
-    how much outcomes as measured differ (`limited_outcomes`); `before` are weights and outcomes before LEVERAGE.
+    While a step is `screened`, `least` (6, G) counts how many patients have another reward than the most common one,
+    and how many stand out by each measure (`rare_outcomes`): exactly where they are few, and otherwise at least so
+    many. Else `in_full` (5, G) says how many do so in full, and `differences` (5, n) by how much outcomes as measured
+    differ (`limited_outcomes`).
     """
 
     number: int
     horizon: int
-    step: Step
-    features: FeatureMap
     rules: Rules
     following: LowerBound | None
     design: Design
     groups: NDArray[np.intp]
-    scan: StepScan
     pairs: list[Pair]
     outcomes: Counts
     gram: Array
@@ -70,19 +62,14 @@ class StepPlan:
     shown_by_number: Array | float = 1.0
     shown_among_few: Array | float = 1.0
     absorbed: list[Unit] = field(default_factory=list)
-    screened: bool = False
-    people: NDArray[np.intp] | None = None
     least: Counts | None = None
-    standing_out: NDArray[np.bool_] | None = None
     differences: Array | None = None
     in_full: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    before: tuple[Array, Array] = field(default_factory=lambda: (np.zeros(0), np.zeros((2, 0))))
     left_out: set[int] = field(default_factory=set)
     withheld_by: RuleCode | None = None
     largest_leverage: float = 0.0
     broken: dict[RuleCode, Verdict] = field(default_factory=dict)
     repairs: dict[RuleCode, list[str]] = field(default_factory=dict)
-    remembered: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Trajectories, features: FeatureMap, fit: Fit, h: int, rules: Rules, draws: Draws) -> "StepPlan":
@@ -120,75 +107,6 @@ class StepPlan:
         )
         plan.products = scan.products
         return plan
-
-    # The rows.
-
-    def parts(self) -> Iterator[WeightedPart]:
-        """Chunks with their weights as they are now, and V as measured."""
-        for part in weighted_parts(self.step, self.features, self._weights_at):
-            yield part._replace(values=self.scan.parked.values.read(part.here))
-
-    def _weights_at(self, here: slice) -> Array:
-        if not self.screened and self.people is None:
-            return self.weights[here]
-        weights: Array = self.scan.parked.weights.read(here)
-        if not self.screened:
-            weights, inside = weights.copy(), slice(*np.searchsorted(self.places, [here.start, here.stop]))
-            weights[self.places[inside] - here.start] = self.weights[inside]
-        return weights
-
-    def look_closer(self, people: NDArray[np.intp] | None = None) -> None:
-        """Let every row, or those of some `people`, be looked at by itself, in memory."""
-        if self.screened:
-            self.screened, self.people = False, people
-            self.remembered.pop("survey", None)
-        elif self.people is not None and people is None:
-            places, weights, before = self.places, self.weights, self.before[0]
-            for name in ("places", "at_hand", "actions", "drawn", "weights", "measured", "outcomes_sent"):
-                self.__dict__.pop(name, None)
-            self.people = None
-            self.weights[~self.rows_of(None)] = 0.0
-            self.before = self.weights.copy(), self.outcomes_sent
-            self.weights[places], self.before[0][places] = weights, before
-            self.forget()
-
-    @cached_property
-    def places(self) -> NDArray[np.intp]:
-        """Where the rows at hand are in the step."""
-        if self.people is None:
-            return np.arange(self.step.n)
-        return self.people[self.people < self.step.n]
-
-    @cached_property
-    def at_hand(self) -> Step:
-        """The rows at hand: all, or those of some people, in memory."""
-        return self.step if self.people is None else rows_at(self.step, self.places)
-
-    @cached_property
-    def actions(self) -> NDArray[np.intp]:
-        """The action of each row at hand, (n,)."""
-        return self.scan.parked.actions.take(self.places).astype(np.intp)
-
-    def actions_of(self, here: slice) -> NDArray[np.intp]:
-        """The actions of some rows; fewer where the step has fewer rows."""
-        stop = max(min(here.stop, self.step.n), here.start)
-        return self.scan.parked.actions.read(slice(here.start, stop)).astype(np.intp)
-
-    @cached_property
-    def drawn(self) -> Array:
-        """Weights before any was made smaller, (n,)."""
-        return self.scan.parked.weights.take(self.places)
-
-    @cached_property
-    def weights(self) -> Array:
-        """The weight of each row, (n,); 0 where it does not count."""
-        return self.drawn.copy()
-
-    @cached_property
-    def measured(self) -> Array:
-        """The rewards, and V of the next step or the worth of an end, (2, n)."""
-        rewards = np.concatenate([np.zeros(0), *(chunk.rewards for chunk in self.at_hand.chunks())])
-        return np.stack([rewards, self.scan.parked.values.take(self.places)])
 
     # What is left in the blocks.
 
@@ -239,28 +157,6 @@ class StepPlan:
     def n(self) -> int:
         """Patients whose rows count."""
         return sum(self.patients(block) for block in self.blocks)
-
-    @cached_property
-    def products(self) -> WeightedProducts:
-        """Sums of products of the weighted rows, by action."""
-        return accumulate_weighted(self.parts(), self.features, self._outcomes_at)
-
-    def _outcomes_at(self, part: WeightedPart) -> Array:
-        """The outcomes of a chunk; while only some people's rows are at hand, none is another than measured."""
-        if not self.screened and self.people is None:
-            return self.outcomes_sent[:, part.here]
-        return np.stack([part.chunk.rewards, np.zeros(0) if part.values is None else part.values])
-
-    @cached_property
-    def outcomes_sent(self) -> Array:
-        """The outcomes (2, n) that sums are made of: as `measured`, but of patients whose outcomes are limited."""
-        return self.measured
-
-    def send_outcomes(self, outcomes: Array) -> None:
-        """Let the sums be those of other outcomes, (2, n); what S tells stays as it is."""
-        self.outcomes_sent, self.standing_out = outcomes, None
-        self.__dict__.pop("products", None)
-        self.remembered.pop("told by outcomes", None)
 
     @property
     def limited(self) -> NDArray[np.bool_]:
@@ -412,47 +308,6 @@ class StepPlan:
                 self.note("ACTION", f"{counted(n)}{self.at(action)}", f"none or at least {needed}", needed / n)
                 self.leave_out(action, "ACTION")
 
-    def repair_cells(self) -> None:
-        """Take out what would show few patients."""
-        kinds: list[tuple[RuleCode, NDArray[np.int64], str]] = [
-            ("CELL", self.cells.rarer, "in the rarer of two values of"),
-            ("NONZERO", self.cells.apart, "apart from zero or from the most common value in"),
-        ]
-        for group, block in self.groups_kept:
-            for rule, counts, which in kinds:
-                for function in self.design.functions:
-                    count = int(counts[group, function])
-                    if 0 < count < self.rules.min_cell:
-                        where = f'{which} column "{label_of(self.features, function)}"{self._at_group(group)}'
-                        self._note_cell(rule, count, where)
-                        self.take_out(block, (function,), rule)
-            self._repair_references(block, group)
-            self._repair_pairs(block, group)
-
-    def _at_group(self, group: int) -> str:
-        return self.at(group if self.design.by_action or self.design.separable else None)
-
-    def _repair_references(self, block: int | None, group: int) -> None:
-        for (where, functions), count in self.references.items():
-            if where == group and 0 < count < self.rules.min_cell:
-                name = label_of(self.features, functions[0])
-                self._note_cell("REF", count, f'at the reference level beside "{name}"{self._at_group(group)}')
-                self.take_out(block, functions, "REF")
-
-    def _repair_pairs(self, block: int | None, group: int) -> None:
-        small = [pair for pair in self.pairs if pair.group == group and pair.count < self.rules.min_cell]
-        while left := [p for p in small if self._is_left(block, p.first) and self._is_left(block, p.second)]:
-            rarest = min(left, key=lambda pair: pair.count)
-            first, second = (label_of(self.features, functions[0]) for functions in (rarest.first, rarest.second))
-            where = f'in a cell of columns "{first}" and "{second}"{self._at_group(group)}'
-            self._note_cell("PAIR", rarest.count, where)
-            self.take_out(block, in_most([(pair.first, pair.second) for pair in left]), "PAIR")
-
-    def _is_left(self, block: int | None, functions: tuple[int, ...]) -> bool:
-        """Whether a function, or a reference level, shows in a block: neither is it out, nor all of its functions."""
-        out = {unit.functions for unit in self.absorbed if unit.action in (block, None)}
-        return functions not in out and any((function,) not in out for function in functions)
-
     def repair_directions(self) -> None:
         """Take functions out of blocks with few patients for what is shared; main effects out of the step."""
         for block in self.blocks:
@@ -469,12 +324,6 @@ class StepPlan:
         """Which rows are those of a block, (n,)."""
         kept: NDArray[np.bool_] = np.isin(self.actions, self.kept_actions) if block is None else self.actions == block
         return kept
-
-    def forget(self, *names: str) -> None:
-        """Forget what was computed from rows, weights or functions that changed."""
-        self.remembered.clear()
-        for name in names:
-            self.__dict__.pop(name, None)
 
     def withhold(self, rule: RuleCode) -> None:
         """Take out what is left of the step."""
@@ -521,9 +370,6 @@ class StepPlan:
         if n < patients_for(rank):
             measured = f"{counted(n)} for {rank} independent shared features{where}"
             self.note("ACTION", measured, f"at least {patients_for(rank)}", patients_for(rank) / max(n, 1))
-
-    def _note_cell(self, rule: RuleCode, count: int, where: str) -> None:
-        self.note(rule, f"{counted(count)} {where}", self.at_least_cell, self.rules.min_cell / count)
 
     def at(self, block: int | None) -> str:
         """Where a block is, in words; empty for the whole step."""

@@ -37,6 +37,7 @@ from fdtr.algebra.pessimism import LowerBound
 from fdtr.algebra.schur import leverage_map, present, rank_beside
 from fdtr.algebra.threads import for_chunks, one_blas_thread
 from fdtr.disclosure.blocks import describe
+from fdtr.disclosure.cell_repairs import repair_cells
 from fdtr.disclosure.common_repairs import CommonRepairs, judge_totals, parts_taken_out
 from fdtr.disclosure.facts import outcomes_of
 from fdtr.disclosure.masked_counts import CountLayout, SiteCounts
@@ -210,7 +211,7 @@ def _repair_alone(plans: Sequence[StepPlan], rules: Rules) -> list[Verdict]:
     for plan in plans:
         plan.require_patients(rules.min_patients)
         plan.leave_out_rare_actions()
-        plan.repair_cells()
+        repair_cells(plan)
         plan.repair_directions()
     limit_outcomes(plans)
     for plan in plans:
