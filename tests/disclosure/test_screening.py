@@ -1,5 +1,6 @@
 """Screening: a site whose rows are not looked at one by one sends what it would send if they were."""
 
+import tracemalloc
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -266,6 +267,44 @@ def test_weights_are_drawn_once_in_parts_and_no_array_holds_all_rows(monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr(weighted_sums, "screen", lambda plan: None)
         require_same(weighted, weigh(rows, features, fit, study.rules, draws))
+
+
+@pytest.mark.parametrize("name", ["ragged", "ragged and far", "one far outcome"])
+def test_a_partition_gives_the_same_bits(monkeypatch, tmp_path, name):
+    for module in ("partition", "partition_writer"):
+        monkeypatch.setattr(f"fdtr.trajectories.{module}.GROUP_ROWS", 512)
+    world, expected = CASES[name]
+    plans, weighted = steps_and_message(world, monkeypatch)
+    rows = partition_table(world.study, world.table(), tmp_path / "rows", site="a")
+    on_disk, of_partition = steps_and_message(world, monkeypatch, rows=rows)
+    assert [looked_at(plan) for plan in on_disk] == [looked_at(plan) for plan in plans] == expected.split()
+    assert of_partition.kept == weighted.kept
+    assert of_partition.verdicts == weighted.verdicts
+    for field, array in weighted.sums.packed().items():
+        np.testing.assert_array_equal(of_partition.sums.packed()[field], array)
+
+
+@pytest.mark.parametrize("far", [0, 1])
+def test_memory_does_not_grow_with_the_number_of_patients(monkeypatch, tmp_path, far):
+    """Arrays of numpy, above what the draws hold; four times as many patients take no more than a half more."""
+    monkeypatch.setenv("FDTR_THREADS", "1")
+    monkeypatch.setattr(parked_columns, "MOST_IN_MEMORY", 50_000)
+    for module in ("learners.accumulate", "disclosure.cells", "disclosure.pairs", "disclosure.facts"):
+        monkeypatch.setattr(f"fdtr.{module}.rows_in_cache", lambda _: 1024)
+    for module in ("partition", "partition_writer"):
+        monkeypatch.setattr(f"fdtr.trajectories.{module}.GROUP_ROWS", 1024)
+    peaks = []
+    for n in (20_000, 80_000):
+        world = World(n=n, far=far)
+        study = world.study
+        rows, draws = partition_table(study, world.table(), tmp_path / f"rows-{n}", site="a"), AskedInParts(n, 2)
+        fit = fit_message(study, rows).fit
+        tracemalloc.start()
+        weigh(rows, study.feature_map, fit, study.rules, draws)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
+    assert peaks[1] < 80_000 * 2 * 8 * 5  # five numbers a row
 
 
 @given(st.lists(st.lists(st.floats(-5, 5), max_size=9), min_size=1, max_size=6), st.integers(1, 5))

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.pessimism import LowerBound
 from fdtr.algebra.schur import leverage_map, present, rank_beside
-from fdtr.algebra.threads import for_chunks, one_blas_thread
+from fdtr.algebra.threads import for_chunks, one_blas_thread, thread_count
 from fdtr.disclosure.blocks import describe
 from fdtr.disclosure.cell_repairs import repair_cells
 from fdtr.disclosure.common_repairs import CommonRepairs, judge_totals, parts_taken_out
@@ -201,7 +201,10 @@ def _planned(
         return plan
 
     plans: list[StepPlan] = []
-    for_chunks(plan_of, plans.append, range(rows.horizon))  # steps side by side
+    if rows.n_patients < thread_count() * weighted_chunk_rows(features):
+        for_chunks(plan_of, plans.append, range(rows.horizon))  # steps side by side
+    else:  # chunks side by side, and buffers of one step
+        plans.extend(map(plan_of, range(rows.horizon)))
     count_standing_out(plans)
     return plans
 
