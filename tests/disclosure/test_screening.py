@@ -31,6 +31,13 @@ WARD = {"name": "ward", "effect": "shared", "basis": {"kind": "categorical", "le
 SHARED = [{"name": "u", "effect": "shared"}, {"name": "v", "effect": "shared"}, {"name": "x"}]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _small_steps_too():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(screening, "FEWEST", 1)
+        yield
+
+
 @dataclass(frozen=True)
 class World:
     """How a table of `n` patients is made; `far` patients have another u than all others at `far_steps` steps."""
@@ -160,6 +167,16 @@ def test_a_screened_site_sends_the_same(monkeypatch, name):
     require_same(weighted, looked_closer)
     if "people" in expected and world.far:
         assert sum(weighted.kept.lighter)
+
+
+def test_small_steps_are_not_screened_and_their_patients_are_among_the_people(monkeypatch):
+    monkeypatch.setattr(screening, "FEWEST", 13_000)
+    world = World(n=20_000, horizon=4, ragged=True, far=2)
+    monkeypatch.setattr(rule_leverage, "_MOST_PEOPLE", 0.9)
+    plans, weighted = steps_and_message(world, monkeypatch)
+    assert [looked_at(plan) for plan in plans] == ["people"] * 3 + ["everybody"]
+    assert all(len(plan.places) > plans[3].step.n for plan in plans[:3])
+    require_same(weighted, steps_and_message(world, monkeypatch, screened=False)[1])
 
 
 def test_where_others_than_the_people_tell_much_everybody_is_looked_at(monkeypatch):

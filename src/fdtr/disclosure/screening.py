@@ -45,6 +45,9 @@ ALIKE_COSINE, ALIKE_SHARE = 0.95, 0.5
 STANDS_OUT = 0.25
 """A patient stands out whose outcome differs by this share of the largest difference within a block."""
 
+FEWEST = 2000
+"""Steps of fewer patients are not screened: looking at all their rows takes less time, and bounds often fail there."""
+
 _FAR = 0.1
 """Rows are kept whose leverage exceeds this share of what one row may have, or that hide others in rule LEVERAGE."""
 
@@ -135,7 +138,7 @@ def hidden_among(rules: Rules, suspects: NDArray[np.intp], leverage: Array, imag
 
 def screen(plan: StepPlan) -> None:
     """Let a step be `screened` if its outcomes show that nobody's has to be looked at."""
-    if not plan.rules.alone:
+    if not plan.rules.alone or plan.step.n < FEWEST:
         return
     ends, plan.screened = plan.scan.ends, True
     tally = _Tally(Largest(3 * len(ends.n), ends.largest.shape[2]), np.zeros((3, len(ends.n))))
