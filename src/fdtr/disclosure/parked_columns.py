@@ -2,6 +2,7 @@
 
 from io import BytesIO
 from tempfile import TemporaryFile
+from threading import Lock
 from typing import IO, Any
 
 import numpy as np
@@ -19,16 +20,18 @@ class ParkedColumn:
     def __init__(self, dtype: DTypeLike) -> None:
         self._dtype = np.dtype(dtype)
         self._file: IO[bytes] = BytesIO()
+        self._lock = Lock()
 
     def append(self, numbers: NDArray[Any]) -> None:
         """Write further numbers."""
         content = np.ascontiguousarray(numbers, self._dtype).data
         try:
-            self._file.seek(0, 2)
-            if isinstance(self._file, BytesIO) and self._file.tell() + content.nbytes > MOST_IN_MEMORY:
-                short, self._file = self._file, TemporaryFile()  # noqa: SIM115 - closed by `close`
-                self._file.write(short.getbuffer())
-            self._file.write(content)
+            with self._lock:
+                self._file.seek(0, 2)
+                if isinstance(self._file, BytesIO) and self._file.tell() + content.nbytes > MOST_IN_MEMORY:
+                    short, self._file = self._file, TemporaryFile()  # noqa: SIM115 - closed by `close`
+                    self._file.write(short.getbuffer())
+                self._file.write(content)
         except OSError as error:
             raise UnwritableFile(
                 f"A temporary file could not be written: {error.strerror or type(error).__name__}. Nothing was "
@@ -38,8 +41,10 @@ class ParkedColumn:
     def read(self, here: slice) -> NDArray[Any]:
         """The numbers from `here.start` to `here.stop`."""
         width = self._dtype.itemsize
-        self._file.seek(here.start * width)
-        return np.frombuffer(self._file.read((here.stop - here.start) * width), self._dtype)
+        with self._lock:
+            self._file.seek(here.start * width)
+            content = self._file.read((here.stop - here.start) * width)
+        return np.frombuffer(content, self._dtype)
 
     def take(self, places: NDArray[np.intp]) -> NDArray[Any]:
         """The numbers at some `places`, which are in order."""

@@ -393,7 +393,7 @@ def _survey(plan: StepPlan, tally: _Tally | None) -> Survey:
         found = []
         for action, rows in maps.by_action(plan, part):
             block = maps.block_of[action]
-            outside = None if plan.screened or plan.people is None else ~np.isin(rows.places, plan.places)
+            outside = ~np.isin(rows.places, plan.places_in(part.here)) if plan.in_part else None
             out = np.flatnonzero(rows.leverage > far[block])
             found.append(
                 _Found(

@@ -46,9 +46,16 @@ class StepRows:
             return self.weights[here]
         weights: Array = self.scan.parked.weights.read(here)
         if not self.screened:
-            weights, inside = weights.copy(), slice(*np.searchsorted(self.places, [here.start, here.stop]))
-            weights[self.places[inside] - here.start] = self.weights[inside]
+            weights = weights.copy()
+            weights[self.places_in(here) - here.start] = self.weights[self._inside(here)]
         return weights
+
+    def places_in(self, here: slice) -> NDArray[np.intp]:
+        """Places of rows at hand within a part of the step."""
+        return self.places[self._inside(here)]
+
+    def _inside(self, here: slice) -> slice:
+        return slice(*np.searchsorted(self.places, [here.start, here.stop]).tolist())
 
     @property
     def in_part(self) -> bool:

@@ -91,6 +91,11 @@ class StepPlan(StepRows):
             rules.min_cell,
             outcomes_for(rows.horizon * features.n_shared),
         )
+        try:
+            pairs = count_pairs(step, features, groups, scan.cells, design.functions, references=True)
+        except BaseException:
+            scan.parked.close()
+            raise
         plan = cls(
             number=h,
             horizon=rows.horizon,
@@ -101,7 +106,7 @@ class StepPlan(StepRows):
             design=design,
             groups=groups,
             scan=scan,
-            pairs=count_pairs(step, features, groups, scan.cells, design.functions, references=True),
+            pairs=pairs,
             outcomes=np.zeros(len(scan.cells.n), np.int64),
             gram=exact.gram,
         )
