@@ -102,7 +102,7 @@ def count_cells(step: Step, features: FeatureMap, groups: NDArray[np.intp], enou
     """Count the cells of every column; `groups` (A,) is the group of each action, `enough` what no rule refuses."""
     n_groups, m = int(groups.max()) + 1, features.n_functions
     sizes = np.zeros(n_groups, np.int64)
-    for chunk in step.chunks():
+    for chunk in step.chunks(following=False):
         sizes += np.bincount(groups[chunk.actions], minlength=n_groups)
     usual = usual_values(step, features, groups, enough, sizes)
     total = CellCounts.of_nobody((n_groups, m))
@@ -114,7 +114,7 @@ def count_cells(step: Step, features: FeatureMap, groups: NDArray[np.intp], enou
     def count(chunk: Chunk) -> CellCounts:
         return CellCounts.of(by_group(features.psi(chunk.states), groups[chunk.actions], n_groups), usual)
 
-    for_chunks(count, add, step.chunks(rows_in_cache(m)))
+    for_chunks(count, add, step.chunks(rows_in_cache(m), following=False))
     return Cells.of(total, sizes)
 
 
@@ -127,7 +127,7 @@ def usual_values(step: Step, features: FeatureMap, groups: NDArray[np.intp], eno
     usual = np.full((len(sizes), features.n_functions), np.nan)
     missing: Counts = np.minimum(sizes, 2 * enough - 1)
     first: list[tuple[NDArray[np.intp], Array]] = []
-    for chunk in step.chunks(rows_in_cache(features.n_functions)):
+    for chunk in step.chunks(rows_in_cache(features.n_functions), following=False):
         members = groups[chunk.actions]
         chosen = np.concatenate([np.flatnonzero(members == group)[:count] for group, count in enumerate(missing)])
         missing -= np.bincount(members[chosen], minlength=len(missing))

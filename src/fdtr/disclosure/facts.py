@@ -76,7 +76,7 @@ def measure_leverage(step: Step, features: FeatureMap, roots: Array) -> Array:
     for_chunks(
         lambda chunk: squared_images(features.psi(chunk.states), chunk.actions, roots),
         parts.append,
-        step.chunks(rows_in_cache(features.n_functions)),
+        step.chunks(rows_in_cache(features.n_functions), following=False),
     )
     return np.concatenate(parts)
 

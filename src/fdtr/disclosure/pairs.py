@@ -74,7 +74,7 @@ def count_pairs(
             joint[group] += both
 
     if any(len(some) > 1 for some in indicators):
-        for_chunks(count, add, step.chunks(rows_in_cache(features.n_functions)))
+        for_chunks(count, add, step.chunks(rows_in_cache(features.n_functions), following=False))
     return _pairs_of(features, cells.n, indicators, joint, skip_own=references)
 
 
@@ -156,5 +156,5 @@ def _histograms(
         for group, part in counts:
             times[group] += part
 
-    for_chunks(count, add, step.chunks(rows_in_cache(features.n_functions)))
+    for_chunks(count, add, step.chunks(rows_in_cache(features.n_functions), following=False))
     return times

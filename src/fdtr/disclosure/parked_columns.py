@@ -1,5 +1,6 @@
 """Columns of a step that are computed once and needed again: short ones in memory, long ones in a temporary file."""
 
+from contextlib import suppress
 from io import BytesIO
 from tempfile import TemporaryFile
 from threading import Lock
@@ -32,6 +33,7 @@ class ParkedColumn:
                     short, self._file = self._file, TemporaryFile()  # noqa: SIM115 - closed by `close`
                     self._file.write(short.getbuffer())
                 self._file.write(content)
+                self._file.flush()  # a full disk shows here
         except OSError as error:
             raise UnwritableFile(
                 f"A temporary file could not be written: {error.strerror or type(error).__name__}. Nothing was "
@@ -59,4 +61,5 @@ class ParkedColumn:
     def close(self) -> None:
         """Give the file back, if there is one."""
         if not isinstance(self._file, BytesIO):
-            self._file.close()
+            with suppress(OSError):  # what could not be written before
+                self._file.close()

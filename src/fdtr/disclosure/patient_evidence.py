@@ -193,7 +193,7 @@ def image(plan: StepPlan, maps: Array) -> Array:
     """`maps` (A, k, m) of the action of every row at hand times its ψ, (k, n)."""
     images = np.zeros((maps.shape[1], len(plan.weights)))
     start = 0
-    for chunk in plan.at_hand.chunks():
+    for chunk in plan.at_hand.chunks(following=False):
         psi, stop = plan.features.psi(chunk.states), start + len(chunk.actions)
         for action in np.flatnonzero(np.bincount(chunk.actions)):
             there = np.flatnonzero(chunk.actions == action)

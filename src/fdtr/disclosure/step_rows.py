@@ -38,7 +38,7 @@ class StepRows:
 
     def parts(self) -> Iterator[WeightedPart]:
         """Chunks with their weights as they are now, and V as measured."""
-        for part in weighted_parts(self.step, self.features, self._weights_at):
+        for part in weighted_parts(self.step, self.features, self._weights_at, following=False):
             yield part._replace(values=self.scan.parked.values.read(part.here))
 
     def _weights_at(self, here: slice) -> Array:
@@ -111,7 +111,7 @@ class StepRows:
     @cached_property
     def measured(self) -> Array:
         """The rewards, and V of the next step or the worth of an end, (2, n)."""
-        rewards = np.concatenate([np.zeros(0), *(chunk.rewards for chunk in self.at_hand.chunks())])
+        rewards = np.concatenate([np.zeros(0), *(chunk.rewards for chunk in self.at_hand.chunks(following=False))])
         return np.stack([rewards, self.scan.parked.values.take(self.places)])
 
     @cached_property

@@ -117,7 +117,7 @@ def hidden_by_others(
 def _images(plan: StepPlan, members: NDArray[np.intp], roots: Array) -> Array:
     """R_a ψ of the rows `members`, (r, n)."""
     images, start = [np.zeros((roots.shape[1], 0))], 0
-    for chunk in plan.step.chunks():
+    for chunk in plan.step.chunks(following=False):
         stop = start + len(chunk.actions)
         inside = members[(members >= start) & (members < stop)] - start
         psi = plan.features.psi(np.take(chunk.states, inside, axis=1))

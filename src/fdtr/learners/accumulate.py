@@ -141,10 +141,12 @@ def weighted_chunk_rows(features: FeatureMap) -> int:
     return rows_in_cache(features.n_functions + 2)
 
 
-def weighted_parts(step: Step, features: FeatureMap, weights: Callable[[slice], Array]) -> Iterator[WeightedPart]:
+def weighted_parts(
+    step: Step, features: FeatureMap, weights: Callable[[slice], Array], *, following: bool = True
+) -> Iterator[WeightedPart]:
     """The chunks of a step with the weights of their rows, asked for one after another."""
     start = 0
-    for chunk in step.chunks(weighted_chunk_rows(features)):
+    for chunk in step.chunks(weighted_chunk_rows(features), following=following):
         here = slice(start, start + len(chunk.actions))
         start = here.stop
         yield WeightedPart(chunk, here, weights(here))

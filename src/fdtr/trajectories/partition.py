@@ -203,12 +203,15 @@ class StepOnDisk:
         """Patients that go on to the next step: the first of them."""
         return self.rows.counts[self.h + 1] if self.h + 1 < len(self.rows.counts) else 0
 
-    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
-        """Chunks of exactly `size` rows but for the last, as from memory; the next row group is read meanwhile."""
+    def chunks(self, size: int = CHUNK_ROWS, *, following: bool = True) -> Iterator[Chunk]:
+        """Chunks of exactly `size` rows but for the last, as from memory; the next row group is read meanwhile.
+
+        The file of the next step is read only for what is `following`.
+        """
         if size < 1:
             raise ValueError(f"A chunk has at least 1 row, not {size}.")
         waiting: list[Chunk] = []
-        for group in self._read_ahead():
+        for group in self._read_ahead(following):
             waiting.append(group)
             if sum(len(chunk.actions) for chunk in waiting) >= size:
                 whole = _joined(waiting)
@@ -219,12 +222,12 @@ class StepOnDisk:
         if rest is not None and len(rest.actions):
             yield rest
 
-    def _read_ahead(self) -> Iterator[Chunk]:
+    def _read_ahead(self, following: bool) -> Iterator[Chunk]:
         """The row groups of the step, one read while another is worked on."""
         import pyarrow.parquet as pq
 
         counts, files = self.rows.files.counts, []
-        n_next = counts[self.h + 1] if self.h + 1 < len(counts) else 0
+        n_next = counts[self.h + 1] if following and self.h + 1 < len(counts) else 0
         groups = -(-counts[self.h] // GROUP_ROWS)
         if not groups:
             return

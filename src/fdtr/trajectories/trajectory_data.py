@@ -51,8 +51,11 @@ class Step(Protocol):
         """Patients that go on to the next step: the first of them."""
         ...
 
-    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
-        """Chunks of `size` rows, in order; the last one may have fewer."""
+    def chunks(self, size: int = CHUNK_ROWS, *, following: bool = True) -> Iterator[Chunk]:
+        """Chunks of `size` rows, in order; the last one may have fewer.
+
+        If it does not ask for what is `following`, chunks may lack next states, and all rows be as if they ended.
+        """
         ...
 
 
@@ -124,8 +127,8 @@ class StepInMemory:
         """Patients that go on to the next step: the first of them."""
         return int(self._whole.next_states.shape[1])
 
-    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
-        """Views of at most `size` rows each, in order."""
+    def chunks(self, size: int = CHUNK_ROWS, *, following: bool = True) -> Iterator[Chunk]:  # noqa: ARG002 - no copies
+        """Views of at most `size` rows each, in order, always with next states."""
         if size < 1:
             raise ValueError(f"A chunk has at least 1 row, not {size}.")
         whole, n_next = self._whole, self.n_next
@@ -144,7 +147,7 @@ def rows_at(step: Step, places: NDArray[np.intp]) -> Step:
     """Rows of a step at some `places`, which are in order, in memory; all of them as if they ended there."""
     parts: list[tuple[Floats, NDArray[np.intp], Floats]] = []
     start = 0
-    for chunk in step.chunks():
+    for chunk in step.chunks(following=False):
         stop = start + len(chunk.actions)
         inside = places[np.searchsorted(places, start) : np.searchsorted(places, stop)] - start
         parts.append((np.take(chunk.states, inside, axis=1), chunk.actions[inside], chunk.rewards[inside]))
