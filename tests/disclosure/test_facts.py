@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from fdtr.algebra.schur import leverage_map
 from fdtr.disclosure import judge
-from fdtr.disclosure.facts import count_cells, count_pairs, measure
+from fdtr.disclosure.cells import count_cells
+from fdtr.disclosure.facts import measure
+from fdtr.disclosure.pairs import count_pairs
 from fdtr.disclosure.two_values import middle_of
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import read_trajectories
@@ -121,7 +123,8 @@ def test_few_who_differ_are_those_of_plain_counting(drawn):
 def test_counts_do_not_depend_on_chunks(monkeypatch):
     study, rows = mixed("gram", 700)
     whole = measured(study, rows)
-    monkeypatch.setattr("fdtr.disclosure.facts.rows_in_cache", lambda _: 37)
+    for module in ("facts", "cells", "pairs"):
+        monkeypatch.setattr(f"fdtr.disclosure.{module}.rows_in_cache", lambda _: 37)
     for before, now in zip(whole, measured(study, rows), strict=True):
         assert (now.cell, now.nonzero, now.pair) == (before.cell, before.nonzero, before.pair)
         assert now.leverage == pytest.approx(before.leverage, rel=1e-12)

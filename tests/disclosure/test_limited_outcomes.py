@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from fdtr.cli.check_output import in_short, may_send
-from fdtr.disclosure import rule_leverage, weighted_sums
+from fdtr.disclosure import told_by_patients, weighted_sums
 from fdtr.disclosure.limited_outcomes import LEAST_LEFT, MOST_LIMITED
 from fdtr.disclosure.rules import largest_share, membership
 from fdtr.exchange.release import describe_message
@@ -249,8 +249,8 @@ def most_told(parts):
                 here = own.scale**2 * own.patients(block)
                 there = third.scale**2 * third.patients(block) if block in third.blocks else 0
                 share[own.rows_of(block)] = here / (here + there)
-            rows[:n] += share * rule_leverage._of_rows(own, 0.9 * largest)
-            outcomes[:n] += share * rule_leverage._of_outcomes(own).sum(axis=0)
+            rows[:n] += share * told_by_patients.of_rows(own, 0.9 * largest)
+            outcomes[:n] += share * told_by_patients.of_outcomes(own).sum(axis=0)
         most = max(most, float((rows + np.maximum(outcomes, 0)).max()))
     return membership(most)
 

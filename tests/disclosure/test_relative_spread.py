@@ -8,7 +8,7 @@ import pytest
 
 from fdtr.disclosure import weighted_sums
 from fdtr.disclosure.relative_spread import own_share, strengths
-from fdtr.disclosure.rule_once import drawn
+from fdtr.disclosure.rule_once import Draws, drawn
 from fdtr.disclosure.variance_moments import is_one_sites, least_left, times_the_rest
 from fdtr.disclosure.weighted_step import StepPlan
 from fdtr.errors import ProtocolViolation
@@ -60,7 +60,7 @@ def scales(study, table, common):
 def ratios(study, table, own, common):
     """r of each block, before anything is taken out."""
     draws = drawn(b"key", table.patients.to_pylist(), 1)
-    plan = StepPlan.of(table, study.feature_map, fit_message(study, table).fit, 0, study.rules, 1 - 0.3 * draws.at(0))
+    plan = StepPlan.of(table, study.feature_map, fit_message(study, table).fit, 0, study.rules, draws)
     return {action: r for action, (r, _) in strengths(study.count_layout, own, common, plan).items()}
 
 
@@ -287,7 +287,7 @@ def test_a_site_larger_than_the_cap_knows_how_little_the_others_hide_it():
     tables = [around_half(study, 0.5, n=3000 if k == 0 else 240, seed=k) for k in range(4)]
     counts, common = together(study, tables)
     fit = fit_message(study, tables[0]).fit
-    plan = StepPlan.of(tables[0], study.feature_map, fit, 0, study.rules, np.ones(3000))
+    plan = StepPlan.of(tables[0], study.feature_map, fit, 0, study.rules, Draws(np.zeros((1, 3000))))
     most = study.count_layout.most_patients
     assert most < 240 / 3
     np.testing.assert_allclose(own_share(plan, common), 1000 / (1000 + 2 * most))

@@ -22,16 +22,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.schur import whiten
 from fdtr.disclosure.limited_outcomes import LEAST_LEFT, OF_OUTCOME, most_moved, place
-from fdtr.disclosure.patient_evidence import image
+from fdtr.disclosure.patient_evidence import explained_maps, image
 from fdtr.disclosure.rules import STAND_OUT, counted, outcomes_for
+from fdtr.disclosure.screening import STANDS_OUT
 from fdtr.disclosure.weighted_step import StepPlan
+from fdtr.learners.accumulate import WeightedProducts
 
 Array = NDArray[np.float64]
-
-STANDS_OUT = 0.25
-"""A patient stands out whose outcome differs by this share of the largest difference within a block."""
 
 _LIMITING_STEPS = 20
 _MARGIN = 1.05  # of those who stand out in full: what features explain changes as outcomes are limited
@@ -46,6 +44,10 @@ def count_standing_out(plans: Sequence[StepPlan]) -> None:
     steps had others, by a share of q, then q of a step's patients count.
     """
     for plan in plans:
+        if plan.screened and plan.least is not None:
+            plan.outcomes = np.where(plan.least > 0, plan.least, np.iinfo(np.int64).max).min(axis=0)
+            plan.outcomes[~plan.least.any(axis=0)] = 0
+            continue
         for group in np.unique(plan.groups):
             rows = np.flatnonzero(plan.groups[plan.actions] == group)
             times = np.unique(plan.outcomes_sent[0, rows], return_counts=True)[1]
@@ -67,6 +69,8 @@ def limit_outcomes(plans: Sequence[StepPlan]) -> None:
 
 def _limit_step(plan: StepPlan) -> bool:
     limited = False
+    if plan.screened:  # enough stand out, whatever the rank
+        return limited
     by_group = plan.groups_kept
     if plan.blocks == [None] and not plan.rules.alone:  # one block, and outcomes that are counted by action
         by_group = [(action, None) for action in plan.kept_actions]
@@ -103,7 +107,7 @@ def _limit(plan: StepPlan, rows: NDArray[np.intp], needed: int) -> int:
     """
     before, largest, short = plan.outcomes_sent, np.zeros(_COUNTS), True
     for _ in range(_LIMITING_STEPS):
-        left = np.take(_left(plan), rows, axis=1)
+        left = np.take(_left(plan, plan.products, plan.kept_actions), rows, axis=1)
         sizes = np.sort(np.abs(left), axis=1)
         largest = np.maximum(largest, sizes[:, -1])
         in_full = np.minimum(_in_full(sizes), np.sum(sizes >= STANDS_OUT * sizes[:, -1:], axis=1))
@@ -194,20 +198,32 @@ def repair_lasting_outcomes(plans: Sequence[StepPlan]) -> None:
 
 def _too_few_over_steps(plans: Sequence[StepPlan], chosen: Sequence[int], measure: int) -> bool:
     """Whether too few patients stand out by a measure; a function is taken out of the last block that tells most."""
-    united, told = np.zeros(max(plan.step.n for plan in plans), bool), []
+    told: list[tuple[int, int, StepPlan, int | None]] = []
     for plan, block in _places(plans, chosen):
-        marked = standing_out(plan)[measure] & plan.rows_of(block)
-        rank = _rank_beside_blocks(plan, block) if marked.any() else 0
+        marked = _count_marked(plan, measure, block)
+        rank = _rank_beside_blocks(plan, block) if marked else 0
         if rank:
-            united[: plan.step.n] |= marked
-            told.append((rank, plan, block))
-    count, required = int(united.sum()), outcomes_for(sum(rank for rank, _, _ in told))
-    if not told or count >= required:
+            told.append((rank, marked, plan, block))
+    required = outcomes_for(sum(rank for rank, *_ in told))
+    if not told or max(marked for _, marked, *_ in told) >= required:
         return False
-    _, plan, block = max(reversed(told), key=_first)
+    united = np.zeros(max(plan.step.n for plan in plans), bool)
+    for _, _, plan, block in told:
+        united[: plan.step.n] |= standing_out(plan)[measure] & plan.rows_of(block)
+    count = int(united.sum())
+    if count >= required:
+        return False
+    _, _, plan, block = max(reversed(told), key=_first)
     measured = f"{counted(count)} {STAND_OUT} their outcomes{plan.at(block)} at any of {len(told)} steps"
     plan.note("NONZERO", measured, f"none or at least {required}", required / count)
     return plan.take_out_last(block, "NONZERO") or plan.take_out_last(None, "NONZERO")
+
+
+def _count_marked(plan: StepPlan, measure: int, block: int | None) -> int:
+    """How many patients of a block stand out by a measure; in a screened step at least so many, 0 only of nobody."""
+    if plan.screened and plan.least is not None:
+        return int(plan.least[1 + measure, plan.groups_in(block)].sum())
+    return int(np.count_nonzero(standing_out(plan)[measure] & plan.rows_of(block)))
 
 
 def _places(plans: Sequence[StepPlan], chosen: Sequence[int]) -> list[tuple[StepPlan, int | None]]:
@@ -227,7 +243,7 @@ def _rank_beside_blocks(plan: StepPlan, block: int | None) -> int:
     return max(plan.rank_left() - sum(plan.rank(b) for b in plan.blocks if b is not None), 0)
 
 
-def _first(place: tuple[int, StepPlan, int | None]) -> int:
+def _first(place: tuple[int, int, StepPlan, int | None]) -> int:
     return place[0]
 
 
@@ -247,6 +263,7 @@ def _share_of_others(plans: Sequence[StepPlan], group: int) -> float:
 
 def standing_out(plan: StepPlan) -> NDArray[np.bool_]:
     """Who stands out in a group, (5, n): by r and V beside the usual value and own features, by r beside all."""
+    plan.look_closer()
     known = plan.standing_out
     if known is None:
         known = plan.standing_out = _mark(plan)
@@ -254,9 +271,12 @@ def standing_out(plan: StepPlan) -> NDArray[np.bool_]:
 
 
 def _mark(plan: StepPlan) -> NDArray[np.bool_]:
-    left, members = np.abs(_left(plan)), plan.groups[plan.actions]
-    if plan.differences is None:
-        plan.differences = left
+    members = plan.groups[plan.actions]
+    if plan.differences is None:  # of outcomes as measured, before anything was taken out
+        plan.differences = np.abs(_left(plan, plan.scan.products, plan.design.used))
+        left = plan.differences
+    else:
+        left = np.abs(_left(plan, plan.products, plan.kept_actions))
     marked = np.zeros(left.shape, bool)
     plan.in_full = np.zeros((_COUNTS, len(plan.outcomes)))
     for group in np.flatnonzero(np.bincount(members)):
@@ -268,15 +288,15 @@ def _mark(plan: StepPlan) -> NDArray[np.bool_]:
     return marked
 
 
-def _left(plan: StepPlan) -> Array:
-    """What is left of the outcomes of all rows by each measure, (5, n)."""
+def _left(plan: StepPlan, products: WeightedProducts, actions: Sequence[int]) -> Array:
+    """What is left of the outcomes of all rows by each measure, (5, n); features explain as much as in `products`."""
     outcomes, members = plan.outcomes_sent, plan.groups[plan.actions]
     usual = np.zeros(outcomes.shape)
     by_group = [np.flatnonzero(members == group) for group in np.flatnonzero(np.bincount(members))]
     for rows in by_group:
         usual[:, rows] = np.array([_usual(values) for values in np.take(outcomes, rows, axis=1)])[:, None]
-    own, everything = _fitted(plan)
-    return np.vstack([outcomes - usual, outcomes - own, outcomes[:1] - everything[:1]])
+    fitted = image(plan, explained_maps(plan, products, actions))
+    return np.vstack([outcomes - usual, outcomes - fitted[:2], outcomes[:1] - fitted[2:3]])
 
 
 def _usual(values: Array) -> float:
@@ -285,15 +305,3 @@ def _usual(values: Array) -> float:
     middle = np.partition(values, ((n - 1) // 2, n // 2))[[(n - 1) // 2, n // 2]]
     common = next((value for value in middle if 2 * np.count_nonzero(values == value) >= n), middle.mean())
     return float(common)
-
-
-def _fitted(plan: StepPlan) -> tuple[Array, Array]:
-    """What the site's own features, and all features, explain of the rewards and of V, (2, n) each."""
-    gram, moment, reward_moment, _ = plan.products.assembled(plan.kept_actions)
-    d0, moments = plan.features.n_shared, np.column_stack([reward_moment, moment - reward_moment])
-    theta = np.zeros((len(gram), 4))
-    for column, start in ((0, d0), (2, 0)):
-        inverse = whiten(gram[start:, start:]).matrix
-        theta[start:, column : column + 2] = inverse @ (inverse.T @ moments[start:])
-    fitted = image(plan, theta.T @ plan.features.embeddings)
-    return fitted[:2], fitted[2:]

@@ -29,20 +29,31 @@ from math import inf, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.algebra.schur import as_own, leverage_map
-from fdtr.algebra.threads import for_chunks
-from fdtr.disclosure.blocks import directions_of
-from fdtr.disclosure.facts import measure_leverage
 from fdtr.disclosure.limited_outcomes import move_to_fitted
-from fdtr.disclosure.patient_evidence import column_evidence, outcome_evidence
+from fdtr.disclosure.rare_outcomes import standing_out
 from fdtr.disclosure.rules import counted, membership
+from fdtr.disclosure.screening import (
+    LEVERAGE_FACTOR,
+    is_far_from_nobody,
+    leverage_cap,
+    most_of_outcomes,
+    most_of_rows,
+    surveyed,
+    suspects,
+)
+from fdtr.disclosure.told_by_patients import (
+    added,
+    hidden_by_others,
+    largest_of,
+    leverage_of,
+    of_outcomes,
+    over_steps,
+    told_by_outcomes,
+    told_by_rows,
+)
 from fdtr.disclosure.weighted_step import StepPlan
 
 Array = NDArray[np.float64]
-
-LEVERAGE_FACTOR = 1.4
-ALIKE_COSINE, ALIKE_SHARE = 0.95, 0.5
-"""A row is hidden by others that point almost where it does, and at least half as far."""
 
 MOST_SHRUNK = 0.2
 """Share of a block's patients whose weights may be made smaller; if more are far out, a function is taken out."""
@@ -61,6 +72,8 @@ _MOVING_STEPS = 30
 _MUCH = 0.5  # outcomes are moved at the steps where they tell this share of what the patient's tell at most, or more
 _LEAST_WEIGHT = 1e-6  # a row that would count less than this share of its weight does not count at all
 _ROUNDING = 1e-9
+_LITTLE = 0.05  # of what all steps may tell: those who tell less at every step are not looked at
+_MOST_PEOPLE = 0.25  # of all patients; if more had to be looked at, all are
 _MARGIN = 1e-3  # weights are made smaller by this more than needed: other rows' leverage grows a little
 
 
@@ -79,17 +92,65 @@ def repair_leverage(
     which happens only where no function may be taken out, and 0 otherwise.
     """
     for plan in plans:
-        plan.weights[~np.isin(plan.actions, plan.kept_actions)] = 0.0
-    weights, outcomes = [plan.weights.copy() for plan in plans], [plan.outcomes_sent for plan in plans]
+        if not plan.screened:
+            _begin(plan)
     of_rows = inf if rows_later else (1.0 - _FOR_OUTCOMES) * largest
-    _hold_rows(plans, weights, of_rows, most_shrunk)
-    while (told := _hold_outcomes(plans, outcomes, largest)) and most_shrunk < 1:
-        _take_out_of(plans[told.number], told.block, weights[told.number])
-        _hold_rows(plans, weights, of_rows, most_shrunk)
-    for plan, drawn, limited in zip(plans, weights, outcomes, strict=True):
-        _record(plan, drawn, limited)
-        plan.largest_leverage = float(_leverage(plan)[0].max(initial=0.0)) if plan.blocks else 0.0
+    try:
+        told = _hold(plans, of_rows, largest, most_shrunk)
+    except _OthersTellMuch:
+        _look_at_everybody(plans)
+        told = _hold(plans, of_rows, largest, most_shrunk)
+    for plan in plans:
+        _record(plan)
+        plan.largest_leverage = _largest_leverage(plan) if plan.blocks else 0.0
     return told.most if told else 0.0
+
+
+class _OthersTellMuch(Exception):
+    """Rows that are not at hand might have to be changed."""
+
+
+def _hold(plans: Sequence[StepPlan], of_rows: float, largest: float, most_shrunk: float) -> "_Told | None":
+    """Hold the rule for rows and for outcomes; may begin anywhere on the way."""
+    _hold_rows(plans, of_rows, most_shrunk)
+    while (told := _hold_outcomes(plans, largest)) and most_shrunk < 1:
+        _take_out_of(plans[told.number], told.block)
+        _hold_rows(plans, of_rows, most_shrunk)
+    return told
+
+
+def _begin(plan: StepPlan) -> None:
+    """Remember weights and outcomes before any is changed."""
+    plan.weights[~np.isin(plan.actions, plan.kept_actions)] = 0.0
+    plan.before = plan.weights.copy(), plan.outcomes_sent
+
+
+def _look_at_people(plans: Sequence[StepPlan], largest: float) -> None:
+    """Have the rows of people at hand who might tell much at some screened step, or of everybody if these are many.
+
+    All patients of steps whose rows are at hand already are among them.
+    """
+    n, first = max(plan.step.n for plan in plans), max([0, *(plan.step.n for plan in plans if not plan.screened)])
+    much = (_LITTLE if largest == inf else _LITTLE * largest) / len(plans)
+    found = [suspects(plan, much, _FOR_OUTCOMES * much) for plan in plans if plan.screened]
+    people = np.union1d(np.arange(first), np.concatenate(found)).astype(np.intp)
+    for plan in plans:
+        if plan.screened:
+            plan.look_closer(people if len(people) <= _MOST_PEOPLE * n else None)
+            _begin(plan)
+
+
+def _look_at_everybody(plans: Sequence[StepPlan]) -> None:
+    for plan in plans:
+        screened = plan.screened
+        plan.look_closer()
+        if screened:
+            _begin(plan)
+
+
+def _largest_leverage(plan: StepPlan) -> float:
+    others = max(surveyed(plan).leverage.values()) if plan.screened or plan.in_part else 0.0
+    return others if plan.screened else max(others, float(leverage_of(plan)[0].max(initial=0.0)))
 
 
 @dataclass(frozen=True)
@@ -101,13 +162,14 @@ class _Told:
     most: float
 
 
-def _record(plan: StepPlan, weights: Array, outcomes: Array) -> None:
-    """Say whose rows count less than `weights`, and of whose outcomes less is sent than of `outcomes`."""
+def _record(plan: StepPlan) -> None:
+    """Say whose rows count less than before, and of whose outcomes less is sent."""
     if plan.withheld:
         return
-    moved = int(((plan.outcomes_sent != outcomes).any(axis=0) & plan.rows_of(None)).sum())
-    words = plan.repairs.pop("LEVERAGE", [])
-    if (plan.weights < weights * (1 - _ROUNDING)).any():
+    words, moved = plan.repairs.pop("LEVERAGE", []), 0
+    if not plan.screened:
+        moved = int(((plan.outcomes_sent != plan.before[1]).any(axis=0) & plan.rows_of(None)).sum())
+    if not plan.screened and (plan.weights < plan.before[0] * (1 - _ROUNDING)).any():
         less = f"{counted(int(plan.lighter.sum()))}{_IN_PART}"
         words = [*(what for what in words if not what.endswith(_IN_PART)), less]
     if moved:
@@ -116,74 +178,79 @@ def _record(plan: StepPlan, weights: Array, outcomes: Array) -> None:
         plan.repairs["LEVERAGE"] = words  # of all passes together
 
 
-def _hold_rows(plans: Sequence[StepPlan], start: Sequence[Array], largest: float, most_shrunk: float) -> None:
+def _hold_rows(plans: Sequence[StepPlan], largest: float, most_shrunk: float) -> None:
     """Hold the rule for rows at every step, and for their evidence over all steps; it depends on no outcome."""
     for _ in range(_SHRINKING_STEPS):
-        for number, plan in enumerate(plans):
-            _repair_step(plan, start[number], most_shrunk)
-        if largest == inf or not _shrink_over_steps(plans, start, largest, most_shrunk):
+        for plan in plans:
+            _repair_step(plans, plan, largest, most_shrunk)
+        if largest == inf or not _shrink_over_steps(plans, largest, most_shrunk):
             return
-    over = _told_by_rows(plans, largest)[1] > largest * (1 + _ROUNDING)
+    over = told_by_rows(plans, largest)[1] > largest * (1 + _ROUNDING)
     for plan in plans:  # weights that do not settle
         plan.weights[over[: len(plan.weights)]] = 0.0
         plan.forget("products", "schur", "shares")
 
 
-def _hold_outcomes(plans: Sequence[StepPlan], start: Sequence[Array], largest: float) -> _Told | None:
+def _hold_outcomes(plans: Sequence[StepPlan], largest: float) -> _Told | None:
     """Move outcomes until nobody's tell more than rows leave to them; where most is told if that does not suffice.
 
-    Outcomes begin anew from `start`.
+    Outcomes begin anew from those before.
     """
     if largest == inf:
         return None
-    for plan, outcomes in zip(plans, start, strict=True):
-        if plan.outcomes_sent is not outcomes:
-            plan.send_outcomes(outcomes)
-    of_rows = _told_by_rows(plans, (1.0 - _FOR_OUTCOMES) * largest)[1]
+    for plan in plans:
+        if not plan.screened and plan.outcomes_sent is not plan.before[1]:
+            plan.send_outcomes(plan.before[1])
+    if any(plan.screened for plan in plans):
+        if _outcomes_tell_little(plans, largest):
+            return None
+        _look_at_people(plans, largest)
+    if sum(most_of_outcomes(plan) for plan in plans if plan.in_part) > _FOR_OUTCOMES * largest:
+        raise _OthersTellMuch
+    of_rows = told_by_rows(plans, (1.0 - _FOR_OUTCOMES) * largest)[1]
     most = np.maximum(largest - of_rows, _FOR_OUTCOMES * largest)
     _move_outcomes(plans, most, of_rows, largest)
-    by_kind = _told_by_outcomes(plans, [plan.shown_by_number for plan in plans])
-    totals = _over_steps(by_kind)
+    by_kind = told_by_outcomes(plans, [plan.shown_by_number for plan in plans])
+    totals = over_steps(by_kind)
     over = totals > most * (1 + _ROUNDING)
     if not over.any():
         return None
     of_functions = [np.maximum(part[1], 0.0) for part in by_kind]  # σ̂² tells the same with fewer functions
-    suffices = over & (_added(of_functions) >= totals - most)
+    suffices = over & (added(of_functions) >= totals - most)
     by_step = of_functions if suffices.any() else [part.sum(axis=0) for part in by_kind]
     return _tells_most(plans, by_step, over, float((totals + of_rows)[over].max()))
+
+
+def _outcomes_tell_little(plans: Sequence[StepPlan], largest: float) -> bool:
+    """Whether nobody's outcomes tell more than rows leave to them, as bounds show where steps are screened."""
+    of_rows = told_by_rows(plans, (1.0 - _FOR_OUTCOMES) * largest)[1]
+    by_step = [most_of_outcomes(plan) if plan.screened else of_outcomes(plan).sum(axis=0) for plan in plans]
+    return bool((added(by_step) <= np.maximum(largest - of_rows, _FOR_OUTCOMES * largest)).all())
 
 
 def _move_outcomes(plans: Sequence[StepPlan], most: Array, of_rows: Array, largest: float) -> None:
     """Move outcomes until nobody's tell more than `most` (n,) among few sites, or none can be moved any more."""
     for _ in range(_MOVING_STEPS):
-        by_kind = _told_by_outcomes(plans, [plan.shown_among_few for plan in plans])
-        by_step, totals = [part.sum(axis=0) for part in by_kind], _over_steps(by_kind)
+        by_kind = told_by_outcomes(plans, [plan.shown_among_few for plan in plans])
+        by_step, totals = [part.sum(axis=0) for part in by_kind], over_steps(by_kind)
         over = totals > most * (1 + _ROUNDING)
         if not over.any():
             return
         worst = float((totals + of_rows)[over].max())
         share = np.sqrt(most / np.where(over, totals, most)) * (1 - _MARGIN)
-        much = np.where(over, _MUCH * np.maximum(_largest(by_step), _ROUNDING), inf)
+        much = np.where(over, _MUCH * np.maximum(largest_of(by_step), _ROUNDING), inf)
         moved = False
         for plan, part in zip(plans, by_step, strict=True):
             n = len(part)
             if (part >= much[:n]).any():
+                if plan.in_part:
+                    raise _OthersTellMuch
+                if plan.differences is None:
+                    standing_out(plan)
                 _note_evidence(plan, worst, largest)
                 moved |= move_to_fitted(plan, np.where(part >= much[:n], part, 0.0), share[:n])
         if not moved:
             return
-
-
-def _told_by_outcomes(plans: Sequence[StepPlan], shown: Sequence[Array | float]) -> list[Array]:
-    """What outcomes tell at every step of a sum that shows a share of it, (2, n) each."""
-    by_kind: list[Array] = []
-    for_chunks(_of_outcomes, by_kind.append, plans)  # steps side by side
-    return [part * share for part, share in zip(by_kind, shown, strict=True)]
-
-
-def _over_steps(by_kind: Sequence[Array]) -> Array:
-    """What outcomes tell over all steps of each patient, (n,)."""
-    return np.maximum(_added([part.sum(axis=0) for part in by_kind]), 0.0)
 
 
 def _tells_most(plans: Sequence[StepPlan], by_step: Sequence[Array], over: NDArray[np.bool_], worst: float) -> _Told:
@@ -196,39 +263,20 @@ def _tells_most(plans: Sequence[StepPlan], by_step: Sequence[Array], over: NDArr
     return _Told(*max(sums, key=lambda place: sums[place]), worst)
 
 
-def _added(by_step: Sequence[Array]) -> Array:
-    """The sum over the steps of each patient, (n,)."""
-    totals = np.zeros(max(map(len, by_step), default=0))
-    for part in by_step:
-        totals[: len(part)] += part
-    return totals
-
-
-def _largest(by_step: Sequence[Array]) -> Array:
-    """The largest over the steps of each patient, (n,)."""
-    largest = np.zeros(max(map(len, by_step), default=0))
-    for part in by_step:
-        largest[: len(part)] = np.maximum(largest[: len(part)], part)
-    return largest
-
-
-def _told_by_rows(plans: Sequence[StepPlan], largest: float) -> tuple[list[Array], Array]:
-    """What rows tell at every step, and over all steps, (n,)."""
-    by_step: list[Array] = []
-    for_chunks(lambda plan: _of_rows(plan, largest) * plan.shown, by_step.append, plans)  # steps side by side
-    return by_step, _added(by_step)
-
-
-def _repair_step(plan: StepPlan, start: Array, most_shrunk: float) -> None:
-    """Hold the rule at one step; `start` are the weights before any was made smaller."""
+def _repair_step(plans: Sequence[StepPlan], plan: StepPlan, largest: float, most_shrunk: float) -> None:
+    """Hold the rule at one step."""
     while not (plan.withheld or plan.remembered.get("held")):
-        crowded = (_too_many_directions(plan) if most_shrunk < 1 else []) or _shrink(plan, start, most_shrunk)
+        crowded = _too_many_directions(plan) if most_shrunk < 1 else []
+        if not crowded and not (plan.screened and is_far_from_nobody(plan)):
+            if plan.screened:
+                _look_at_people(plans, largest)
+            crowded = _shrink(plan, most_shrunk)
         plan.remembered["held"] = not crowded
         for block in crowded:
             if most_shrunk < 1:
-                _take_out_of(plan, block, start)
+                _take_out_of(plan, block)
             else:  # weights that do not settle
-                far = _leverage(plan)[0] > LEVERAGE_FACTOR / sqrt(plan.patients(block)) * (1 + _ROUNDING)
+                far = leverage_of(plan)[0] > LEVERAGE_FACTOR / sqrt(plan.patients(block)) * (1 + _ROUNDING)
                 plan.weights[far & plan.rows_of(block)] = 0.0
                 plan.forget("products", "schur", "shares")
 
@@ -247,48 +295,51 @@ def _too_many_directions(plan: StepPlan) -> list[int | None]:
     return crowded
 
 
-def _take_out_of(plan: StepPlan, block: int | None, start: Array) -> None:
+def _take_out_of(plan: StepPlan, block: int | None) -> None:
     """Take the last function out of a block, or out of the step; weights begin anew where its sums are told apart."""
-    rows = plan.rows_of(None if plan.design.partly else block)
+    rows = slice(0) if plan.screened else plan.rows_of(None if plan.design.partly else block)
     if not plan.take_out_last(block, "LEVERAGE"):
-        rows = plan.rows_of(None)
+        rows = slice(0) if plan.screened else plan.rows_of(None)
         if not plan.take_out_last(None, "LEVERAGE"):
             plan.withhold("LEVERAGE")
     plan.leave_out_emptied()
-    plan.weights[rows] = start[rows]
-    for weights in (plan.weights, start):
-        weights[~np.isin(plan.actions, plan.kept_actions)] = 0.0
-    plan.forget("products", "schur", "shares")
+    plan.forget("schur", "shares")
+    if not plan.screened:
+        plan.weights[rows] = plan.before[0][rows]
+        for weights in (plan.weights, plan.before[0]):
+            weights[~np.isin(plan.actions, plan.kept_actions)] = 0.0
+        plan.forget("products")
 
 
-def _shrink_over_steps(
-    plans: Sequence[StepPlan],
-    start: Sequence[Array],
-    largest: float,
-    most_shrunk: float,
-) -> bool:
+def _shrink_over_steps(plans: Sequence[StepPlan], largest: float, most_shrunk: float) -> bool:
     """One pass over the patients whose rows tell more than `largest` over all steps; whether there were any."""
-    by_step, totals = _told_by_rows(plans, largest)
+    by_step, totals = told_by_rows(plans, largest)
+    if sum(most_of_rows(plan, largest) for plan in plans if plan.in_part) > largest:
+        raise _OthersTellMuch
     over = totals > largest * (1 + _ROUNDING)
     if not over.any():
         return False
-    shrunk = np.zeros(len(totals), bool)
-    for plan, before in zip(plans, start, strict=True):
-        shrunk[: len(before)] |= plan.weights < before * (1 - _ROUNDING)
+    if any(plan.screened for plan in plans):  # the bounds do not suffice
+        _look_at_people(plans, largest)
+        return _shrink_over_steps(plans, largest, most_shrunk)
+    told = [np.asarray(part) for part in by_step]
+    shrunk, n = np.zeros(len(totals), bool), max(plan.step.n for plan in plans)
+    for plan in plans:
+        shrunk[: len(plan.weights)] |= plan.weights < plan.before[0] * (1 - _ROUNDING)
     worst = float(totals.max())
-    if np.sum(over | shrunk) > max(1, int(max(most_shrunk, MOST_SHRUNK_TOGETHER) * len(totals))):
-        told = _tells_most(plans, by_step, over, worst)
-        _note_evidence(plans[told.number], worst, largest)
-        _take_out_of(plans[told.number], told.block, start[told.number])
+    if np.sum(over | shrunk) > max(1, int(max(most_shrunk, MOST_SHRUNK_TOGETHER) * n)):
+        most = _tells_most(plans, told, over, worst)
+        _note_evidence(plans[most.number], worst, largest)
+        _take_out_of(plans[most.number], most.block)
         return True
-    for plan, part, before in zip(plans, by_step, start, strict=True):
+    for plan, part in zip(plans, told, strict=True):
         light = over[: len(part)] & (part > 0)
         if light.any():
             _note_evidence(plan, worst, largest)
             scale = np.sqrt(largest / totals[: len(part)][light]) * (1 - _MARGIN)
-            h = np.minimum(_leverage(plan)[0][light], 1 - 1e-12)
+            h = np.minimum(leverage_of(plan)[0][light], 1 - 1e-12)
             plan.weights[light] *= scale * (1 - h) / (1 - scale * h)
-            plan.weights[plan.weights < _LEAST_WEIGHT * before] = 0.0
+            plan.weights[plan.weights < _LEAST_WEIGHT * plan.before[0]] = 0.0
             plan.forget("products", "schur", "shares")
     return True
 
@@ -298,50 +349,21 @@ def _note_evidence(plan: StepPlan, worst: float, largest: float) -> None:
     plan.note("LEVERAGE", measured, f"at most {membership(largest):.2f}", sqrt(worst / largest))
 
 
-def _of_rows(plan: StepPlan, largest: float) -> Array:
-    """What every row tells, (n,): at least n_a h²/2, but at most 1/`min_cell`, where it matters, among others alike."""
-    if not plan.blocks:
-        return np.zeros(len(plan.weights))
-    if ("told by rows", largest) not in plan.remembered:
-        plan.remembered["told by rows", largest] = _compute_of_rows(plan, largest)
-    known: Array = plan.remembered["told by rows", largest]
-    return known
-
-
-def _compute_of_rows(plan: StepPlan, largest: float) -> Array:
-    leverage, roots = _leverage(plan)
-    evidence = np.zeros(len(leverage))
-    for block in plan.blocks:
-        rows = plan.rows_of(block)
-        evidence[rows] = plan.patients(block) * leverage[rows] ** 2 / 2
-        much = np.flatnonzero(rows & (evidence > max(largest / plan.horizon, 1 / plan.rules.min_cell) / 2))
-        hidden = _hidden_by_others(plan, much, rows, leverage, roots)
-        evidence[much[hidden]] = np.minimum(evidence[much[hidden]], 1 / plan.rules.min_cell)
-    return np.maximum(evidence, column_evidence(plan))
-
-
-def _of_outcomes(plan: StepPlan) -> Array:
-    """What the outcomes of every row tell, (2, n): in σ̂², and in s_r and s."""
-    if not plan.blocks:
-        return np.zeros((2, len(plan.weights)))
-    if "told by outcomes" not in plan.remembered:
-        plan.remembered["told by outcomes"] = outcome_evidence(plan, _leverage(plan)[0])
-    known: Array = plan.remembered["told by outcomes"]
-    return known
-
-
-def _shrink(plan: StepPlan, start: Array, most_shrunk: float) -> list[int | None]:
-    """Shrink weights from `start` until LEVERAGE holds; returns blocks in which too many rows would have to."""
+def _shrink(plan: StepPlan, most_shrunk: float) -> list[int | None]:
+    """Shrink weights until LEVERAGE holds; returns blocks in which too many rows would have to."""
+    start = plan.before[0]
     for _ in range(_SHRINKING_STEPS):
-        leverage, roots = _leverage(plan)
+        if plan.in_part and not is_far_from_nobody(plan):
+            raise _OthersTellMuch
+        leverage, roots = leverage_of(plan)
         crowded, far = [], np.zeros(len(leverage), bool)
         for block in plan.blocks:
             rows = plan.rows_of(block)
-            cap = min(plan.rules.max_leverage, LEVERAGE_FACTOR / sqrt(plan.patients(block)))
+            cap = leverage_cap(plan, block)
             out = rows & (leverage > cap * (1 + _ROUNDING))
             if not out.any():
                 continue
-            out[out] = ~_hidden_by_others(plan, np.flatnonzero(out), rows, leverage, roots)
+            out[out] = ~hidden_by_others(plan, block, np.flatnonzero(out), leverage, roots)
             if out.any():
                 worst = float(leverage[out].max())
                 measured = f"one patient has a leverage of {worst:.2f}{plan.at(block)}"
@@ -361,46 +383,3 @@ def _shrink(plan: StepPlan, start: Array, most_shrunk: float) -> list[int | None
             return []
         plan.forget("products", "schur", "shares")
     return [block for block in plan.blocks if (far & plan.rows_of(block)).any()]
-
-
-def _leverage(plan: StepPlan) -> tuple[Array, Array]:
-    """Leverage of every row in what is left, (n,), and R_a (A, r, m) with leverage w ‖R_a ψ‖²."""
-    if "leverage" not in plan.remembered:
-        gram = plan.products.assembled(plan.kept_actions)[0]
-        extend = as_own(gram, directions_of(plan.absorbed, plan.features.n_shared))
-        roots = leverage_map(extend.T @ gram @ extend, plan.features.n_shared) @ extend.T @ plan.features.embeddings
-        plan.remembered["leverage"] = plan.weights * measure_leverage(plan.step, plan.features, roots), roots
-    known: tuple[Array, Array] = plan.remembered["leverage"]
-    return known
-
-
-def _hidden_by_others(
-    plan: StepPlan, suspects: NDArray[np.intp], rows: NDArray[np.bool_], leverage: Array, roots: Array
-) -> NDArray[np.bool_]:
-    """Which rows are among enough others of their block that point where they do, and half as far."""
-    hidden = np.zeros(len(suspects), bool)
-    small = leverage[suspects] <= plan.rules.max_leverage * (1 + _ROUNDING)
-    if not small.any():
-        return hidden
-    members = np.flatnonzero(rows)
-    images = _images(plan, members, roots)
-    lengths = np.sqrt(np.maximum(np.einsum("rn,rn->n", images, images), np.finfo(float).tiny))
-    directions = images / lengths
-    for position in np.flatnonzero(small):
-        own = directions[:, np.searchsorted(members, suspects[position])]
-        alike = np.abs(own @ directions) >= ALIKE_COSINE
-        strong = leverage[members] >= ALIKE_SHARE * leverage[suspects[position]]
-        hidden[position] = np.sum(alike & strong) >= plan.rules.min_cell
-    return hidden
-
-
-def _images(plan: StepPlan, members: NDArray[np.intp], roots: Array) -> Array:
-    """R_a ψ of the rows `members`, (r, n)."""
-    images, start = [np.zeros((roots.shape[1], 0))], 0
-    for chunk in plan.step.chunks():
-        stop = start + len(chunk.actions)
-        inside = members[(members >= start) & (members < stop)] - start
-        psi = plan.features.psi(np.take(chunk.states, inside, axis=1))
-        images.append(np.einsum("nrm,mn->rn", roots[chunk.actions[inside]], psi))
-        start = stop
-    return np.hstack(images)

@@ -91,6 +91,22 @@ class Bounds:
     target_low: float
     target_high: float
 
+    @classmethod
+    def of(cls, squared_norms: NDArray[np.float64], targets: NDArray[np.float64]) -> "Bounds":
+        """Those of some rows, at least one, with these ‖φ‖² and Y."""
+        return cls(sqrt(squared_norms.max()), float(targets.min()), float(targets.max()))
+
+    @classmethod
+    def widest(cls, parts: Sequence["Bounds"]) -> "Bounds":
+        """Those of all rows, from those of parts."""
+        if not parts:
+            return cls(0.0, 0.0, 0.0)
+        return cls(
+            max(part.largest_norm for part in parts),
+            min(part.target_low for part in parts),
+            max(part.target_high for part in parts),
+        )
+
 
 @dataclass(frozen=True)
 class StepFacts:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Literal
 
-from fdtr.disclosure.facts import measure_bounds, why_absorbed
+from fdtr.disclosure.facts import why_absorbed
 from fdtr.disclosure.rules import (
     PATIENTS_PER_DIRECTION,
     Verdict,
@@ -34,10 +34,9 @@ def judge_step(plan: StepPlan) -> list[Verdict]:
     if plan.withheld_by and plan.withheld_by not in {"SITES", *plan.broken}:  # NUMBERS, judged over all steps
         words = "what it takes out leaves nothing of the step", "something that is left"
         verdicts.append(Verdict(plan.withheld_by, plan.number, False, *words, "withhold"))
-    bounds = measure_bounds(plan.step, plan.features, plan.measured)
     return [
         *verdicts,
-        judge_bounds(plan.number, bounds, plan.step.n, plan.rules, plan.horizon - plan.number),
+        judge_bounds(plan.number, plan.scan.bounds, plan.step.n, plan.rules, plan.horizon - plan.number),
         judge_collinear(plan.number, why_absorbed(plan.gram, plan.features)),
     ]
 

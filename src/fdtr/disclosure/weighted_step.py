@@ -3,32 +3,25 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.algebra.pessimism import LowerBound
 from fdtr.algebra.schur import as_own, eliminate, present, rank_beside
-from fdtr.disclosure.blocks import Design, Unit, describe, directions_of, in_most
+from fdtr.disclosure.blocks import Design, Unit, describe, directions_of
+from fdtr.disclosure.cells import Cells, References
 from fdtr.disclosure.common_repairs import CommonRepairs
-from fdtr.disclosure.facts import (
-    Cells,
-    Pair,
-    count_cells,
-    count_outcomes,
-    count_pairs,
-    count_references,
-    label_of,
-    measure_outcomes,
-)
-from fdtr.disclosure.rules import Rules, Verdict, counted, numbers_told, patients_for
+from fdtr.disclosure.pairs import Pair, count_pairs
+from fdtr.disclosure.rule_once import Draws
+from fdtr.disclosure.rules import Rules, Verdict, counted, numbers_told, outcomes_for, patients_for
+from fdtr.disclosure.step_rows import StepRows
+from fdtr.disclosure.step_scan import scan_step
 from fdtr.errors import RuleCode
 from fdtr.features import FeatureMap
-from fdtr.learners.accumulate import WeightedProducts, accumulate_weighted
 from fdtr.learners.backward import Fit
 from fdtr.summary import Sums, summarize_step
-from fdtr.trajectories import Step, Trajectories
+from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -37,44 +30,39 @@ WHOLE_STEP = "the whole step"
 _ROUNDING = 1e-9
 
 
-@dataclass(eq=False)
-class StepPlan:
+@dataclass(eq=False, kw_only=True)
+class StepPlan(StepRows):
     """One step: what its rows show, and what is taken out of them.
 
     Blocks are named by the position of an action, or None for the whole step; `groups` (A,) maps actions to blocks.
-    `actions` and `weights` are those of the rows, (n,), `drawn` the weights before any was made smaller; `gram` is ΦᵀΦ
-    of the exact sums. `absorbed` units and the rows of actions in `left_out` are taken out. `outcomes` (G,) counts the
-    patients whose reward is not their group's most common one, or fewer who stand out; `standing_out` (5, n) are these,
-    `in_full` (5, G) how many do so in full (`rare_outcomes`), and `differences` (5, n) by how much outcomes as measured
-    differ (`limited_outcomes`). `broken` says how a rule was broken, `repairs` what it took out, and `withheld_by`
-    which one took out the rest of the step. Sums leave times `scale`; `shown`, of each row (n,), is the share of its
-    evidence in the site's own sums that a secure sum shows; `shown_by_number`, by which outcomes are judged, what it
-    would be if all sites varied alike, and `shown_among_few`, for which they are moved, the same among fewer sites.
-    `remembered` is what was computed for the present rows, weights, functions and outcomes.
+    `gram` is ΦᵀΦ of the exact sums. `absorbed` units and the rows of actions in `left_out` are taken out. `outcomes`
+    (G,) counts the patients whose reward is not their group's most common one, or fewer who stand out. `broken` says
+    how a rule was broken, `repairs` what it took out, and `withheld_by` which one took out the rest of the step. Sums
+    leave times `scale`; `shown`, of each row (n,), is the share of its evidence in the site's own sums that a secure
+    sum shows; `shown_by_number`, by which outcomes are judged, what it would be if all sites varied alike, and
+    `shown_among_few`, for which they are moved, the same among fewer sites.
+
+    While a step is `screened`, `least` (6, G) counts how many patients have another reward than the most common one,
+    and how many stand out by each measure (`rare_outcomes`): exactly where they are few, and otherwise at least so
+    many. Else `in_full` (5, G) says how many do so in full, and `differences` (5, n) by how much outcomes as measured
+    differ (`limited_outcomes`).
     """
 
     number: int
     horizon: int
-    step: Step
-    actions: NDArray[np.intp]
-    features: FeatureMap
     rules: Rules
     following: LowerBound | None
     design: Design
     groups: NDArray[np.intp]
-    cells: Cells
     pairs: list[Pair]
-    references: dict[tuple[int, tuple[int, ...]], int]
     outcomes: Counts
-    weights: Array
-    drawn: Array
     gram: Array
     scale: float = 1.0
     shown: Array | float = 1.0
     shown_by_number: Array | float = 1.0
     shown_among_few: Array | float = 1.0
     absorbed: list[Unit] = field(default_factory=list)
-    standing_out: NDArray[np.bool_] | None = None
+    least: Counts | None = None
     differences: Array | None = None
     in_full: Array = field(default_factory=lambda: np.zeros((0, 0)))
     left_out: set[int] = field(default_factory=set)
@@ -82,35 +70,48 @@ class StepPlan:
     largest_leverage: float = 0.0
     broken: dict[RuleCode, Verdict] = field(default_factory=dict)
     repairs: dict[RuleCode, list[str]] = field(default_factory=dict)
-    remembered: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: Trajectories, features: FeatureMap, fit: Fit, h: int, rules: Rules, weights: Array) -> "StepPlan":
-        """Step `h` before anything is taken out; `weights` (n,) are those of all patients at it."""
+    def of(cls, rows: Trajectories, features: FeatureMap, fit: Fit, h: int, rules: Rules, draws: Draws) -> "StepPlan":
+        """Step `h` before anything is taken out; `draws` make the weights of all patients at it."""
         step, exact = rows.step(h), fit.statistics[h]
         used = tuple(int(a) for a in np.flatnonzero(exact.action_counts))
         design = Design(features, used)
         apart = design.by_action or design.separable or not rules.alone
         groups = np.arange(features.n_actions) if apart else np.zeros(features.n_actions, np.intp)
-        cells = count_cells(step, features, groups, rules.min_cell)
-        return cls(
+        following = fit.bounds[h + 1] if h + 1 < rows.horizon else None
+        scan = scan_step(
+            step,
+            features,
+            following,
+            lambda here: 1.0 - rules.jitter * draws.at(h, here),
+            groups,
+            exact.action_counts,
+            design.functions,
+            rules.min_cell,
+            outcomes_for(rows.horizon * features.n_shared),
+        )
+        try:
+            pairs = count_pairs(step, features, groups, scan.cells, design.functions, references=True)
+        except BaseException:
+            scan.parked.close()
+            raise
+        plan = cls(
             number=h,
             horizon=rows.horizon,
             step=step,
-            actions=np.concatenate([np.zeros(0, np.intp), *(chunk.actions for chunk in step.chunks())]),
             features=features,
             rules=rules,
-            following=fit.bounds[h + 1] if h + 1 < rows.horizon else None,
+            following=following,
             design=design,
             groups=groups,
-            cells=cells,
-            pairs=count_pairs(step, features, groups, cells, design.functions, references=True),
-            references=count_references(step, features, groups, design.functions),
-            outcomes=count_outcomes(step, groups),
-            weights=weights[: step.n].copy(),
-            drawn=weights[: step.n],
+            scan=scan,
+            pairs=pairs,
+            outcomes=np.zeros(len(scan.cells.n), np.int64),
             gram=exact.gram,
         )
+        plan.products = scan.products
+        return plan
 
     # What is left in the blocks.
 
@@ -136,6 +137,21 @@ class StepPlan:
             return [(action, None) for action in self.kept_actions] if self.blocks else []
         return [(0 if block is None else block, block) for block in self.blocks]
 
+    @property
+    def cells(self) -> Cells:
+        """Counts in each column, as of all rows."""
+        return self.scan.cells
+
+    @property
+    def references(self) -> References:
+        """Patients at reference levels."""
+        return self.scan.references
+
+    def groups_in(self, block: int | None) -> list[int]:
+        """Groups of the patients of a block whose rows count."""
+        actions = self.kept_actions if block is None else [block]
+        return np.unique(self.groups[actions]).tolist() if actions else []
+
     def patients(self, block: int | None) -> int:
         """n_a, the true number of patients of a block."""
         if block is None and len(self.cells.n) > 1:
@@ -147,32 +163,21 @@ class StepPlan:
         """Patients whose rows count."""
         return sum(self.patients(block) for block in self.blocks)
 
-    @cached_property
-    def products(self) -> WeightedProducts:
-        """Sums of products of the weighted rows, by action."""
-        return accumulate_weighted(self.step, self.features, self.outcomes_sent, self.weights)
-
-    @cached_property
-    def measured(self) -> Array:
-        """The rewards, and V of the next step or the worth of an end, (2, n)."""
-        return measure_outcomes(self.step, self.features, self.following)
-
-    @cached_property
-    def outcomes_sent(self) -> Array:
-        """The outcomes (2, n) that sums are made of: as `measured`, but of patients whose outcomes are limited."""
-        return self.measured
-
-    def send_outcomes(self, outcomes: Array) -> None:
-        """Let the sums be those of other outcomes, (2, n); what S tells stays as it is."""
-        self.outcomes_sent, self.standing_out = outcomes, None
-        self.__dict__.pop("products", None)
-        self.remembered.pop("told by outcomes", None)
-
     @property
     def limited(self) -> NDArray[np.bool_]:
         """Patients (n,) whose rows count, and of whose outcomes a part is left out."""
         changed: NDArray[np.bool_] = (self.outcomes_sent != self.measured).any(axis=0)
         return changed & self.rows_of(None)
+
+    @property
+    def n_limited(self) -> int:
+        """How many are `limited`."""
+        return 0 if self.screened else int(self.limited.sum())
+
+    @property
+    def n_lighter(self) -> int:
+        """How many are `lighter`."""
+        return 0 if self.screened else int(self.lighter.sum())
 
     @property
     def lighter(self) -> NDArray[np.bool_]:
@@ -308,47 +313,6 @@ class StepPlan:
                 self.note("ACTION", f"{counted(n)}{self.at(action)}", f"none or at least {needed}", needed / n)
                 self.leave_out(action, "ACTION")
 
-    def repair_cells(self) -> None:
-        """Take out what would show few patients."""
-        kinds: list[tuple[RuleCode, NDArray[np.int64], str]] = [
-            ("CELL", self.cells.rarer, "in the rarer of two values of"),
-            ("NONZERO", self.cells.apart, "apart from zero or from the most common value in"),
-        ]
-        for group, block in self.groups_kept:
-            for rule, counts, which in kinds:
-                for function in self.design.functions:
-                    count = int(counts[group, function])
-                    if 0 < count < self.rules.min_cell:
-                        where = f'{which} column "{label_of(self.features, function)}"{self._at_group(group)}'
-                        self._note_cell(rule, count, where)
-                        self.take_out(block, (function,), rule)
-            self._repair_references(block, group)
-            self._repair_pairs(block, group)
-
-    def _at_group(self, group: int) -> str:
-        return self.at(group if self.design.by_action or self.design.separable else None)
-
-    def _repair_references(self, block: int | None, group: int) -> None:
-        for (where, functions), count in self.references.items():
-            if where == group and 0 < count < self.rules.min_cell:
-                name = label_of(self.features, functions[0])
-                self._note_cell("REF", count, f'at the reference level beside "{name}"{self._at_group(group)}')
-                self.take_out(block, functions, "REF")
-
-    def _repair_pairs(self, block: int | None, group: int) -> None:
-        small = [pair for pair in self.pairs if pair.group == group and pair.count < self.rules.min_cell]
-        while left := [p for p in small if self._is_left(block, p.first) and self._is_left(block, p.second)]:
-            rarest = min(left, key=lambda pair: pair.count)
-            first, second = (label_of(self.features, functions[0]) for functions in (rarest.first, rarest.second))
-            where = f'in a cell of columns "{first}" and "{second}"{self._at_group(group)}'
-            self._note_cell("PAIR", rarest.count, where)
-            self.take_out(block, in_most([(pair.first, pair.second) for pair in left]), "PAIR")
-
-    def _is_left(self, block: int | None, functions: tuple[int, ...]) -> bool:
-        """Whether a function, or a reference level, shows in a block: neither is it out, nor all of its functions."""
-        out = {unit.functions for unit in self.absorbed if unit.action in (block, None)}
-        return functions not in out and any((function,) not in out for function in functions)
-
     def repair_directions(self) -> None:
         """Take functions out of blocks with few patients for what is shared; main effects out of the step."""
         for block in self.blocks:
@@ -365,12 +329,6 @@ class StepPlan:
         """Which rows are those of a block, (n,)."""
         kept: NDArray[np.bool_] = np.isin(self.actions, self.kept_actions) if block is None else self.actions == block
         return kept
-
-    def forget(self, *names: str) -> None:
-        """Forget what was computed from rows, weights or functions that changed."""
-        self.remembered.clear()
-        for name in names:
-            self.__dict__.pop(name, None)
 
     def withhold(self, rule: RuleCode) -> None:
         """Take out what is left of the step."""
@@ -417,9 +375,6 @@ class StepPlan:
         if n < patients_for(rank):
             measured = f"{counted(n)} for {rank} independent shared features{where}"
             self.note("ACTION", measured, f"at least {patients_for(rank)}", patients_for(rank) / max(n, 1))
-
-    def _note_cell(self, rule: RuleCode, count: int, where: str) -> None:
-        self.note(rule, f"{counted(count)} {where}", self.at_least_cell, self.rules.min_cell / count)
 
     def at(self, block: int | None) -> str:
         """Where a block is, in words; empty for the whole step."""

@@ -26,17 +26,20 @@ on counts. What was repaired shows in the message as zeros, which mean "none, or
 a site's sums, and all rules but ACTION for rare actions and LEVERAGE are judged on the total (`common_repairs`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.algebra.pessimism import LowerBound
 from fdtr.algebra.schur import leverage_map, present, rank_beside
-from fdtr.algebra.threads import for_chunks, one_blas_thread
+from fdtr.algebra.threads import for_chunks, one_blas_thread, thread_count
 from fdtr.disclosure.blocks import describe
+from fdtr.disclosure.cell_repairs import repair_cells
 from fdtr.disclosure.common_repairs import CommonRepairs, judge_totals, parts_taken_out
-from fdtr.disclosure.facts import measure_outcomes
+from fdtr.disclosure.facts import outcomes_of
 from fdtr.disclosure.masked_counts import CountLayout, SiteCounts
 from fdtr.disclosure.message import Kept, TakenOut, WeightedSums
 from fdtr.disclosure.rare_outcomes import (
@@ -50,10 +53,11 @@ from fdtr.disclosure.relative_spread import share_among_alike, spread_of, vary_a
 from fdtr.disclosure.rule_leverage import MOST_SHRUNK_TOGETHER, repair_leverage
 from fdtr.disclosure.rule_once import Draws
 from fdtr.disclosure.rules import Rules, Shortfall, Verdict, grouped, largest_share, membership
+from fdtr.disclosure.screening import screen
 from fdtr.disclosure.step_verdicts import judge_step
 from fdtr.disclosure.weighted_step import WHOLE_STEP, StepPlan
 from fdtr.features import FeatureMap
-from fdtr.learners.accumulate import accumulate_weighted
+from fdtr.learners.accumulate import WeightedPart, accumulate_weighted, weighted_chunk_rows, weighted_parts
 from fdtr.learners.backward import Fit
 from fdtr.summary import Sums, stack_steps, summarize_step
 from fdtr.trajectories import Trajectories
@@ -85,21 +89,21 @@ def weigh(
     Where no repair helps, a step is withheld, and its sums are zeros. In a secure sum `common` is what all sites take
     out; without it only the site's own repairs are made, and what is left is counted.
     """
-    with one_blas_thread():
-        plans = _planned(rows, features, fit, rules, draws)
+    with one_blas_thread(), ExitStack() as temporary:
+        plans = _planned(rows, features, fit, rules, draws, temporary)
         overall = _repair_alone(plans, rules) if rules.alone else _repair_with_others(plans, rules, common)
         steps: list[Sums] = []
         by_step: list[list[Verdict]] = []
         for_chunks(StepPlan.summarize, steps.append, plans)
         for_chunks(judge_step, by_step.append, plans)
         counting = not rules.alone and common is None
-    return WeightedSums(
-        sums=stack_steps(steps),
-        verdicts=(*(verdict for judged in by_step for verdict in judged), *overall),
-        leverage=max((plan.largest_leverage for plan in plans), default=0.0),
-        kept=_kept(plans, steps, common),
-        counts=_count(plans, CountLayout(features, rules, rows.horizon)) if counting else None,
-    )
+        return WeightedSums(
+            sums=stack_steps(steps),
+            verdicts=(*(verdict for judged in by_step for verdict in judged), *overall),
+            leverage=max((plan.largest_leverage for plan in plans), default=0.0),
+            kept=_kept(plans, steps, common),
+            counts=_count(plans, CountLayout(features, rules, rows.horizon)) if counting else None,
+        )
 
 
 def _kept(plans: Sequence[StepPlan], steps: Sequence[Sums], common: CommonRepairs | None) -> Kept:
@@ -119,8 +123,8 @@ def _kept(plans: Sequence[StepPlan], steps: Sequence[Sums], common: CommonRepair
         possible_rank=tuple(possible_rank),
         efficiency=tuple(efficiency),
         taken_out=tuple(_taken_out(plans, common)),
-        limited=tuple(int(plan.limited.sum()) for plan in plans),
-        lighter=tuple(int(plan.lighter.sum()) for plan in plans),
+        limited=tuple(plan.n_limited for plan in plans),
+        lighter=tuple(plan.n_lighter for plan in plans),
     )
 
 
@@ -183,14 +187,24 @@ def _less(counts: Counts, light: Counts) -> Counts:
     return less
 
 
-def _planned(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Draws) -> list[StepPlan]:
+def _planned(
+    rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules, draws: Draws, temporary: ExitStack
+) -> list[StepPlan]:
+    """The steps before any repair; their temporary files are closed with `temporary`."""
+
     def plan_of(h: int) -> StepPlan:
-        plan = StepPlan.of(rows, features, fit, h, rules, 1.0 - rules.jitter * draws.at(h))
-        standing_out(plan)
+        plan = StepPlan.of(rows, features, fit, h, rules, draws)
+        temporary.callback(plan.scan.parked.close)
+        screen(plan)
+        if not plan.screened:
+            standing_out(plan)
         return plan
 
     plans: list[StepPlan] = []
-    for_chunks(plan_of, plans.append, range(rows.horizon))  # steps side by side
+    if rows.n_patients < thread_count() * weighted_chunk_rows(features):
+        for_chunks(plan_of, plans.append, range(rows.horizon))  # steps side by side
+    else:  # chunks side by side, and buffers of one step
+        plans.extend(map(plan_of, range(rows.horizon)))
     count_standing_out(plans)
     return plans
 
@@ -200,7 +214,7 @@ def _repair_alone(plans: Sequence[StepPlan], rules: Rules) -> list[Verdict]:
     for plan in plans:
         plan.require_patients(rules.min_patients)
         plan.leave_out_rare_actions()
-        plan.repair_cells()
+        repair_cells(plan)
         plan.repair_directions()
     limit_outcomes(plans)
     for plan in plans:
@@ -287,10 +301,18 @@ def weigh_alone(rows: Trajectories, features: FeatureMap, fit: Fit, rules: Rules
     with one_blas_thread():
         products = []
         for h, (step, value) in enumerate(zip(steps, following, strict=True)):
-            weights = 1.0 - rules.jitter * draws.at(h, slice(step.n))
-            products.append(accumulate_weighted(step, features, measure_outcomes(step, features, value), weights))
+            parts = weighted_parts(step, features, _weights_of(draws, h, rules))
+            products.append(accumulate_weighted(parts, features, _outcomes_of(features, value)))
     pairs = zip(products, steps, strict=True)
     return stack_steps([summarize_step(*sums.assembled(everybody), step.n, d0) for sums, step in pairs])
+
+
+def _weights_of(draws: Draws, h: int, rules: Rules) -> Callable[[slice], Array]:
+    return lambda here: 1.0 - rules.jitter * draws.at(h, here)
+
+
+def _outcomes_of(features: FeatureMap, following: LowerBound | None) -> Callable[[WeightedPart], Array]:
+    return lambda part: outcomes_of(part.chunk, features, following)
 
 
 def _repair_numbers(plans: Sequence[StepPlan], rules: Rules) -> Verdict:
@@ -299,14 +321,14 @@ def _repair_numbers(plans: Sequence[StepPlan], rules: Rules) -> Verdict:
     Of the blocks with patients for whom it does not hold, the one that tells most for each patient goes first.
     """
     limit = largest_share(rules.max_membership) * (1 + _ROUNDING)
-    totals = _told(plans)
-    most = float(totals.max(initial=0.0))
-    while (totals > limit).any():
-        plan, action = _tells_most(plans, totals > limit)
+    most, over = _told(plans, limit)
+    told = most
+    while told > limit:
+        plan, action = _tells_most(plans, over)
         block = action if plan.design.by_action else None
         if not plan.take_out_last(block, "NUMBERS") and not plan.take_out_last(None, "NUMBERS"):
             plan.leave_out(action, "NUMBERS")
-        totals = _told(plans)
+        told, over = _told(plans, limit)
     taken = [(plan.number, grouped(plan.repairs["NUMBERS"])) for plan in plans if "NUMBERS" in plan.repairs]
     out = [f"{', '.join(what)} at step {step}" for step, what in taken]
     measured = f"an AUC of {membership(most):.2f} for telling whether a patient with a known trajectory is in the sums"
@@ -315,21 +337,28 @@ def _repair_numbers(plans: Sequence[StepPlan], rules: Rules) -> Verdict:
     return Verdict("NUMBERS", None, not out, measured, required, "repair", advice, excess=most / limit)
 
 
-def _told(plans: Sequence[StepPlan]) -> Array:
-    """Σ over steps of p/n_a, for each patient, (n,)."""
-    totals = np.zeros(max((plan.step.n for plan in plans), default=0))
-    for plan in plans:
-        totals[: plan.step.n] += plan.shares[plan.actions]
-    return totals
+def _told(plans: Sequence[StepPlan], limit: float) -> tuple[float, list[set[int]]]:
+    """The most Σ over steps of p/n_a of a patient, and the actions, by step, of those for whom it exceeds `limit`."""
+    most, over = 0.0, [set[int]() for _ in plans]
+    size = weighted_chunk_rows(plans[0].features) if plans else 1
+    for start in range(0, max((plan.step.n for plan in plans), default=0), size):
+        actions = [plan.actions_of(slice(start, start + size)) for plan in plans]
+        totals = np.zeros(max(map(len, actions)))
+        for plan, chosen in zip(plans, actions, strict=True):
+            totals[: len(chosen)] += plan.shares[chosen]
+        most = max(most, float(totals.max()))
+        for chosen, by_step in zip(actions, over, strict=True):
+            by_step.update(np.unique(chosen[totals[: len(chosen)] > limit]).tolist())
+    return most, over
 
 
-def _tells_most(plans: Sequence[StepPlan], over: NDArray[np.bool_]) -> tuple[StepPlan, int]:
-    """The step and action with the largest p/n_a, among those of the patients `over`; the earlier one of two."""
+def _tells_most(plans: Sequence[StepPlan], over: Sequence[set[int]]) -> tuple[StepPlan, int]:
+    """The step and action with the largest p/n_a, among the actions `over` by step; the earlier one of two."""
     most, chosen = 0.0, None
-    for plan in plans:
-        for action in np.unique(plan.actions[over[: plan.step.n]]):
+    for plan, actions in zip(plans, over, strict=True):
+        for action in sorted(actions):
             if plan.shares[action] > most:
-                most, chosen = float(plan.shares[action]), (plan, int(action))
+                most, chosen = float(plan.shares[action]), (plan, action)
     if chosen is None:
         raise ValueError("Patients are told apart although nothing is told of them.")
     return chosen

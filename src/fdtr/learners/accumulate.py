@@ -1,6 +1,6 @@
 """Accumulate the sums of one step in one pass over its patients: chunks in, sums out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -129,17 +129,42 @@ class WeightedProducts:
         return gram, reward_moment + value_moment, reward_moment, float(grams[:, m, m].sum())
 
 
-def accumulate_weighted(step: Step, features: FeatureMap, outcomes: Array, weights: Array) -> WeightedProducts:
-    """Sums of a step in which row i counts with weight `weights`[i], (n,); `outcomes` (2, n) are the rewards and V."""
-    m, width = features.n_functions, features.n_functions + len(outcomes)
-    size = rows_in_cache(width)
+class WeightedPart(NamedTuple):
+    """A chunk of a step, its rows' places `here` in the step, their `weights` (c,), and V (c,) where it is known."""
 
-    def sums(part: tuple[int, Chunk]) -> Array:
-        number, chunk = part
-        rows, here = np.empty((width, len(chunk.actions))), slice(number * size, number * size + len(chunk.actions))
+    chunk: Chunk
+    here: slice
+    weights: Array
+    values: Array | None = None
+
+
+def weighted_chunk_rows(features: FeatureMap) -> int:
+    """Rows of a chunk whose ψ and two outcomes are weighted together."""
+    return rows_in_cache(features.n_functions + 2)
+
+
+def weighted_parts(
+    step: Step, features: FeatureMap, weights: Callable[[slice], Array], *, following: bool = True
+) -> Iterator[WeightedPart]:
+    """The chunks of a step with the weights of their rows, asked for one after another."""
+    start = 0
+    for chunk in step.chunks(weighted_chunk_rows(features), following=following):
+        here = slice(start, start + len(chunk.actions))
+        start = here.stop
+        yield WeightedPart(chunk, here, weights(here))
+
+
+def accumulate_weighted(
+    parts: Iterable[WeightedPart], features: FeatureMap, outcomes: Callable[[WeightedPart], Array]
+) -> WeightedProducts:
+    """Sums of a step in which each row counts with its weight; `outcomes` (2, c) of a part are the rewards and V."""
+    m, width = features.n_functions, features.n_functions + 2
+
+    def sums(part: WeightedPart) -> Array:
+        chunk, rows = part.chunk, np.empty((width, len(part.weights)))
         features.psi(chunk.states, out=rows[:m])
-        rows[m:] = outcomes[:, here]
-        rows *= np.sqrt(weights[here])
+        rows[m:] = outcomes(part)
+        rows *= np.sqrt(part.weights)
         return grams_by_action(rows, chunk.actions, np.bincount(chunk.actions, minlength=features.n_actions))
 
     by_action = np.zeros((features.n_actions, width, width))
@@ -147,7 +172,7 @@ def accumulate_weighted(step: Step, features: FeatureMap, outcomes: Array, weigh
     def add(part: Array) -> None:
         np.add(by_action, part, out=by_action)
 
-    for_chunks(sums, add, enumerate(step.chunks(size)))
+    for_chunks(sums, add, parts)
     return WeightedProducts(features, by_action)
 
 

@@ -146,9 +146,9 @@ class StepOnDevice:
         """Patients that go on to the next step."""
         return self.source.n_next
 
-    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
+    def chunks(self, size: int = CHUNK_ROWS, *, following: bool = True) -> Iterator[Chunk]:
         """Chunks of the rows that were copied, in memory and in their order."""
-        return self.source.chunks(size)
+        return self.source.chunks(size, following=following)
 
     def sums(self, work: ChunkSums, size: int, labels: NDArray[np.integer[Any]] | None = None) -> Arrays:
         """What `work` gives for large chunks on the device, added up in memory."""

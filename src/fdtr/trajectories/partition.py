@@ -227,9 +227,13 @@ class StepOnDisk:
         """Patients that go on to the next step: the first of them."""
         return self.rows.counts[self.h + 1] if self.h + 1 < len(self.rows.counts) else 0
 
-    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
-        """Chunks of exactly `size` rows but for the last, as from memory; the next row group is read meanwhile."""
-        return self.part(0, self.n).chunks(size)
+    def chunks(self, size: int = CHUNK_ROWS, *, following: bool = True) -> Iterator[Chunk]:
+        """Chunks of exactly `size` rows but for the last, as from memory; the next row group is read meanwhile.
+
+        The file of the next step is read only for what is `following`.
+        """
+        rows = self.part(0, self.n)
+        return (rows if following else replace(rows, counts=(rows.counts[0], 0))).chunks(size)
 
     def sums(self, work: ChunkSums, size: int, labels: NDArray[np.integer[Any]] | None = None) -> Arrays:
         """What `work` gives for chunks of `size` rows, added up on all cores, or on the cluster that the rows have."""

@@ -54,8 +54,11 @@ class Step(Protocol):
         """Patients that go on to the next step: the first of them."""
         ...
 
-    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
-        """Chunks of `size` rows, in order; the last one may have fewer."""
+    def chunks(self, size: int = CHUNK_ROWS, *, following: bool = True) -> Iterator[Chunk]:
+        """Chunks of `size` rows, in order; the last one may have fewer.
+
+        If it does not ask for what is `following`, chunks may lack next states, and all rows be as if they ended.
+        """
         ...
 
     def sums(self, work: ChunkSums, size: int, labels: NDArray[np.integer[Any]] | None = None) -> Arrays:
@@ -140,8 +143,8 @@ class StepInMemory:
         """Patients that go on to the next step: the first of them."""
         return int(self._whole.next_states.shape[1])
 
-    def chunks(self, size: int = CHUNK_ROWS) -> Iterator[Chunk]:
-        """Views of at most `size` rows each, in order."""
+    def chunks(self, size: int = CHUNK_ROWS, *, following: bool = True) -> Iterator[Chunk]:  # noqa: ARG002 - no copies
+        """Views of at most `size` rows each, in order, always with next states."""
         if size < 1:
             raise ValueError(f"A chunk has at least 1 row, not {size}.")
         whole, n_next = self._whole, self.n_next
@@ -158,6 +161,21 @@ class StepInMemory:
     def sums(self, work: ChunkSums, size: int, labels: NDArray[np.integer[Any]] | None = None) -> Arrays:
         """What `work` gives for chunks of `size` rows, added up on all cores."""
         return sum_chunks(self.chunks(size), work, size, labels)
+
+
+def rows_at(step: Step, places: NDArray[np.intp]) -> Step:
+    """Rows of a step at some `places`, which are in order, in memory; all of them as if they ended there."""
+    parts: list[tuple[Floats, NDArray[np.intp], Floats]] = []
+    start = 0
+    for chunk in step.chunks(following=False):
+        stop = start + len(chunk.actions)
+        inside = places[np.searchsorted(places, start) : np.searchsorted(places, stop)] - start
+        parts.append((np.take(chunk.states, inside, axis=1), chunk.actions[inside], chunk.rewards[inside]))
+        start = stop
+    states = np.concatenate([part[0] for part in parts], axis=1) if parts else np.zeros((0, 0))
+    actions = np.concatenate([np.zeros(0, np.intp), *(part[1] for part in parts)])
+    rewards = np.concatenate([np.zeros(0), *(part[2] for part in parts)])
+    return StepInMemory(Chunk(states, actions, rewards, np.zeros((len(states), 0)), np.zeros(len(places))))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
