@@ -21,7 +21,7 @@ from fdtr.learners.finished_steps import FOLDER, goes_on
 from fdtr.site import partition_table
 from fdtr.site.fitting import fit_message
 from fdtr.trajectories import partition
-from fdtr.trajectories.partition import StepOnDisk, step_file
+from fdtr.trajectories.partition import RowGroups, StepOnDisk, step_file
 from random_tables import make_study, make_table
 
 TUNED = {"ridge": "auto", "sharing": "auto", "share": "auto", "pessimism": "auto"}
@@ -38,16 +38,16 @@ FIT = """
     from fdtr.learners import finished_steps
     from fdtr.trajectories import partition
     finished_steps.LEAST_ROWS = partition.GROUP_ROWS = 64
-    read, seen = partition.StepOnDisk._read_group, []
+    read, seen = partition.RowGroups._read_group, []
 
-    def watched(step, paths, files, group, n_next):
+    def watched(step, paths, files, group):
         seen.append((step.h, group))
         print(*seen[-1], flush=True)
         if len(seen) == int(sys.argv[2]):
             os.kill(os.getpid(), signal.SIGKILL)
-        return read(step, paths, files, group, n_next)
+        return read(step, paths, files, group)
 
-    partition.StepOnDisk._read_group = watched
+    partition.RowGroups._read_group = watched
     study = fdtr.Study.load(sys.argv[1] + "/study.toml")
     rows = fdtr.read_trajectories(sys.argv[1] + "/rows", study)
     fit = fdtr.fit_local(study, rows)
@@ -113,7 +113,9 @@ def steps_read(monkeypatch, function):
     steps: list[int] = []
     chunks = StepOnDisk.chunks
     with monkeypatch.context() as patch:
-        patch.setattr(StepOnDisk, "chunks", lambda step, *size: steps.append(step.h) or chunks(step, *size))
+        patch.setattr(
+            StepOnDisk, "chunks", lambda step, *size, **more: steps.append(step.h) or chunks(step, *size, **more)
+        )
         return function(), steps
 
 
@@ -242,16 +244,16 @@ def test_a_file_that_is_cut_short_in_mid_fit_is_named_and_finished_steps_stay(pl
     file, aside = place / "rows" / "000" / step_file(0), place / "aside"
     changed = file.stat().st_mtime_ns
     copyfile(file, aside)
-    read = StepOnDisk._read_group
+    read = RowGroups._read_group
 
-    def cut(step, paths, files, group, n_next):
+    def cut(step, paths, files, group):
         if step.h == 0:
             os.truncate(file, 100)
-        return read(step, paths, files, group, n_next)
+        return read(step, paths, files, group)
 
     rows = opened(place)[1]
     with monkeypatch.context() as patch:
-        patch.setattr(StepOnDisk, "_read_group", cut)
+        patch.setattr(RowGroups, "_read_group", cut)
         with pytest.raises(DamagedFile, match=r"step-000\.parquet is cut short"):
             fdtr.fit_local(study, rows)
     left = kept(place)
