@@ -34,7 +34,7 @@ _MADE: WeakKeyDictionary[Trajectories, dict[tuple[int, int, bytes], Folds]] = We
 VALUED, JUDGED = 100_000, 50_000
 """Patients, more or less, who are valued at a very large site, and on whom it is judged what can be verified.
 
-docs/methods.md has the errors that these numbers leave. With them a site's fit stays below a gigabyte of memory.
+docs/methods.md has the errors that these numbers leave. Memory grows with them, and with the width of the features.
 """
 
 _EVALUATION, _SAMPLE = b"evaluation", b"sample"
