@@ -6,10 +6,12 @@ import json
 import tracemalloc
 from dataclasses import replace
 
+import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer
 
 import fdtr
 from fdtr.cli import evaluation_output, site_commands, study_output
@@ -189,9 +191,10 @@ def test_terminal_json_and_page_say_of_how_many(table, few, tmp_path, monkeypatc
     inputs = [tmp_path / name for name in ("study.toml", "table.parquet", "total.fdtr")]
     sample, judged = (Sample(len(members(read_trajectories(table, STUDY, "a"), m)), N) for m in (VALUED, JUDGED))
     capsys.readouterr()
-    site_commands.fit(*inputs, out=tmp_path / "a.policy", site="a")
+    context = typer.Context(click.Command("fit"))
+    site_commands.fit(context, *inputs, out=tmp_path / "a.policy", site="a")
     assert f"judged on {judged}" in " ".join(capsys.readouterr().out.split())
-    site_commands.fit(*inputs, out=tmp_path / "a.policy", site="a", json=True)
+    site_commands.fit(context, *inputs, out=tmp_path / "a.policy", site="a", json=True)
     assert json.loads(capsys.readouterr().out)["verified_on"] == vars(judged)
     site_commands.evaluate(*inputs, site="a", report=tmp_path / "a.html")
     assert f"to {sample}" in " ".join(capsys.readouterr().out.split())
