@@ -2,7 +2,6 @@
 
 import tracemalloc
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fdtr.disclosure import parked_columns, rare_outcomes, rule_leverage, screening, weighted_sums
-from fdtr.disclosure.parked_columns import ParkedColumn
+from fdtr.container import temporary
+from fdtr.disclosure import rare_outcomes, rule_leverage, screening, weighted_sums
 from fdtr.disclosure.patient_evidence import EvidenceSums
 from fdtr.disclosure.rule_once import Draws
 from fdtr.disclosure.step_scan import Largest
 from fdtr.disclosure.weighted_step import StepPlan
 from fdtr.disclosure.weighted_sums import weigh
-from fdtr.errors import UnwritableFile
 from fdtr.site import partition_table
 from fdtr.site.fitting import fit_message
 from fdtr.site.rows import read_trajectories
@@ -270,7 +268,7 @@ class AskedInParts:
 
 
 def test_weights_are_drawn_once_in_parts_and_no_array_holds_all_rows(monkeypatch, tmp_path):
-    monkeypatch.setattr(parked_columns, "MOST_IN_MEMORY", 10_000)
+    monkeypatch.setattr(temporary, "IN_MEMORY", 10_000)
     monkeypatch.setattr("fdtr.learners.accumulate.rows_in_cache", lambda _: 1024)
     world = World(n=9000, horizon=3, ragged=True)
     study = world.study
@@ -305,7 +303,7 @@ def test_a_partition_gives_the_same_bits(monkeypatch, tmp_path, name):
 def test_memory_does_not_grow_with_the_number_of_patients(monkeypatch, tmp_path, far):
     """Arrays of numpy, above what the draws hold; four times as many patients take no more than a half more."""
     monkeypatch.setenv("FDTR_THREADS", "1")
-    monkeypatch.setattr(parked_columns, "MOST_IN_MEMORY", 50_000)
+    monkeypatch.setattr(temporary, "IN_MEMORY", 50_000)
     for module in ("learners.accumulate", "disclosure.cells", "disclosure.pairs", "disclosure.facts"):
         monkeypatch.setattr(f"fdtr.{module}.rows_in_cache", lambda _: 1024)
     for module in ("partition", "partition_writer"):
@@ -333,25 +331,6 @@ def test_the_largest_of_parts_are_the_largest_of_all(parts, count):
     expected = everything + [-np.inf] * (count - len(everything))
     assert sorted(largest.values[1].tolist(), reverse=True) == expected
     assert largest.values[1, 0] == min(expected)
-
-
-@pytest.mark.parametrize("most", [10, 10_000])
-def test_a_parked_column_is_read_in_parts(monkeypatch, most):
-    monkeypatch.setattr(parked_columns, "MOST_IN_MEMORY", most)
-    column, numbers = ParkedColumn(np.float64), np.random.default_rng(0).random(100)
-    for start in range(0, 100, 30):
-        column.append(numbers[start : start + 30])
-        np.testing.assert_array_equal(column.read(slice(0, 20)), numbers[:20])
-    np.testing.assert_array_equal(column.read(slice(25, 100)), numbers[25:])
-    column.close()
-
-
-def test_a_full_disk_is_told(monkeypatch):
-    monkeypatch.setattr(parked_columns, "MOST_IN_MEMORY", 10)
-    with Path("/dev/full").open("wb", buffering=0) as full:
-        monkeypatch.setattr(parked_columns, "TemporaryFile", lambda: full)
-        with pytest.raises(UnwritableFile, match=r"(?s)temporary file could not be written.*TMPDIR"):
-            ParkedColumn(np.float64).append(np.zeros(100))
 
 
 def test_secret_weights_do_not_depend_on_screening(monkeypatch):

@@ -1,6 +1,5 @@
 """Keyed hashes are sorted and compared part by part as sets would be, in memory and in a file."""
 
-import errno
 import hashlib
 import hmac
 from collections.abc import Iterator
@@ -11,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fdtr.errors import UnwritableFile
-from fdtr.trajectories import keyed_hashes
+from fdtr.container import temporary
+from fdtr.container.temporary import Storage
 from fdtr.trajectories.keyed_hashes import (
     WIDTH,
     HashPart,
     SortedHashes,
-    Storage,
     common_patients,
     keyed_hash,
     sort_hashes,
@@ -34,8 +32,8 @@ def hash_of(patient: int) -> bytes:
 
 
 def sorted_of(table, most, in_memory) -> SortedHashes:
-    with patch.object(keyed_hashes, "IN_MEMORY", 1 << 30 if in_memory else 0):
-        storage = Storage(WIDTH * len(table))
+    with patch.object(temporary, "IN_MEMORY", 1 << 30 if in_memory else 0):
+        storage = Storage()
         for patient, _ in table:
             storage.append(hash_of(patient))
         return sort_hashes(storage, [steps for _, steps in table], most)
@@ -72,7 +70,7 @@ def test_patients_whom_both_have_are_those_of_sets(first, second, most, most_of_
 
 
 def test_steps_of_other_patients_are_refused():
-    storage = Storage(WIDTH)
+    storage = Storage()
     storage.append(hash_of(1))
     with pytest.raises(ValueError, match="1 patients, and steps of 2"):
         sort_hashes(storage, [1, 2])
@@ -86,39 +84,12 @@ def test_a_keyed_hash_is_an_hmac(key, texts):
 def test_patients_are_sorted_by_the_bytes_of_their_hashes():
     """Also those whose first halves are the same."""
     hashes = [b"\xff" * 16, b"\0" * 16, b"\0" * 15 + b"\1", b"\x7f" + b"\xff" * 15, b"\x80" + b"\0" * 15]
-    storage = Storage(0)
+    storage = Storage()
     storage.append(b"".join(hashes))
     [part] = sort_hashes(storage, range(1, 6)).parts()
     order = sorted(range(5), key=lambda i: hashes[i])
     assert part.hashes == b"".join(hashes[i] for i in order)
     assert part.steps.tolist() == [i + 1 for i in order]
-
-
-def test_a_full_disk_is_told():
-    class Full:
-        def close(self):
-            pass
-
-        def write(self, _content):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    with patch.object(keyed_hashes.tempfile, "TemporaryFile", Full):
-        storage = Storage(keyed_hashes.IN_MEMORY + 1)
-        with pytest.raises(UnwritableFile, match=r"No space left on device\. Nothing was written\. Set TMPDIR"):
-            storage.append(b"x")
-    with (
-        patch.object(keyed_hashes.tempfile, "TemporaryFile", side_effect=OSError(errno.EROFS, "Read-only file system")),
-        pytest.raises(UnwritableFile, match="Read-only"),
-    ):
-        Storage(keyed_hashes.IN_MEMORY + 1)
-
-
-def test_the_file_of_many_hashes_has_no_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(keyed_hashes.tempfile, "tempdir", str(tmp_path))
-    storage = Storage(keyed_hashes.IN_MEMORY + 1)
-    storage.append(b"0123456789")
-    storage.append(b"abcdef")
-    assert (storage.size, storage.read(8, 12), [*tmp_path.iterdir()]) == (16, b"89ab", [])
 
 
 def test_only_a_part_of_two_releases_is_read_at_a_time():

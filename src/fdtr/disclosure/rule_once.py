@@ -20,8 +20,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.container.temporary import Storage
 from fdtr.disclosure.rules import Verdict
-from fdtr.trajectories.keyed_hashes import WIDTH, Counts, SortedHashes, Storage, common_patients
+from fdtr.trajectories.keyed_hashes import WIDTH, Counts, SortedHashes, common_patients
 from fdtr.trajectories.patient_ids import PatientIds, plain_id
 
 VALUES = "values"

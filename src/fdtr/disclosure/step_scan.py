@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.pessimism import LowerBound
 from fdtr.algebra.threads import for_chunks
+from fdtr.container.temporary import Column
 from fdtr.disclosure.cells import (
     CellCounts,
     Cells,
@@ -22,7 +23,6 @@ from fdtr.disclosure.cells import (
     references_of,
     usual_values,
 )
-from fdtr.disclosure.parked_columns import ParkedColumn
 from fdtr.disclosure.rules import Bounds
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import WeightedPart, WeightedProducts, future_values, weighted_parts
@@ -76,14 +76,14 @@ class OutcomeEnds:
 class Parked:
     """Columns of all rows of a step, in order: `weights`, `values` V, and `actions`."""
 
-    weights: ParkedColumn
-    values: ParkedColumn
-    actions: ParkedColumn
+    weights: Column
+    values: Column
+    actions: Column
 
     @classmethod
     def empty(cls, n_actions: int) -> "Parked":
         """Columns of no rows yet."""
-        return cls(ParkedColumn(np.float64), ParkedColumn(np.float64), ParkedColumn(np.min_scalar_type(n_actions)))
+        return cls(Column(np.float64), Column(np.float64), Column(np.min_scalar_type(n_actions)))
 
     def close(self) -> None:
         """Give memory and files back."""

@@ -1,32 +1,26 @@
 """Keyed hashes of patients: stored flat, sorted part by part, and compared as streams.
 
-A hash is an HMAC-SHA256 cut to WIDTH bytes. Those of many patients lie in a temporary file that has no name and
-vanishes with the process. They are divided by their leading bits into parts of at most about PART hashes, and each part
-is sorted in memory. So two releases are compared with a part of each in memory.
+A hash is an HMAC-SHA256 cut to WIDTH bytes. Those of many patients lie in a temporary file. They are divided by their
+leading bits into parts of at most about PART hashes, and each part is sorted in memory. So two releases are compared
+with a part of each in memory.
 """
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.errors import UnwritableFile
+from fdtr.container.temporary import Storage
 
 WIDTH = 16
 """Bytes of a patient's hash."""
 
 PART = 1 << 18
 """About the most hashes that are sorted, compared or stored at a time."""
-
-IN_MEMORY = PART * WIDTH
-"""Bytes of the largest storage that is not a file."""
 
 Counts = NDArray[np.int64]
 Steps = Sequence[int] | NDArray[np.uint16]
@@ -56,38 +50,6 @@ def keyed_hash(key: bytes) -> Callable[[Iterable[bytes]], bytes]:
             yield around.digest()[:WIDTH]
 
     return lambda texts: b"".join(digests(texts))
-
-
-class Storage:
-    """Bytes that are appended once and read in pieces: in memory, or if they will be many in a file without a name."""
-
-    def __init__(self, size: int) -> None:
-        self.size = 0
-        self._held = bytearray()
-        try:
-            self._file = tempfile.TemporaryFile() if size > IN_MEMORY else None  # noqa: SIM115 - closed below
-        except OSError as error:
-            raise _no_space(size, error) from None
-        if self._file is not None:
-            finalize(self, self._file.close)
-
-    def append(self, content: bytes) -> None:
-        """Add bytes at the end."""
-        if self._file is None:
-            self._held += content
-        else:
-            try:
-                self._file.write(content)
-                self._file.flush()
-            except OSError as error:
-                raise _no_space(self.size + len(content), error) from None
-        self.size += len(content)
-
-    def read(self, start: int, stop: int) -> bytes:
-        """The bytes from `start` to `stop`; several threads may read at once."""
-        if self._file is None:
-            return bytes(memoryview(self._held)[start:stop])
-        return os.pread(self._file.fileno(), stop - start, start)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -144,8 +106,8 @@ def sort_hashes(hashes: Storage, steps: Steps = (), most: int = PART) -> SortedH
         raise ValueError(f"There are {n} patients, and steps of {len(steps)}.")
     bits = max(-(-n // most) - 1, 0).bit_length()
     blocks = (_block(hashes, steps, start, min(start + most, n)) for start in range(0, n, most))
-    stored, ends, lengths = Storage(n * _RECORD.itemsize), [0], np.zeros(2, np.int64)
-    for part in map(_sorted, _divided(blocks, n, bits) if bits else blocks):
+    stored, ends, lengths = Storage(), [0], np.zeros(2, np.int64)
+    for part in map(_sorted, _divided(blocks, bits) if bits else blocks):
         stored.append(_records(part).tobytes())
         ends.append(ends[-1] + len(part))
         lengths = _added(lengths, np.bincount(part.steps))
@@ -184,9 +146,9 @@ def _side_by_side(first: Iterator[HashPart], second: Iterator[HashPart]) -> Iter
         other = other.cut(stops[1], len(other)) if stops[1] < len(other) else next(second, None)
 
 
-def _divided(blocks: Iterable[HashPart], n: int, bits: int) -> Iterator[HashPart]:
+def _divided(blocks: Iterable[HashPart], bits: int) -> Iterator[HashPart]:
     """The hashes of all blocks by their leading bits, each part in the order of rows."""
-    stored, bounds, start = Storage(n * _RECORD.itemsize), [], 0
+    stored, bounds, start = Storage(), [], 0
     for block in blocks:
         leading = (block.halves[:, 0] >> np.uint64(64 - bits)).astype(np.uint16)
         stored.append(_records(block)[np.argsort(leading, kind="stable")].tobytes())
@@ -244,10 +206,3 @@ def _at_each_step(lengths: Counts) -> Counts:
     """
     counts: Counts = lengths[:0:-1].cumsum()[::-1]
     return counts
-
-
-def _no_space(size: int, error: OSError) -> UnwritableFile:
-    return UnwritableFile(
-        f"Keyed hashes of patients need a temporary file of {size / 1e6:,.0f} MB in {tempfile.gettempdir()}: "
-        f"{error.strerror}. Nothing was written. Set TMPDIR to a folder of your own with more space."
-    )

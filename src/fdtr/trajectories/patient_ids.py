@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fdtr.trajectories.keyed_hashes import WIDTH, SortedHashes, Storage, common_patients, keyed_hash, sort_hashes
+from fdtr.container.temporary import Storage
+from fdtr.trajectories.keyed_hashes import WIDTH, SortedHashes, common_patients, keyed_hash, sort_hashes
 
 BATCH = 65_536
 """Ids that are held at a time."""
@@ -82,7 +83,7 @@ class PatientIds:
         return whole.hexdigest()
 
     def _hash(self, key: bytes) -> Storage:
-        hashed, storage = keyed_hash(key), Storage(WIDTH * self._n)
+        hashed, storage = keyed_hash(key), Storage()
         for batch in self._batches():
             storage.append(hashed(_plain(batch)))
         return storage
