@@ -31,7 +31,7 @@ from fdtr.features import FeatureMap, build_features
 from fdtr.learners import Settings, fit_local
 from fdtr.trajectories import Trajectories
 from fdtr.trajectories.device_rows import to_device
-from fdtr.trajectories.trajectory_data import RowsInMemory
+from fdtr.trajectories.rows_in_memory import RowsInMemory
 
 HORIZON, COVARIATES, ACTIONS = 5, 7, 3
 SETTINGS = Settings(pessimism=0.005, ridge=1.0, failure_probability=0.99, misspecification=0.0)

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.namespaces import Runs, namespace_of, to_numpy
 from fdtr.errors import InvalidSettings, MissingExtra
+from fdtr.trajectories.chunks import CHUNK_ROWS, Chunk, SiteRows, Step
+from fdtr.trajectories.rows_in_memory import StepInMemory
 from fdtr.trajectories.step_sums import Arrays, ChunkSums, added
 from fdtr.trajectories.table_sources import TableLayout
-from fdtr.trajectories.trajectory_data import CHUNK_ROWS, Chunk, SiteRows, Step, StepInMemory, Trajectories
+from fdtr.trajectories.trajectory_data import Trajectories
 
 Precision = Literal["float64", "float32"]
 

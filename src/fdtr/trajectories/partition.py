@@ -26,9 +26,11 @@ from numpy.typing import NDArray
 
 from fdtr.container import fingerprint
 from fdtr.errors import DamagedFile, InvalidSettings, MissingFile, OtherStudy, UnknownSite
+from fdtr.trajectories.chunks import CHUNK_ROWS, Chunk, SiteRows, Step
+from fdtr.trajectories.rows_in_memory import RowsInMemory
 from fdtr.trajectories.step_sums import Arrays, ChunkSums, sum_chunks
 from fdtr.trajectories.table_sources import MANIFEST, TableLayout
-from fdtr.trajectories.trajectory_data import CHUNK_ROWS, Chunk, RowsInMemory, SiteRows, Step, Trajectories
+from fdtr.trajectories.trajectory_data import Trajectories
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -34,9 +34,9 @@ from fdtr.trajectories.partition import (
     state_column,
     step_file,
 )
+from fdtr.trajectories.rows_in_memory import RowsInMemory
 from fdtr.trajectories.table_parts import ROWS_AT_ONCE, arranged, checked_parts, cut_at_patients, parts_of_file
 from fdtr.trajectories.table_sources import MANIFEST, TableLayout, load
-from fdtr.trajectories.trajectory_data import RowsInMemory
 
 
 def write_partition(

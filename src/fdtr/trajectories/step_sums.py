@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fdtr.algebra.threads import for_chunks
 
 if TYPE_CHECKING:
-    from fdtr.trajectories.trajectory_data import Chunk
+    from fdtr.trajectories.chunks import Chunk
 
 Arrays: TypeAlias = tuple[Any, ...]
 """Arrays that are added one by one."""

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fdtr.trajectories.rows_in_memory import RowsInMemory, arrange
 from fdtr.trajectories.table_checks import check, check_part, unknown_site
 from fdtr.trajectories.table_columns import texts
 from fdtr.trajectories.table_faults import Faults, Kind
 from fdtr.trajectories.table_sources import Columns, TableLayout, load, stream
-from fdtr.trajectories.trajectory_data import RowsInMemory, arrange
 
 ROWS_AT_ONCE = 1_000_000
 """Rows of a part, more or less: what is checked and arranged in memory at once."""
