@@ -9,7 +9,8 @@ import paper_algorithms as paper
 from fdtr.errors import ChangedSummary, InvalidSums, OtherStudy, WrongSite
 from fdtr.site.fitting import fit_local
 from fdtr.site.rows import read_trajectories
-from fdtr.summary import SiteSummary, Sums, combine
+from fdtr.summary import SiteSummary, combine
+from fdtr.sums import Sums
 from random_tables import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick

@@ -53,7 +53,8 @@ from fdtr.inference import SiteValue, pool
 from fdtr.inference.message_checks import Suspicion, suspicions
 from fdtr.inference.pooling import Pooling
 from fdtr.study import Study
-from fdtr.summary import RunningTotal, SiteSummary, Sums, Total
+from fdtr.summary import RunningTotal, SiteSummary, Total
+from fdtr.sums import Sums
 
 __all__ = [
     "PooledMethod",

@@ -14,7 +14,8 @@ from fdtr.hub import pool_values, pooled_coefficients
 from fdtr.inference import infer_effects
 from fdtr.inference.message_checks import Suspicion
 from fdtr.site.fitting import fit_local
-from fdtr.summary import Removed, combine
+from fdtr.summary import combine
+from fdtr.sums import Removed
 from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.slow  # a process for every command

@@ -7,7 +7,7 @@ import pytest
 
 from fdtr.algebra.schur import whiten
 from fdtr.disclosure.blocks import SenderGroups, too_few_senders
-from fdtr.summary import Removed, Sums
+from fdtr.sums import Removed, Sums
 from random_tables import make_study
 
 pytestmark = pytest.mark.quick

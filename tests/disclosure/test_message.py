@@ -16,7 +16,8 @@ from fdtr.site import message_settings
 from fdtr.site.fitting import fit_federated, fit_local
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_message import release_of, summarize
-from fdtr.summary import Grams, SiteSummary, combine
+from fdtr.summary import SiteSummary, combine
+from fdtr.sums import Grams
 from random_tables import make_sites, make_study, make_table
 from refusals import refuses
 

@@ -31,7 +31,8 @@ from fdtr.site.rows import read_trajectories
 from fdtr.site.site_check import check
 from fdtr.site.site_message import count_message, summarize
 from fdtr.study import Study
-from fdtr.summary import Removed, combine
+from fdtr.summary import combine
+from fdtr.sums import Removed
 from fdtr.trajectories import keyed_hashes
 from fdtr.trajectories.patient_ids import plain_id
 from random_tables import make_sites, make_study, make_table

@@ -33,7 +33,8 @@ from fdtr.exchange.wire import (
     read_total,
 )
 from fdtr.signing import Round
-from fdtr.summary import Sums, combine
+from fdtr.summary import combine
+from fdtr.sums import Sums
 from message_files import (
     by_hand,
     forged,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fdtr.errors import InvalidSums
 from fdtr.exchange.validity import check_site, check_sound
 from fdtr.site.fitting import fit_local
-from fdtr.summary import Grams, Sums, stack_steps
+from fdtr.sums import Grams, Sums, stack_steps
 from random_tables import make_sites, make_study
 
 pytestmark = pytest.mark.quick

@@ -15,7 +15,8 @@ from fdtr.site.fitting import fit_local
 from fdtr.site.rows import read_trajectories
 from fdtr.site.site_check import check_total
 from fdtr.study import Study
-from fdtr.summary import Sums, combine
+from fdtr.summary import combine
+from fdtr.sums import Sums
 
 RUNS = 40
 

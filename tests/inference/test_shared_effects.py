@@ -9,7 +9,8 @@ from fdtr.inference import holm, infer_effects, raw_factors, sidak
 from fdtr.inference.shared_effects import gain_from_sharing, theorem3_bound
 from fdtr.learners.backward import Settings
 from fdtr.site.fitting import fit_federated, fit_local
-from fdtr.summary import Sums, combine
+from fdtr.summary import combine
+from fdtr.sums import Sums
 from random_tables import make_sites, make_study, make_table
 
 pytestmark = pytest.mark.quick

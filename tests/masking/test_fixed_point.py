@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fdtr.errors import OtherStudy, OutOfRange
 from fdtr.masking import FixedPoint
-from fdtr.summary import INFORMATION_COARSENESS, Sums, stack_steps, summarize_step
+from fdtr.sums import INFORMATION_COARSENESS, Sums, stack_steps, summarize_step
 
 pytestmark = pytest.mark.quick
 

@@ -15,7 +15,8 @@ from fdtr.exchange.wire import inspect
 from fdtr.report.message_page import ABOUT, OpenedFile, render_message, sections_of, sums_in
 from fdtr.signing import Round
 from fdtr.study import Study
-from fdtr.summary import Grams, SiteSummary
+from fdtr.summary import SiteSummary
+from fdtr.sums import Grams
 
 
 def show_message(

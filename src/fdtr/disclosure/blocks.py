@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fdtr.algebra.schur import RANK_TOLERANCE, column_scale, present, whiten
 from fdtr.features import FeatureMap
 from fdtr.features.bases import Categorical
-from fdtr.summary import Removed, Sums
+from fdtr.sums import Removed, Sums
 
 Array = NDArray[np.float64]
 

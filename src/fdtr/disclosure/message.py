@@ -9,7 +9,8 @@ from fdtr.disclosure.masked_counts import SiteCounts
 from fdtr.disclosure.rule_once import NOTHING_OF_A_RECEIVER
 from fdtr.disclosure.rules import STAND_OUT, Rules, StepFacts, Verdict, judge, up_to_tens, withheld_steps
 from fdtr.errors import DisclosureError, RuleCode
-from fdtr.summary import SiteSummary, Sums
+from fdtr.summary import SiteSummary
+from fdtr.sums import Sums
 
 _MADE_HERE = object()
 

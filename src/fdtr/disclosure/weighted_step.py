@@ -20,7 +20,7 @@ from fdtr.disclosure.step_scan import scan_step
 from fdtr.errors import RuleCode
 from fdtr.features import FeatureMap
 from fdtr.learners.backward import Fit
-from fdtr.summary import Sums, summarize_step
+from fdtr.sums import Sums, summarize_step
 from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]

@@ -59,7 +59,7 @@ from fdtr.disclosure.weighted_step import WHOLE_STEP, StepPlan
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import WeightedPart, accumulate_weighted, weighted_chunk_rows, weighted_parts
 from fdtr.learners.backward import Fit
-from fdtr.summary import Sums, stack_steps, summarize_step
+from fdtr.sums import Sums, stack_steps, summarize_step
 from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from fdtr.algebra.schur import factored_parts
 from fdtr.errors import InvalidSums
-from fdtr.summary import INFORMATION_COARSENESS, VARIANCE_FLOOR, Grams, Sums
+from fdtr.sums import INFORMATION_COARSENESS, VARIANCE_FLOOR, Grams, Sums
 
 Array = NDArray[np.float64]
 

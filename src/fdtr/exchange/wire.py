@@ -29,7 +29,8 @@ from fdtr.exchange.validity import check_site, check_sound
 from fdtr.masking import FEWEST_BITS
 from fdtr.signing import HUB, Envelope, Key, Round, check_site_name
 from fdtr.study import Study
-from fdtr.summary import Grams, SiteSummary, Sums, Total, stack_steps
+from fdtr.summary import SiteSummary, Total
+from fdtr.sums import Grams, Sums, stack_steps
 
 HEADER_BYTES = 2048
 MEMBER_BYTES = 256

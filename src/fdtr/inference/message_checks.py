@@ -52,7 +52,7 @@ from numpy.typing import NDArray
 from scipy.special import fdtrc, stdtr
 
 from fdtr.algebra.normal_equations import invert
-from fdtr.summary import Sums
+from fdtr.sums import Sums
 
 Array = NDArray[np.float64]
 

@@ -29,7 +29,7 @@ from fdtr.algebra.pessimism import NoiseUnits, log_term, penalty_scale
 from fdtr.algebra.threads import on_one_blas_thread
 from fdtr.features import FeatureMap
 from fdtr.features.bases import Linear, Polynomial
-from fdtr.summary import Sums
+from fdtr.sums import Sums
 
 if TYPE_CHECKING:  # the hub reads these effects, and loads no fitting code
     from fdtr.learners.backward import Settings

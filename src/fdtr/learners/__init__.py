@@ -39,7 +39,7 @@ from fdtr.learners.backward import Fit, Settings, sums_of
 from fdtr.learners.baselines import MajorityVote
 from fdtr.learners.federated import Others, fit_federated, fit_with_each
 from fdtr.learners.local import fit_local
-from fdtr.summary import Sums, stack_steps, summarize_step
+from fdtr.sums import Sums, stack_steps, summarize_step
 
 __all__ = [
     "Fit",

@@ -21,7 +21,7 @@ from fdtr.algebra.pessimism import (
 from fdtr.algebra.threads import one_blas_thread
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import StepStatistics, accumulate_each
-from fdtr.summary import Grams, Sums
+from fdtr.sums import Grams, Sums
 from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]

@@ -17,7 +17,7 @@ from fdtr.algebra.pessimism import SMALLEST_VARIANCE, NoiseUnits, penalty_scale
 from fdtr.algebra.schur import eliminate_each, project_each
 from fdtr.features import FeatureMap
 from fdtr.learners.backward import Settings
-from fdtr.summary import VARIANCE_FLOOR, Sums, triangle
+from fdtr.sums import VARIANCE_FLOOR, Sums, triangle
 from fdtr.trajectories import ManySites
 
 Array = NDArray[np.float64]

@@ -17,7 +17,7 @@ from fdtr.algebra.pessimism import NoiseUnits
 from fdtr.features import FeatureMap
 from fdtr.learners.accumulate import StepStatistics
 from fdtr.learners.backward import Settings, Solution, fit_backward, stack_grams
-from fdtr.summary import VARIANCE_FLOOR, Grams
+from fdtr.sums import VARIANCE_FLOOR, Grams
 from fdtr.trajectories import Trajectories
 
 Array = NDArray[np.float64]

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fdtr.errors import OtherStudy, OutOfRange
-from fdtr.summary import INFORMATION_COARSENESS, VARIANCE_FLOOR, Sums
+from fdtr.sums import INFORMATION_COARSENESS, VARIANCE_FLOOR, Sums
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]

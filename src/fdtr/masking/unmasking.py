@@ -10,7 +10,8 @@ from fdtr.errors import ProtocolViolation, WrongSite
 from fdtr.masking.fixed_point import FixedPoint
 from fdtr.masking.mask_streams import add_pair_mask, stream
 from fdtr.masking.protocol_messages import MaskedMessage, Opening, Round, SurvivorList, Verify, require_enough
-from fdtr.summary import SiteSummary, Sums, Total
+from fdtr.summary import SiteSummary, Total
+from fdtr.sums import Sums
 
 Words = NDArray[np.uint64]
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from fdtr.disclosure import SiteValues
 from fdtr.report.pages import render_page
 from fdtr.study import Study
-from fdtr.summary import Grams, SiteSummary, Sums, Total
+from fdtr.summary import SiteSummary, Total
+from fdtr.sums import Grams, Sums
 
 ABOUT = "file"
 """Name of the section about the file itself."""

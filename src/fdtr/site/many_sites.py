@@ -23,7 +23,8 @@ from fdtr.site.fitting import as_written
 from fdtr.site.rows import require_rows
 from fdtr.site.settings_choice import fixed_pessimism, message_settings, settings_of
 from fdtr.study import Study
-from fdtr.summary import SiteSummary, Sums, Total, full_matrices, triangle
+from fdtr.summary import SiteSummary, Total
+from fdtr.sums import Sums, full_matrices, triangle
 from fdtr.trajectories import Trajectories
 from fdtr.tuning import Candidate
 

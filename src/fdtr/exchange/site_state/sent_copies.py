@@ -9,7 +9,8 @@ from fdtr.exchange.site_state import state_folder
 from fdtr.exchange.wire import encode_message, read_message, rewrite_message
 from fdtr.signing import Key, Round
 from fdtr.study import Study
-from fdtr.summary import SiteSummary, Sums, Total
+from fdtr.summary import SiteSummary, Total
+from fdtr.sums import Sums
 
 _ROUNDED = "rounded"
 
