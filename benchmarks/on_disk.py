@@ -126,7 +126,11 @@ def run(patients: int, folder: Path) -> dict[str, float]:
         write_table(folder / f"{site}.parquet", site, n, rng)
     command = ["-m", "fdtr"]
     table = folder / "north.parquet"
-    figures = {"transitions": float(patients * HORIZON), "table_gib": table.stat().st_size / 2**30}
+    figures = {
+        "patients": float(patients),
+        "transitions": float(patients * HORIZON),
+        "table_gib": table.stat().st_size / 2**30,
+    }
     costs = {}
     costs["partition"] = measured([*command, "table", "partition", auto, table, "--out", folder / "north"], place)
     table.unlink()
@@ -147,6 +151,7 @@ def run(patients: int, folder: Path) -> dict[str, float]:
     measured([*command, "hub", "combine", auto, message, *messages, "--out", total], place)
     costs["tune"] = measured([*command, "tune", auto, partition, "--total", total], place)
     costs["fit"] = measured([*command, "site", "fit", auto, partition, total, "--out", folder / "north.policy"], place)
+    figures["ldtr_s"] = figures["ldtr_fit_s"]
     costs["evaluate"] = measured([*command, "site", "evaluate", auto, partition, total], place)
     for name, cost in costs.items():
         figures[f"{name}_s"], figures[f"{name}_mib"] = cost.seconds, cost.memory
@@ -159,6 +164,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--patients", type=int, default=1_000_000)
     options.add_argument("--out", type=Path, help="where the table lies meanwhile; a temporary folder by default")
+    options.add_argument("--write", action="store_true", help="keep the figures in on_disk.json, for RESULTS.md")
     chosen = options.parse_args()
     if chosen.out is not None:
         chosen.out.mkdir(parents=True, exist_ok=True)
@@ -167,7 +173,10 @@ def main() -> None:
         figures = run(chosen.patients, folder)
     finally:
         shutil.rmtree(folder)
-    print(json.dumps({name: round(value, 3) for name, value in figures.items()}, indent=1))
+    found = json.dumps({name: round(value, 3) for name, value in figures.items()}, indent=1)
+    print(found)
+    if chosen.write:
+        Path(__file__).with_suffix(".json").write_text(found + "\n")
     print(f"this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB", file=sys.stderr)
 
 

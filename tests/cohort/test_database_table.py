@@ -219,9 +219,10 @@ def test_commands_write_and_say_the_same_of_a_table_in_a_database(engine, place,
 
 @contextmanager
 def running(*arguments: str, cwd, temporary):
-    """A process of its own, as signals reach it."""
+    """A process of its own, as signals reach it, also where the tests run under `nohup`."""
     program = [sys.executable, "-W", "error", "-m", "fdtr", *arguments]
     environment = {**os.environ, "TMPDIR": str(temporary), "FDTR_STATE": str(cwd / "state")}
+    program = ["env", "--default-signal=HUP", *program]
     with subprocess.Popen(
         program, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
