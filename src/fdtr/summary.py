@@ -142,6 +142,8 @@ def combine(summaries: Iterable[SiteSummary]) -> Total:
 
     Sites are added in the order of their names, so the result does not depend on the order of `summaries`.
 
+    >>> import numpy as np
+    >>> from fdtr.sums import summarize_step
     >>> def site(name, schur):
     ...     step = summarize_step(schur * np.eye(2), np.ones(2), np.ones(2), 1.0, n=60, n_shared=1)
     ...     return SiteSummary(name, "a study's fingerprint", step)
@@ -164,6 +166,8 @@ def combine(summaries: Iterable[SiteSummary]) -> Total:
 class RunningTotal:
     """A total to which summaries are added one by one, in the order of their sites' names; none of them is kept.
 
+    >>> import numpy as np
+    >>> from fdtr.sums import summarize_step
     >>> running = RunningTotal()
     >>> step = summarize_step(np.eye(2), np.ones(2), np.ones(2), 1.0, n=60, n_shared=1)
     >>> for name in ("north", "south"):

@@ -46,6 +46,7 @@ class World:
     far: int = 0
     far_steps: int = 1
     rare_action: int = 0
+    rare_last: bool = False
     ward: float | None = None
     ragged: bool = False
     one_block: bool = False
@@ -72,10 +73,11 @@ class World:
         rows = len(patient)
         u = rng.random(rows) * (0.1 if self.far else 1.0)
         u[(patient < self.far) & (step < self.far_steps)] = 1.0
+        rare = patient >= n - self.rare_action if self.rare_last else patient < self.rare_action
         columns = {
             "patient": np.char.add("p", np.char.zfill(patient.astype(str), 6)),
             "step": step,
-            "action": np.where(patient < self.rare_action, 2, rng.integers(0, 2 if self.rare_action else 3, rows)),
+            "action": np.where(rare, 2, rng.integers(0, 2 if self.rare_action else 3, rows)),
             "reward": OUTCOMES[self.outcome](rng, rows),
             "u": u,
             "v": rng.random(rows),
@@ -185,6 +187,18 @@ def test_where_others_than_the_people_tell_much_everybody_is_looked_at(monkeypat
     assert asked
     assert {looked_at(plan) for plan in plans} == {"everybody"}
     require_same(weighted, steps_and_message(world, monkeypatch, screened=False)[1])
+
+
+def test_rows_that_are_left_out_have_no_leverage_in_the_sums(monkeypatch):
+    """Also where they came to hand only after the rest: the largest leverage is what a person agrees to."""
+    world = World(n=6000, horizon=3, far=1, rare_action=9, rare_last=True)
+    monkeypatch.setattr(rule_leverage, "suspects", lambda plan, *_: np.array([1]))
+    plans, weighted = steps_and_message(world, monkeypatch)
+    assert {looked_at(plan) for plan in plans} == {"everybody"}
+    assert all(plan.left_out for plan in plans)
+    others = steps_and_message(world, monkeypatch, screened=False)[1]
+    require_same(weighted, others)
+    assert weighted.leverage == pytest.approx(others.leverage, rel=1e-9)
 
 
 @given(

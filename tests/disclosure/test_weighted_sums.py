@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fdtr.algebra.schur import eliminate, present
+from fdtr.container import temporary
 from fdtr.disclosure.blocks import Design, describe, directions_of, is_uneven
 from fdtr.disclosure.common_repairs import CommonRepairs
 from fdtr.disclosure.masked_counts import SiteCounts
@@ -33,7 +34,6 @@ from fdtr.site.site_message import count_message, summarize
 from fdtr.study import Study
 from fdtr.summary import combine
 from fdtr.sums import Removed
-from fdtr.trajectories import keyed_hashes
 from fdtr.trajectories.patient_ids import plain_id
 from random_tables import make_sites, make_study, make_table
 from refusals import refuses
@@ -130,7 +130,7 @@ def test_a_weight_belongs_to_a_patient_and_a_step_whatever_else_is_sent(tmp_path
 )
 def test_a_weight_is_the_ciphered_hash_of_the_id_under_the_key_of_its_step(secret, ids, start, length, in_memory):
     """Number by number: the first 53 bits of AES of the hash, under the HMAC of the step's name."""
-    with patch.object(keyed_hashes, "IN_MEMORY", 1 << 30 if in_memory else 0):
+    with patch.object(temporary, "IN_MEMORY", 1 << 30 if in_memory else 0):
         draws = drawn(secret, ids, 3)
     for step in range(3):
         key = hmac.digest(secret, b"\xffweights of step " + str(step).encode(), "sha256")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +137,26 @@ def test_ids_that_are_numbers_are_spelled_as_in_the_whole_table(tmp_path):
         expected = read(changed.take(pa.array(order)), COMPLETE)
         found = open_partition(tmp_path / f"made-{extra}", COMPLETE)
         require_same(found.by_site()["north"], expected.by_site()["north"])
+
+
+def test_long_ids_keep_every_digit(tmp_path):
+    """As floats, forty patients would be one."""
+    table = random_table(COMPLETE, n=40)
+    ids = [Decimal(9_007_199_254_740_992_000 + int(text[1:])) for text in table["patient"].to_pylist()]
+    changed = table.set_column(1, "patient", pa.array(ids, pa.decimal128(20, 0)))
+    write_partition(written(changed, tmp_path / "table.parquet"), COMPLETE, tmp_path / "parts", rows_at_once=50)
+    write_partition(changed, COMPLETE, tmp_path / "whole")
+    expected = sorted({str(number) for number in ids})
+    assert len(expected) == 40
+    for rows in (read(changed, COMPLETE), *(open_partition(tmp_path / name, COMPLETE) for name in ("parts", "whole"))):
+        assert sorted(rows.by_site()["north"].patients.to_pylist()) == expected
+
+
+def test_ids_that_floats_cannot_tell_apart_are_refused():
+    table = random_table(COMPLETE, n=2)
+    ids = [2.0**60 + int(text[1:]) for text in table["patient"].to_pylist()]
+    with pytest.raises(InvalidTable, match="same step"):
+        read(table.set_column(1, "patient", pa.array(ids)), COMPLETE)
 
 
 def test_faults_of_all_parts_are_reported_together_with_their_rows_in_the_table(tmp_path):

@@ -36,6 +36,8 @@ _FROM_SQL = {
 }
 """Arrow types of PostgreSQL types. Every other type is read as text."""
 
+_MOST_DIGITS = 38
+
 # Words in libpq's message about a failed connection, and our message. libpq's own text is never shown: it quotes host,
 # user and database as it parsed them, and if a password contains "@" or "/", parts of the password are among them.
 _FAILED = {
@@ -169,12 +171,18 @@ class PostgreSql(Database):
 def _fetched(cursor: Any) -> Iterator[pa.RecordBatch]:
     """What a cursor gives, batch by batch; the first one is empty and has the schema."""
     types = cursor.adapters.types
-    kinds = [(column.name, types.get(column.type_code)) for column in cursor.description or ()]
-    schema = pa.schema([(name, _FROM_SQL.get(kind.name if kind else "", pa.string())) for name, kind in kinds])
+    schema = pa.schema([(c.name, _arrow_type(c, types.get(c.type_code))) for c in cursor.description or ()])
     yield pa.RecordBatch.from_pylist([], schema=schema)
     while rows := cursor.fetchmany(ROWS_AT_ONCE):
         arrays = [_array(c, f.type) for c, f in zip(zip(*rows, strict=True), schema, strict=True)]
         yield pa.record_batch(arrays, schema=schema)
+
+
+def _arrow_type(column: Any, kind: Any) -> pa.DataType:
+    """The Arrow type of a column; of whole decimals, such as long ids, every digit."""
+    if kind and kind.name == "numeric" and column.scale == 0 and column.precision and column.precision <= _MOST_DIGITS:
+        return pa.decimal128(column.precision, 0)
+    return _FROM_SQL.get(kind.name if kind else "", pa.string())
 
 
 def _not_connected(address: str, reason: str) -> str:
@@ -186,6 +194,8 @@ def _not_connected(address: str, reason: str) -> str:
 def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
     if pa.types.is_floating(kind):  # a sum may arrive as a decimal
         values = tuple(None if value is None else float(value) for value in values)
+    elif pa.types.is_string(kind):  # uuid, time, json and others arrive as objects
+        values = tuple(value if value is None or isinstance(value, str) else str(value) for value in values)
     return pa.array(values, kind)
 
 

@@ -149,7 +149,7 @@ class EvidenceSums:
         """
         others = self.weights - 1.0
         if self.n < 2 or others <= 0:
-            return np.where(self.largest > 0, np.inf if self.n > 1 else 0.0, 0.0)
+            return np.where(self._tells, np.inf if self.n > 1 else 0.0, 0.0)
         mean = self.sums / self.weights
         largest = (np.maximum(self.largest - mean, mean) * self.weights / others) ** 2
         between = self.second - self.first**2 / self.squares - largest
@@ -157,7 +157,12 @@ class EvidenceSums:
         variance = np.maximum(between, 0.0) + spread * (self.second - self.largest**2)
         with np.errstate(divide="ignore", invalid="ignore"):
             bound = np.where(variance > 0, largest / variance, np.inf) * (1 + _BOUND_MARGIN)
-        return np.where(self.largest > 0, bound, 0.0)
+        return np.where(self._tells, bound, 0.0)
+
+    @property
+    def _tells(self) -> NDArray[np.bool_]:
+        """Which sums are not 0 for all rows, (k,): a row without any tells, too, beside others that have some."""
+        return np.asarray((self.largest > 0) | (self.sums > 0))
 
 
 def relative_variance(plan: StepPlan) -> float:

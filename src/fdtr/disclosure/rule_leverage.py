@@ -146,6 +146,8 @@ def _look_at_everybody(plans: Sequence[StepPlan]) -> None:
         plan.look_closer()
         if screened:
             _begin(plan)
+        for weights in (plan.weights, plan.before[0]):  # also of rows that were not at hand when the rest began
+            weights[~plan.rows_of(None)] = 0.0
 
 
 def _largest_leverage(plan: StepPlan) -> float:
@@ -225,6 +227,7 @@ def _outcomes_tell_little(plans: Sequence[StepPlan], largest: float) -> bool:
     """Whether nobody's outcomes tell more than rows leave to them, as bounds show where steps are screened."""
     of_rows = told_by_rows(plans, (1.0 - _FOR_OUTCOMES) * largest)[1]
     by_step = [most_of_outcomes(plan) if plan.screened else of_outcomes(plan).sum(axis=0) for plan in plans]
+    by_step = [np.maximum(part, 0.0) for part in by_step]  # nobody's may make up for what later patients' bounds tell
     return bool((added(by_step) <= np.maximum(largest - of_rows, _FOR_OUTCOMES * largest)).all())
 
 

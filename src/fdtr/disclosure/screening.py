@@ -260,6 +260,8 @@ def _beside_fitted(tally: _Tally) -> Counts:
 
 def most_of_rows(plan: StepPlan, largest: float) -> float:
     """A bound of what any row that is not at hand tells, if all steps together may tell `largest`."""
+    if not plan.blocks:
+        return 0.0
     survey, most, spread = surveyed(plan), 0.0, relative_variance(plan)
     for block in plan.blocks:
         n, far = plan.patients(block), survey.far[block]
@@ -275,9 +277,9 @@ def most_of_rows(plan: StepPlan, largest: float) -> float:
 
 def most_of_outcomes(plan: StepPlan) -> float:
     """A bound of what the outcomes of any row that is not at hand tell."""
-    survey = surveyed(plan)
     if not plan.blocks:
         return 0.0
+    survey = surveyed(plan)
     sums = survey.residuals
     sizes, leverage = np.sqrt(sums.largest), max(survey.leverage.values())
     if ((sizes > NOTHING_LEFT / 2) & (sizes < 2 * NOTHING_LEFT)).any():
@@ -302,7 +304,7 @@ def is_far_from_nobody(plan: StepPlan) -> bool:
 
 
 def suspects(plan: StepPlan, much: float, much_by_outcomes: float) -> NDArray[np.intp]:
-    """Places of rows of a screened step that have half of the leverage that one may have, or tell much;."""
+    """Places of rows of a screened step that have half of the leverage that one may have, or tell much."""
     survey, spread, maps = surveyed(plan), relative_variance(plan), _Maps.of(plan)
     found: list[NDArray[np.intp]] = [np.zeros(0, np.intp)]
 

@@ -235,7 +235,8 @@ class StepOnDisk:
         The file of the next step is read only for what is `following`.
         """
         rows = self.part(0, self.n)
-        return (rows if following else replace(rows, counts=(rows.counts[0], 0))).chunks(size)
+        # Not returned but yielded from: as long as chunks are taken, these rows keep a temporary partition.
+        yield from (rows if following else replace(rows, counts=(rows.counts[0], 0))).chunks(size)
 
     def sums(self, work: ChunkSums, size: int, labels: NDArray[np.integer[Any]] | None = None) -> Arrays:
         """What `work` gives for chunks of `size` rows, added up on all cores, or on the cluster that the rows have."""

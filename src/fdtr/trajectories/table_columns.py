@@ -81,6 +81,9 @@ def texts(column: Any) -> Texts | None:
 
     if pa.types.is_nested(column.type):
         return None
+    if pa.types.is_decimal(column.type):  # a float keeps 15 of up to 38 digits, and would make one id of two
+        exact = whole_decimals(column)
+        column = column.cast(pa.float64(), safe=False) if exact is None else exact
     if not pa.types.is_dictionary(column.type):
         # In one chunk first: hashing is cheap, while unifying the dictionaries of many chunks is not.
         column = pa.table([column], ["text"]).combine_chunks()["text"].dictionary_encode()
@@ -91,7 +94,8 @@ def texts(column: Any) -> Texts | None:
         return None
     codes = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy()
     trimmed = pc.utf8_trim_whitespace(labels)
-    if not trimmed.equals(labels):  # "A " and "A" are one
+    rounded = not pa.types.is_string(encoded.dictionary.type) and len(labels.unique()) < len(labels)
+    if rounded or not trimmed.equals(labels):  # "A " and "A" are one, and so are numbers that read alike
         merged = trimmed.dictionary_encode()
         codes = np.append(merged.indices.cast(pa.int64()).fill_null(-1).to_numpy(), -1)[codes]
         labels = merged.dictionary
@@ -103,6 +107,23 @@ def texts(column: Any) -> Texts | None:
         codes = np.where(keep, np.cumsum(keep) - 1, -1)[codes]
         labels = labels.filter(pa.array(kept))
     return Texts(codes, labels)
+
+
+def whole_decimals(values: Any) -> Any:
+    """Decimals in their text, digit by digit; None if they are none, or if one has a fraction.
+
+    >>> import pyarrow as pa
+    >>> whole_decimals(pa.array([9007199254740993, None], pa.decimal128(20, 0))).to_pylist()
+    ['9007199254740993', None]
+    """
+    import pyarrow as pa
+
+    if not pa.types.is_decimal(values.type):
+        return None
+    try:
+        return values.cast(pa.decimal256(76, 0)).cast(pa.string())
+    except pa.ArrowInvalid:
+        return None
 
 
 def _as_text(values: Any) -> Any:

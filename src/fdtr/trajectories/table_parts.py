@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fdtr.trajectories.rows_in_memory import RowsInMemory, arrange
 from fdtr.trajectories.table_checks import check, check_part, unknown_site
-from fdtr.trajectories.table_columns import texts
+from fdtr.trajectories.table_columns import texts, whole_decimals
 from fdtr.trajectories.table_faults import Faults, Kind
 from fdtr.trajectories.table_sources import Columns, TableLayout, load, stream
 
@@ -229,7 +229,10 @@ def _as_ids(column: Any, whole_numbers: bool) -> Any:
 
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
+    exact = whole_decimals(column) if whole_numbers else None
+    if exact is not None:
+        column = exact
+    elif pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
         values = column.cast(pa.float64(), safe=False)
         values = pc.if_else(pc.is_nan(values), None, values)
         column = values.cast(pa.int64()) if whole_numbers else values
