@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import fdtr
-from fdtr.errors import DamagedFile
+from fdtr.errors import DamagedFile, DisclosureError
 from fdtr.learners import finished_steps
 from fdtr.learners.finished_steps import FOLDER, goes_on
 from fdtr.site import partition_table
@@ -278,3 +278,17 @@ def test_what_a_function_that_goes_on_leaves_is_removed_by_the_outermost(place):
     twice()
     assert seen == [study.horizon] * 2
     assert kept(place) == []
+
+
+def test_nothing_is_kept_of_what_disclosure_refuses(place):
+    study, rows = opened(place)
+
+    @goes_on
+    def refused():
+        fdtr.fit_local(study, rows)
+        assert kept(place)
+        raise DisclosureError("N", "Too few patients.")
+
+    with pytest.raises(DisclosureError):
+        refused()
+    assert not kept(place)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from fdtr import container
 from fdtr.algebra.pessimism import LowerBound
-from fdtr.errors import FdtrError
+from fdtr.errors import DisclosureError, FdtrError, InvalidSettings
 from fdtr.features import FeatureMap
 from fdtr.trajectories.partition import StepOnDisk
 
@@ -47,7 +47,8 @@ _in_use: ContextVar[set[Path] | None] = ContextVar("_in_use", default=None)
 def goes_on(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Let a function, and all that it calls, go on from the passes that an earlier call had finished when it stopped.
 
-    What they left is removed when the outermost of such functions returns, and stays where it fails.
+    What they left is removed when the outermost of such functions returns, or refuses for a reason that the next try
+    would find as well; it stays where it fails otherwise.
     """
 
     @wraps(function)
@@ -58,6 +59,9 @@ def goes_on(function: Callable[Arguments, Result]) -> Callable[Arguments, Result
         token = _in_use.set(in_use)
         try:
             result = function(*args, **kwargs)
+        except (DisclosureError, InvalidSettings):
+            _remove(in_use)
+            raise
         finally:
             _in_use.reset(token)
         _remove(in_use)
