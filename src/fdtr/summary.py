@@ -142,16 +142,17 @@ def combine(summaries: Iterable[SiteSummary]) -> Total:
 
     Sites are added in the order of their names, so the result does not depend on the order of `summaries`.
 
-    >>> import numpy as np
-    >>> from fdtr.sums import summarize_step
-    >>> def site(name, schur):
-    ...     step = summarize_step(schur * np.eye(2), np.ones(2), np.ones(2), 1.0, n=60, n_shared=1)
-    ...     return SiteSummary(name, "a study's fingerprint", step)
-    >>> total = combine([site("south", 3.0), site("north", 2.0)])
+    >>> import fdtr, numpy as np, pyarrow as pa
+    >>> from fdtr.simulation import WorldSpec, make_world
+    >>> world = make_world(WorldSpec(n_sites=2, horizon=2), np.random.default_rng(1))
+    >>> study = fdtr.Study.model_validate(world.study())
+    >>> data = fdtr.read_trajectories(pa.table(world.table(60, np.random.default_rng(2))), study)
+    >>> first, second = (fdtr.fit_local(study, rows).summary for rows in data.by_site().values())
+    >>> total = combine([second, first])
     >>> total
-    <Total of 'north', 'south': 120 patients, 1 steps, 1 shared features>
-    >>> total.sums.schur
-    array([[[5.]]])
+    <Total of 'site-1', 'site-2': 120 patients, 2 steps, 4 shared features>
+    >>> bool((total.sums.schur == first.sums.schur + second.sums.schur).all())
+    True
     """
     added = list(summaries)
     strangers = [type(summary).__name__ for summary in added if not isinstance(summary, SiteSummary)]
