@@ -140,7 +140,8 @@ def draw_sample(study: Study, rows: Trajectories, size: int) -> NDArray[np.bool_
     """Which patients a sample of about `size` has, (n,): all of them where they are not more, or are a sample.
 
     Everybody is in it or not by a hash of the own id and the study's seed: with the same chance, whatever the fold and
-    the cluster. A smaller sample is part of a larger one, and with more patients at the site a sample only loses some.
+    the cluster. A smaller sample is part of a larger one, and with more patients at the site a sample only loses some
+    of the earlier ones.
     """
     n, seed = rows.n_patients, study.learning.seed
     if n <= size or rows.sample is not None:
